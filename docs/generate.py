@@ -136,7 +136,7 @@ def options_table(options: Iterable[Option]) -> str:
 
 def page(c: Component, zoo: Zoo) -> str:
     formula, rest = parts_of(c)
-    broken = [s for s in sentences(rest) if s.startswith("Breaks")]
+    broken = [s for s in sentences(rest) if s.startswith("It fails")]
     notes = " ".join(s for s in sentences(rest) if s not in broken)
     kind = KINDS[c.kind]
     file = source_file(c)
@@ -148,7 +148,7 @@ def page(c: Component, zoo: Zoo) -> str:
     ]
     if notes:
         out.append(prose(notes))
-    out += [prose(s.replace("Breaks", "**It breaks**", 1)) for s in broken]
+    out += [prose(s.replace("It fails", "**It fails**", 1)) for s in broken]
     for text in dict.fromkeys(c.caution.values()):
         when = " or ".join(f"`{condition}`" for condition, why in c.caution.items() if why == text)
         where = "Without a correction" if when == "`correction`" else f"With {when}"
@@ -375,7 +375,7 @@ def reading_block(zoo: Zoo) -> str:
     rows = [
         [f"[{name}](../rlzoo/{name})", cell(first_line(ROOT / "rlzoo" / name))] for name in READING
     ]
-    return table(["file", "what it is for"], rows)
+    return table(["file", "purpose"], rows)
 
 
 def first_line(path: Path) -> str:
@@ -641,14 +641,17 @@ def vllm_block(zoo: Zoo) -> str:
         rows.append([*row, apart, f"{gap:.0e}"])
     head = ["sampler", "accuracy before", "after 20 steps (each seed)",
             "minus transformers', 95 %", "largest gap, nats"]  # fmt: skip
-    lead = f"`grpo` on `tiny` with `correction=tis`, vLLM {found['version']} on a CPU in float32:"
+    lead = (
+        "The table compares runs of `grpo` on `tiny` with `correction=tis` and vLLM "
+        f"{found['version']}, on a CPU in float32:"
+    )
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
         "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
-        f"{killed['status']} and this line. Resumed with a new server, its metrics are "
-        f"{ends[killed['resumed_equal']]} to those of an undisturbed run. With a server that was "
-        f"restarted in time: status {killed['waited_status']}, metrics "
-        f"{ends[killed['waited_equal']]}."
+        f"{killed['status']} and the line below. When it was resumed with a new server, its "
+        f"metrics were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a "
+        f"server that was restarted in time, the run ended with status {killed['waited_status']}, "
+        f"and its metrics were {ends[killed['waited_equal']]}."
     )
     line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
     return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"

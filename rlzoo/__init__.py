@@ -1,7 +1,7 @@
 """rlzoo: a plugin-based zoo of token-level RL algorithms for language models.
 
-Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch. The floors, from
-the top; a package imports those below it, never one at its side or above it (`lint-imports`):
+Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch. The layers, from
+the top; a package imports only from the layers below it (`lint-imports`):
 
     __main__                      `python -m rlzoo`
     cli                           the command line; a verb is looked up by name
@@ -9,12 +9,12 @@ the top; a package imports those below it, never one at its side or above it (`l
     step                          one training step: columns, advantages, update
     rollout, env                  from prompts to responses; the same rules for gymnasium
     lm                            language models: policy, reference, critic
-    accel                         what makes them fast: ranks, caches, graphs, packing
+    accel                         faster models: ranks, caches, graphs, packing
     mdp, runs                     the batch and the rules of an episode; run folders
     recipe                        from words to a plan
-    plugin, data, format          components; rows of data; numbers and texts as text
-    ops, stats, errors            tensors; plain numbers; faults that a user can mend
-    checks, oracle                faces of the lab's, where it is installed
+    plugin, data, format          components; rows of data; formatting of numbers and texts
+    ops, stats, errors            tensors; plain numbers; errors that a user can fix
+    checks, oracle                re-exports from the lab, if it is installed
     registration                  registers the environment with gymnasium
 """
 

@@ -1,4 +1,4 @@
-"""The conformance kit: the lab's `rlzoo_lab.checks` by the name that plugin authors use."""
+"""The conformance kit: the lab's `rlzoo_lab.checks`, under the name that plugin authors use."""
 
 from functools import partial
 

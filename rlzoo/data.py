@@ -1,4 +1,4 @@
-"""Rows of files and data sets: the zoo's `rlzoo_zoo.data` by the name that plugin authors use."""
+"""Rows of files and data sets: the zoo's `rlzoo_zoo.data`, under the name for plugin authors."""
 
 from functools import partial
 

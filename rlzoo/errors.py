@@ -1,4 +1,4 @@
-"""Every fault a user can mend, each with its exit status, and what messages are made of."""
+"""The errors that a user can fix, with their exit statuses, and helpers for their messages."""
 
 import difflib
 import errno
@@ -12,10 +12,11 @@ from pathlib import Path
 class RlzooError(Exception):
     """An error that the user can fix: one line that names the place.
 
-    status: the process's exit status: 2 where nothing was done, 1 where work had begun.
-    key: the recipe key, option or file that it is about, where that is known.
-    kind: what is wrong, by a word that stays when the line changes: "unknown-key", "wrong-type",
-        "out-of-range", "unmet-need", "unknown-component", "taken", "not-found", "plugin-fault", ...
+    status: the process's exit status: 2 if nothing was done, 1 if work had started.
+    key: the recipe key, option or file concerned, if known.
+    kind: what is wrong, as a word that stays the same if the message changes: "unknown-key",
+        "wrong-type", "out-of-range", "unmet-need", "unknown-component", "taken", "not-found",
+        "plugin-fault", ...
     """
 
     status = 2
@@ -35,23 +36,23 @@ class UsageError(RlzooError):
 
 
 class RecipeError(RlzooError):
-    """A fault in a recipe or on the command line."""
+    """An error in a recipe or on the command line."""
 
 
 class UnknownName(RlzooError, KeyError):
-    """No component of that name, or two plugins that both claim it."""
+    """There is no component of that name, or two plugins both claim it."""
 
     __str__ = Exception.__str__  # KeyError would print the message in quotes
 
 
 class ComponentError(RlzooError):
-    """A component that breaks its contract, raised, or was called outside its contract."""
+    """A component broke its contract, raised an error, or was called incorrectly."""
 
     status = 1
 
 
 class ConversationError(RlzooError):
-    """A task whose `respond` or `state_keys` breaks its contract, or a text that has no tokens."""
+    """A task's `respond` or `state_keys` broke its contract, or a text has no tokens."""
 
 
 class DataError(RlzooError):
@@ -59,15 +60,15 @@ class DataError(RlzooError):
 
 
 class NotCached(DataError):
-    """Data of a hub that is not on this machine, and cannot be fetched now."""
+    """Data from a hub is not on this machine and cannot be fetched now."""
 
 
 class ModelError(RlzooError):
-    """A folder that does not hold a model or a reward model, or an unsuitable tokenizer."""
+    """A folder does not contain a model or a reward model, or a tokenizer is unsuitable."""
 
 
 class RunError(RlzooError):
-    """A run folder is taken or invalid, or ranks do not belong together."""
+    """A run folder is in use or invalid, or ranks do not belong together."""
 
 
 class StoreError(RlzooError):
@@ -134,18 +135,18 @@ def words_of(error: BaseException) -> str:
 
 
 def typed_path(text: str) -> Path:
-    """A typed path, `~` filled in where there is such a home. Raises RlzooError
-    where no file can have that name."""
+    """A typed path, with `~` expanded if possible. Raises RlzooError if no file
+    can have that name."""
     path = os.path.expanduser(text)
     try:
         os.stat(path)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise RlzooError(
-                f"{text[:40]}...: no file has a name of {len(text)} characters"
+                f"{text[:40]}...: a file name cannot have {len(text)} characters"
             ) from None
     except ValueError:
-        raise RlzooError(f"{text!r}: no file has a name with a zero byte") from None
+        raise RlzooError(f"{text!r}: a file name cannot contain a zero byte") from None
     return Path(path)
 
 
@@ -165,7 +166,7 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk, also from safetensors or inside a component's error."""
+    """Whether an error means a full disk, even from safetensors or inside a component's error."""
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)

@@ -1,8 +1,8 @@
-"""Masked and group statistics, and the one reverse recursion behind the TD(lambda) family.
+"""Masked and group statistics, and the reverse recursion behind the TD(lambda) family.
 
-Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 where an action; group_ids (B,) of any
-order and any integers. Nothing loops over rows; the only loop over time is in `linear_scan`, over
-blocks of it. The host does not wait for a device where it can avoid that: see `on_host`.
+Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 for actions; group_ids (B,), any integers
+in any order. Nothing loops over rows; the only loop over time is in `linear_scan`, over blocks of
+it. The host does not wait for a device where it can avoid that: see `on_host`.
 """
 
 from collections.abc import Sequence
@@ -60,12 +60,12 @@ def numbers(found: Sequence[Tensor]) -> list[float]:
 
 
 def masked_sum(x: Tensor, mask: Tensor) -> Tensor:
-    """Sum over each row's action tokens, (B, T) -> (B,); ignores NaN off the mask."""
+    """Sum over each row's action tokens, (B, T) -> (B,); ignores NaN outside the mask."""
     return torch.where(mask.bool(), x, 0).sum(-1)
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean over all action tokens, (B, T) -> (); 0 without any."""
+    """Mean over all action tokens, (B, T) -> (); 0 if there are none."""
     mask = mask.bool()
     return torch.where(mask, x, 0).sum() / mask.sum().clamp(min=1)
 
@@ -80,14 +80,14 @@ def masked_var(x: Tensor, mask: Tensor, *, ddof: int = 0) -> Tensor:
 def absolute(x: Tensor, width: float = 1e-3) -> Tensor:
     """abs(x) whose gradient is the sign of x, or x / width within `width` of 0.
 
-    A log-ratio that is 0 but for rounding, as before the first step, has a sign by chance.
+    The sign of a log-ratio that is 0 except for rounding, as before the first step, is random.
     """
     slope = (x.detach() / width).clamp(-1, 1)
     return x.detach().abs() + slope * (x - x.detach())
 
 
 def last_action(mask: Tensor) -> Tensor:
-    """Index of each row's last action, (B, T) -> (B,) int64; -1 without one."""
+    """Index of each row's last action, (B, T) -> (B,) int64; -1 if there is none."""
     steps = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return (mask.bool() * steps).amax(1, keepdim=False) - 1 if mask.shape[1] else steps.new_full(
         (mask.shape[0],), -1
@@ -113,7 +113,7 @@ def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
 
 
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
-    """A number >= 0 for each group, (B,) int64, with possible gaps. Further (B,) keys split the
+    """A number >= 0 for each group, (B,) int64, possibly with gaps. Further (B,) keys split the
     groups."""
     index = _small(group_ids)
     for key in more:
@@ -159,7 +159,7 @@ def _beside(per_row: Tensor, x: Tensor) -> Tensor:
 def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
     """Sum of x (B, ...) over each row's group, (B, ...).
 
-    Summed in float64, so that the order of rows matters as little as it can.
+    Summed in float64, so that the order of rows matters as little as possible.
     """
     index = group_index(group_ids)
     total = torch.zeros(_bound(index), *x.shape[1:], dtype=torch.float64, device=x.device)
@@ -197,7 +197,7 @@ def group_max(x: Tensor, group_ids: Tensor) -> Tensor:
 def leave_one_out_mean(x: Tensor, group_ids: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean of x (B, ...) over the *other* rows of each row's group, (B, ...).
 
-    weight: (B,), not negative; None weighs all rows alike. 0 where the others weigh nothing.
+    weight: (B,), not negative; None weights all rows equally. 0 if the others have weight 0.
     """
     weight = torch.ones_like(group_ids, dtype=x.dtype) if weight is None else weight
     wide = _beside(weight.double(), x)
@@ -207,12 +207,12 @@ def leave_one_out_mean(x: Tensor, group_ids: Tensor, weight: Tensor | None = Non
 
 
 def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
-    """True (B, ...) where a group's x are equal up to rounding, or a group has one row.
+    """True (B, ...) where a group's x are equal up to rounding, or the group has one row.
 
     Equal means max - min <= 4 eps max(1, |x|), eps that of x's dtype (1.2e-7 of float32, 2.2e-16 of
-    float64), but float32's in half precision, where 1.00 and 0.98 differ by 2 steps: 0.1 + 0.2 and
-    0.3 are the same reward; a spread beyond rounding is signal, however far from 0 it is. The 1 is
-    there for rewards whose terms cancel.
+    float64), but float32's in half precision, where 1.00 and 0.98 differ by 2 steps. So 0.1 + 0.2
+    and 0.3 are equal rewards, and a spread beyond rounding is a signal at any distance from 0. The
+    1 is for rewards whose terms cancel.
     """
     high, low = group_max(x, group_ids), -group_max(-x, group_ids)
     size = torch.maximum(high.abs(), low.abs()).clamp(min=1)
@@ -224,8 +224,8 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
            eps: float = 1e-8) -> Tensor:  # fmt: skip
     """Standardize x over action tokens, (B, T), of the batch or of each group.
 
-    Off the mask 0; finite for a single token. Population variance unless `ddof` is given;
-    `eps` is added to it, so that rounding noise (a spread below 1e-4) is not blown up to 1.
+    0 outside the mask; finite for a single token. Population variance unless `ddof` is given;
+    `eps` is added to it, so that rounding noise (a spread below 1e-4) is not scaled up to 1.
     """
     one_group = torch.zeros(len(mask), dtype=torch.long)
     ids = put(one_group, mask.device) if group_ids is None else group_ids
@@ -301,7 +301,7 @@ def _positions(mask: Tensor) -> Tensor:
 
 def has_holes(mask: Tensor) -> bool:
     """Whether an observation interrupts a response's actions; True without waiting if the mask is
-    only on a device, since code for holes is also right without them."""
+    only on a device, since code for holes also works without them."""
     known = carried(mask)
     if known is None:
         return True
@@ -323,7 +323,7 @@ def expand(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def next_action(x: Tensor, mask: Tensor, end: Tensor | None = None) -> Tensor:
-    """x at the *next action* of each action, and `end` (B,) after the last one, (B, T)."""
+    """x at the *next action* of each action, or `end` (B,) after the last one, (B, T)."""
     end = x.new_zeros(x.shape[0]) if end is None else end.to(x.dtype)
     return torch.where(mask.bool(), _next(x, mask, end, has_holes(mask)), 0)
 
@@ -349,9 +349,9 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
     """acc_t = rho_t delta_t + gamma lam_t c_t acc_next, over action tokens, (B, T).
 
     delta_t = r_t + gamma V_next - V_t; after the last action V_next is `bootstrap_values` (B,).
-    lam: a number or (B, T). rho, c: importance weights (B, T), 1 where None. Holes in the mask
-    are stepped over: `next` is the next action.  Source: Schulman et al. 2015, arXiv:1506.02438;
-    Espeholt et al. 2018, arXiv:1802.01561.
+    lam: a number or (B, T). rho, c: importance weights (B, T); None means 1. Holes in the mask are
+    skipped: `next` is the next action.
+    Source: Schulman et al. 2015, arXiv:1506.02438; Espeholt et al. 2018, arXiv:1802.01561.
     """
     holes = has_holes(response_mask)
     end = bootstrap_values.to(values.dtype)
@@ -383,7 +383,7 @@ def run_starts(ids: Tensor, mask: Tensor) -> Tensor:
 
 
 def at_run_start(x: Tensor, starts: Tensor) -> Tensor:
-    """x (B, T) at the latest start up to each token; x_0 without one."""
+    """x (B, T) at the latest start up to each token; x_0 if there is none."""
     columns = torch.arange(x.shape[1], device=x.device)
     return x.gather(1, torch.where(starts, columns, 0).cummax(1).values)
 
@@ -398,8 +398,8 @@ def n_step_returns(rewards: Tensor, values: Tensor, bootstrap_values: Tensor,
                    response_mask: Tensor, *, gamma: float = 1.0, n: int = 1) -> Tensor:  # fmt: skip
     """sum_{k<n} gamma^k r_{t+k} + gamma^n V_{t+n} over action tokens, (B, T).
 
-    Where fewer than n actions are left, all of them and the discounted `bootstrap_values`. The
-    window of n is put together from windows of 1, 2, 4, ..., so the cost grows with log n.
+    If fewer than n actions are left, it uses all of them and the discounted `bootstrap_values`. The
+    window of n is built from windows of 1, 2, 4, ..., so the cost grows with log n.
     """
     mask = response_mask.bool()
     if has_holes(response_mask):

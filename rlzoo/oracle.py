@@ -1,4 +1,4 @@
-"""Exact truth in small worlds: the lab's `rlzoo_lab.oracle` by the name that plugin authors use."""
+"""Exact values in small worlds: the lab's `rlzoo_lab.oracle`, under the name for plugin authors."""
 
 from functools import partial
 

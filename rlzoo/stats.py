@@ -1,4 +1,4 @@
-"""Statistics on plain numbers: intervals of what was measured once. No torch here.
+"""Statistics on plain numbers: confidence intervals for measurements. It does not import torch.
 
 Student's t, Tukey's range and Dunnett's t come by quadrature. scipy has the first two, and would be
 a dependency for these only; tests compare with its values.

@@ -15,7 +15,7 @@ def clipped_mean(
     """A_i = clip(R_i - mean_g R, -limit, limit) at every token of response i, (B, T).
 
     R is `sequence_rewards` (B,), g the samples of the same prompt; `limit` is in units of the
-    reward. A group of one, or of equal rewards, gives zeros. Breaks where rewards are skewed: what
+    reward. A group of one, or of equal rewards, gives zeros. It fails when rewards are skewed: what
     is cut off on one side is missing from the mean, so the advantages no longer add up to zero.
     Source: the documentation of rlzoo.
     """

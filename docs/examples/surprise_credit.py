@@ -18,7 +18,7 @@ def surprise_credit(sequence_rewards, response_mask, group_ids, surprise_share):
     """A_it = L_i share_it (R_i - mean_g R), (B, T): the outcome, spread by surprise.
 
     L_i is the number of actions, so the mean over a response is that of `dr_grpo`. A group of one,
-    or of equal rewards, gives zeros. Breaks where the decisive token was a likely one.
+    or of equal rewards, gives zeros. It fails when the decisive token was a likely one.
     Source: the documentation of rlzoo.
     """
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)  # (B,)

@@ -164,7 +164,7 @@ def _(Path, dedent, os):
     def near(rewards, response_mask, *, decay: Annotated[float, Range(0, 1)] = 0.7):
         """A_t = sum_k decay^k r_{t+k}, over action tokens, (B, T).
 
-        Breaks where rewards come late: what is k tokens away counts decay^k.
+        It fails when rewards come late: what is k tokens away counts decay^k.
         Source: the documentation of rlzoo.
         """
         return reward_to_go(rewards, response_mask, gamma=decay)

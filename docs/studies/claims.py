@@ -1,6 +1,6 @@
-"""Two published claims on enumerated worlds: writes the numbers of docs/claims.md.
+"""Four published claims on enumerated worlds: writes the numbers of docs/claims.md.
 
-    python docs/studies/claims.py    half a minute; exact, so a second run gives the same numbers
+    python docs/studies/claims.py    a minute; exact, so a second run gives the same numbers
 
 Every prefix of every world is visited (5 tokens and an end, 4 steps), in float64, so there is no
 sampling error; a row is the mean over ten worlds and the range in brackets.
@@ -19,6 +19,7 @@ from rlzoo_lab.oracle.worlds import make_world
 PAGE = DOCS / "claims.md"
 SEEDS = range(10)
 TREE = make_tree(6, 4)
+FIVE = make_tree(6, 4, prompts=5)  # right with 0.3, 0.1, 0.6, 0.03 and 0.9
 BETA = 0.3
 
 
@@ -88,7 +89,11 @@ def progress_table() -> str:
     for name, finish in cases.items():
         found = [progress(seed, finish) for seed in SEEDS]
         rows.append([name, *(spread([f[k] for f in found]) for k in (0, 1))])
-    head = ["policy", "with the soft optimal advantage", "with the policy's own advantage"]
+    head = [
+        "policy",
+        "correlation with the soft optimal advantage",
+        "with the policy's own advantage",
+    ]
     return table(head, rows)
 
 
@@ -121,14 +126,120 @@ def cancelled_table() -> str:
     for name in ("outcome", "key_noise"):
         found = [cancelled(name, seed) for seed in SEEDS]
         rows.append([name, *(spread([f[k] for f in found]) for k in range(3))])
-    head = ["world", "pushes that cancel", "tokens pushed up in right responses",
-            "in wrong ones"]  # fmt: skip
+    head = ["world", "share of pushes that cancel", "tokens pushed up in right responses",
+            "in wrong responses"]  # fmt: skip
+    return table(head, rows)
+
+
+# ---------------------------------------------------------------- Pass@k as the value
+
+
+def pass_at(k: int, success: Tensor) -> Tensor:
+    """The probability of at least one right response of k, from that of one."""
+    return 1 - (1 - success.clamp(0, 1)) ** k
+
+
+def prompts_pass(world: Oracle, k: int) -> float:
+    return float(pass_at(k, world.v[: world.tree.prompts]).mean())
+
+
+def credit(world: Oracle, k: int) -> Tensor:
+    """(S, V) expected push on the logits where V_k(s') - V_k(s) is the advantage."""
+    after = pass_at(k, world.q)  # rewards are 0 and 1, at the end
+    return world.visits[:, None] * world.pi * (after - (world.pi * after).sum(-1, keepdim=True))
+
+
+def pass_gradient(world: Oracle, k: int) -> Tensor:
+    """(S, V) d/d logits of the mean Pass@k of the prompts."""
+    weight = k * (1 - world.v[: world.tree.prompts]) ** (k - 1)
+    return world.gradient() * weight[world.tree.prompt][:, None]
+
+
+def climbed(world: Oracle, k: int, steps: int = 20, length: float = 0.5) -> Oracle:
+    for _ in range(steps):
+        push = credit(world, k)
+        logits = world.logits + length * push / push.norm()
+        world = Oracle(FIVE, logits, world.rewards, world.coin, world.reference)
+    return world
+
+
+def passed(k: int, seed: int) -> tuple[float, ...]:
+    """V_k as a critic: cosines with the gradients of Pass@1 and Pass@k, the share of visited
+    states where V_k is within 0.01 of "a right response can still be reached", and Pass@1 and
+    Pass@16 after 20 steps."""
+    world = make_world("outcome", FIVE, seed=seed)
+    push = credit(world, k)
+    cosines = [float((push * g).sum() / push.norm() / g.norm())
+               for g in (world.gradient(), pass_gradient(world, k))]  # fmt: skip
+    reachable = (world.v > 0).double()
+    near = ((pass_at(k, world.v) - reachable).abs() < 0.01).double()
+    done = climbed(world, k)
+    share = float((world.visits * near).sum() / world.visits.sum())
+    return *cosines, share, prompts_pass(done, 1), prompts_pass(done, 16)
+
+
+def passed_table() -> str:
+    rows = []
+    for k in (1, 4, 16, 64):
+        found = [passed(k, seed) for seed in SEEDS]
+        rows.append([str(k), *(spread([f[i] for f in found], 2) for i in range(5))])
+    head = ["k", "cosine with the gradient of Pass@1", "of Pass@k", "states at the limit",
+            "Pass@1 after", "Pass@16 after"]  # fmt: skip
+    return table(head, rows)
+
+
+# ---------------------------------------------------------------- Bayes' rule as a value
+
+
+def bayes(seed: int, error: float) -> tuple[float, ...]:
+    """The value that Bayes' rule gives, V(s') = V(s) p(a | s, success) / pi(a | s) from the exact
+    V of the prompts, against the exact V: explained variance after one token and after three,
+    the share of visited states where it exceeds 1, and the correlation of V(s') - V(s) with the
+    exact advantage. `error`: the standard deviation of a normal error in the logits of
+    p(. | s, success)."""
+    world = make_world("outcome", FIVE, seed=seed)
+    tree = world.tree
+    exact = world.pi * world.q / world.v.clamp(min=1e-300)[:, None]
+    draw = torch.Generator().manual_seed(seed)
+    noise = error * torch.randn(exact.shape, generator=draw, dtype=torch.float64)
+    oracle = (exact.clamp(min=1e-300).log() + noise).softmax(-1)
+    ratio = oracle / world.pi
+    value = world.v.clone()  # of the prompts; the deeper ones are overwritten
+    for depth in range(1, tree.horizon):
+        here = tree.level(depth)
+        parent = tree.parent[here]
+        value[here] = value[parent] * ratio[parent, tree.token[here]]
+    explained = []
+    for depth in (1, 3):
+        here = tree.level(depth)
+        weight = world.visits[here] / world.visits[here].sum()
+        truth = world.v[here]
+        variance = (weight * (truth - (weight * truth).sum()).square()).sum()
+        explained.append(float(1 - (weight * (value[here] - truth).square()).sum() / variance))
+    over = float((world.visits * (value > 1 + 1e-9)).sum() / world.visits.sum())
+    advantage = value[:, None] * (ratio - 1)
+    weight = world.visits[:, None] * world.pi
+    if not error:
+        gap = float((advantage - world.advantages)[world.v > 0].abs().max())
+        assert gap < 1e-12, gap
+    return *explained, over, correlation(advantage, world.advantages, weight)
+
+
+def bayes_table() -> str:
+    rows = []
+    for error in (0, 0.1, 0.3, 1):
+        found = [bayes(seed, error) for seed in SEEDS]
+        rows.append([str(error), *(spread([f[i] for f in found], 2) for i in range(4))])
+    head = ["error", "explained after one token", "after three", "states above 1",
+            "correlation with the advantage"]  # fmt: skip
     return table(head, rows)
 
 
 def main() -> None:
     put(PAGE, "progress", progress_table())
     put(PAGE, "cancelled", cancelled_table())
+    put(PAGE, "passed", passed_table())
+    put(PAGE, "bayes", bayes_table())
 
 
 if __name__ == "__main__":

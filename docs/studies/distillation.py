@@ -76,7 +76,7 @@ def supervised(seed: int, zoo: Any) -> dict:
 
 def table(rows: list[dict]) -> str:
     lines = [
-        "| taught by | seeds | greedy | worst seed | sampled | 95 % | CPU s |",
+        "| method | seeds | greedy | worst seed | sampled | 95 % | CPU s |",
         "|---|---|---|---|---|---|---|",
     ]
     for way in WAYS:

@@ -88,7 +88,7 @@ def results(rows: dict[str, dict]) -> str:
     lines = [line(knob, some, found[FIRST]) for knob, some in found.items()]
     seconds = statistics.mean(row["seconds"] for row in rows.values())
     runs = len(seeds) * len(KNOBS)
-    return table(head, lines) + f"\n\n{runs} runs of {seconds:.1f} CPU seconds each."
+    return table(head, lines) + f"\n\nThe study took {runs} runs of {seconds:.1f} CPU seconds each."
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ def ids(names, out):
 
 def replays(names, games, seconds):
     """A row for each of ten TextArena and five GEM ids."""
-    print("| id | checks failed | games | turns | longest | replies that differ | ms a step |")
+    print("| id | checks failed | games | turns | longest | replies that differ | ms per step |")
     print("|---|---|---|---|---|---|---|")
     warnings.simplefilter("ignore")
     for name, every in (("textarena", TEXTARENA), ("gem", GEM)):

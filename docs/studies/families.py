@@ -24,7 +24,7 @@ PROBABILITY = 0.2  # of the token under the policy that sampled
 def losses(zoo: Any, shipped: list[Component]) -> Table:
     """What each loss does with one token: its push, in units of A grad log pi."""
     at = ", ".join(f"{ratio:g}" for ratio in RATIOS)
-    head = ["loss", "decides per", f"good token, ratio {at}", f"bad token, ratio {at}"]
+    head = ["loss", "unit", f"good token, ratio {at}", f"bad token, ratio {at}"]
     rows = []
     for loss in shipped:
         good, bad = (numbers(pushes(zoo, loss, a)) for a in (1.0, -1.0))
@@ -154,8 +154,8 @@ def span(row: Tensor) -> str:
 BASELINES = {
     "values": "a critic", "group_ids": "the group", "greedy_scores": "a greedy response",
     "branch_values": "fresh rollouts", "optimal_values": "the reference",
-    "history": "the prompt's past", "teacher_log_probs": "a teacher",
-    "self_teacher_log_probs": "itself, shown an answer",
+    "history": "past rewards", "teacher_log_probs": "a teacher",
+    "self_teacher_log_probs": "the policy, given an answer",
 }  # fmt: skip
 
 
@@ -174,4 +174,4 @@ def credit(zoo: Any, estimator: Component) -> str:
     if all(torch.allclose(x, x[:1]) for x in whole):
         return "share one"
     parts = [out[i][mask[i] & (turns[i] == k)] for i in range(len(out)) for k in (1, 2)]
-    return "share one a turn" if all(torch.allclose(x, x[:1]) for x in parts) else "each its own"
+    return "share one per turn" if all(torch.allclose(x, x[:1]) for x in parts) else "each its own"

@@ -142,26 +142,27 @@ def panel(
 
 GROUPS = {
     "With a critic": "A second network predicts the value at each token.",
-    "Without a critic": "Several responses to a prompt, or another baseline, replace the critic: "
-    "one model less to train.",
-    "For conversations": "Credit goes to turns, in tasks that reply.",
-    "With a teacher": "A better model, or the policy with more in its prompt, scores each token.",
+    "Without a critic": "Several responses per prompt or another baseline replace the critic, so "
+    "there is one fewer model to train.",
+    "For conversations": "These recipes assign credit to turns, in tasks that reply.",
+    "With a teacher": "A better model, or the policy with a longer prompt, scores each token.",
 }
 INTRO = """\
 # Gallery of recipes
 
-Which recipes ship, how does each learn, and which should you try first? `rlzoo run NAME` runs one,
-`rlzoo show recipe=NAME` prints its settings. Links lead to the formulas.
+Which recipes are included, how does each learn, and which should you try first? `rlzoo run NAME`
+runs one, `rlzoo show recipe=NAME` prints its settings.
 
-**Curves**: mean score of training batches over tokens drawn. Blue is the recipe with the range of
-its seeds, dashed is the task's best recipe. (DAPO filters its batches, so its curve looks better
-than the policy is.)
+**Curves** show the mean score of training batches against the number of sampled tokens. The recipe
+is blue, with the range of its seeds; the task's best recipe is dashed. (DAPO filters its batches,
+so its curve looks better than its policy is.)
 
-**Advice** comes from the [league](league.md): short untuned runs. It suggests where to start, not
-what is best at your scale. *Level with the best*: these seeds show no difference at 95 %. *Behind*
-is followed by the row's share of the best row's gain. *Try first*: level with the best on every
-task, and the 95 % interval of the mean rank is in the first third. The league has the ranks, by
-which recipes are sorted, and the [failed runs](league.md#what-went-wrong).
+**Advice** comes from the short, untuned runs of the [league](league.md). It suggests where to
+start, not what is best at your scale. *Level with the best* means that these seeds show no
+difference at 95 %. After *behind* comes the recipe's share of the best recipe's gain. *Try first*
+means level with the best on every task, with the 95 % interval of the mean rank in the first
+third. Recipes are sorted by their rank in the league, which also lists the [failed
+runs](league.md#what-went-wrong).
 """
 
 
@@ -220,16 +221,14 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         return f"Measured [separately]({apart})." if apart else "This recipe was not measured yet."
     tasks = row["tasks"]
     behind = [task for task, found in tasks.items() if not found["like_best"]]
-    leads = 3 * row.get("high", facts["of"]) <= facts["of"] and not behind
-    text = "Try first" if leads else "Not first" if len(behind) == len(tasks) else "Worth a try"
-    if behind:
-        gains = sorted(max(tasks[task]["share"], 0) for task in behind)
-        low_high = dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1]))
-        where = listed(behind) if len(behind) < len(tasks) else "every task"
-        text = f"**{text}.** Behind on {where}: {' to '.join(low_high)}."
-    else:
-        text = f"**{text}.** Level with the best on every task."
-    return text
+    if not behind:
+        leads = 3 * row.get("high", facts["of"]) <= facts["of"]
+        return f"**{'Try first' if leads else 'Worth a try'}**: level with the best on every task."
+    gains = sorted(max(tasks[task]["share"], 0) for task in behind)
+    low_high = " to ".join(dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1])))
+    if len(behind) == len(tasks):
+        return f"**Try others first**: behind on every task ({low_high})."
+    return f"**Worth a try**, but behind on {listed(behind)} ({low_high})."
 
 
 def listed(names: list[str]) -> str:

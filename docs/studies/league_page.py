@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -160,11 +160,16 @@ def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
     for (task, name), why in dashes.items():
         where.setdefault(why.split(", and task")[0], {}).setdefault(name, []).append(task)
     reasons = [
-        f"- Dashes on {', '.join(dict.fromkeys(t for ts in by.values() for t in ts))} "
-        f"({', '.join(by)}): {why}."
+        f"- {listed(by)} cannot run on {listed(t for ts in by.values() for t in ts)}: {why}."
         for why, by in where.items()
     ]
     return "\n".join([table(header, rows), "", *reasons]).strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b and c`, each once."""
+    *most, last = dict.fromkeys(names)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def failures(league: League, name: str) -> str:
@@ -248,15 +253,15 @@ def advice_tables(
         for rule, picks in rules.items():
             hits[rule] += sum(pick in like for pick in picks)
             lost[rule] += sum(means[best] - means[pick] for pick in picks)
-        hits["a blind pick"] += len(said) * len(like) / len(even)
-        lost["a blind pick"] += len(said) * (means[best] - fmean(means.values()))
+        hits["a random choice"] += len(said) * len(like) / len(even)
+        lost["a random choice"] += len(said) * (means[best] - fmean(means.values()))
         count += len(said)
         rows.append([
             task, f"{len(like)} of {len(even)}",
             ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()),
             *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
         ])  # fmt: skip
-    header = ["task", "like the best", "the advisor chose", "advisor", "always GRPO",
+    header = ["task", "as good as the best", "the advisor chose", "advisor", "always GRPO",
               "always GAE 0.95"]  # fmt: skip
     total = [
         [
@@ -281,8 +286,9 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     missing = f" Not finished: {', '.join(waiting)}." if waiting else ""
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
-        f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, "
-        f"{minutes:.0f} CPU minutes, until {day}, on two shared CPU cores.{missing}"
+        f"The standings come from {len(every):,} runs on {len(league)} of "
+        f"{len(league) + len(waiting)} tasks, which took {minutes:.0f} CPU minutes "
+        f"(last run: {day}).{missing}"
     )
 
 

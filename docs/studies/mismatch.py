@@ -57,7 +57,7 @@ def main() -> None:
                 if words not in rows:
                     rows[words] = staleness.trained(words, zoo)
                     print(json.dumps(rows[words]), file=file, flush=True)
-    head = ["sampler", "loss", "accuracy, 95 %", "collapsed", "nats between"]
+    head = ["sampler", "loss", "accuracy, 95 %", "collapsed", "gap in nats"]
     lines = []
     for sampler, loss in rows_wanted():
         found = [rows[words_of(sampler, loss, seed)] for seed in staleness.SEEDS]

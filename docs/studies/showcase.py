@@ -147,7 +147,7 @@ def ceiling() -> str:
 def critic() -> str:
     """Every variation, compared with the row that it varies."""
     base = {lam: runs_of("words")[f"ppo_gae lam={lam}"] for lam in ("0", "0.8")}
-    rows = [("lam=0.8, as it comes", base["0.8"], base["0.8"])]
+    rows = [("lam=0.8, default", base["0.8"], base["0.8"])]
     rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
     names = {
         "targets": "lambda of the targets 1",
@@ -155,7 +155,7 @@ def critic() -> str:
     }
     for name, label in names.items():
         rows += [(label, runs, base["0.8"]) for runs in runs_of(name).values()]
-    rows.append(("lam=0, as it comes", base["0"], base["0"]))
+    rows.append(("lam=0, default", base["0"], base["0"]))
     rows.append(("lam=0, critic.epochs=4", runs_of("epochs")["lam=0"], base["0"]))
     lines = [
         [
@@ -167,7 +167,7 @@ def critic() -> str:
         ]
         for label, runs, other in rows
     ]
-    return table(["row", "seeds", "after", "minus as it comes", "explained"], lines)
+    return table(["row", "seeds", "after", "minus default", "explained"], lines)
 
 
 def curves() -> str:

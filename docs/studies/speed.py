@@ -69,7 +69,8 @@ def made(document: dict) -> dict[str, str]:
             text = narrow(text)
         if part == "step":
             text = side_by_side(text)
-        by_part.setdefault(part, []).append(f"{title.capitalize()}:\n\n{text}")
+        lead = title.capitalize() + (" model" if rows[0].get("model") else "")
+        by_part.setdefault(part, []).append(f"{lead}:\n\n{text}")
     machine = document["machine"]
     versions = next((r["versions"] for r in document["rows"] if "versions" in r), {})
     text = f"{machine['cpu']}, {machine['cores']} cores, {document['threads']} thread used; "

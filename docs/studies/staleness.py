@@ -82,7 +82,7 @@ def wanted() -> Iterator[str]:
 def table(rows: dict[str, dict]) -> str:
     lines = [
         "| loss | staleness | sampled accuracy | 95 % | greedy | worst seed | collapsed | "
-        "nats from the sampler |",
+        "gap to the sampler, nats |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for staleness in STALENESS:
@@ -100,7 +100,8 @@ def table(rows: dict[str, dict]) -> str:
                 f"{statistics.mean(r['gap'] for r in some):.3f} |"
             )
     seconds = statistics.mean(r["seconds"] for r in rows.values())
-    return "\n".join(lines) + f"\n\n{len(rows)} runs of {seconds:.1f} CPU seconds each.\n"
+    runs = f"The table is from {len(rows)} runs of {seconds:.1f} CPU seconds each."
+    return "\n".join(lines) + f"\n\n{runs}\n"
 
 
 BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/bases.md has it

@@ -48,11 +48,17 @@ def taught(domain: str) -> Path:
 
 OWN = ", ".join(f"{d}: {taught(d)}" for d in DOMAINS)
 WAYS = {  # label of the table -> recipe and words
-    "none: `grpo` on both": ("grpo", ["kl.place=none"]),
-    "addition's, for both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('addition')}"]),
-    "reverse's, for both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('reverse')}"]),
-    "each domain's": ("mopd", ["estimator.alpha=0", f"teacher.domains={{{OWN}}}"]),
-    "each domain's, and the outcome": ("mopd", [f"teacher.domains={{{OWN}}}"]),
+    "none (`grpo` on both tasks)": ("grpo", ["kl.place=none"]),
+    "addition's teacher for both": (
+        "mopd",
+        ["estimator.alpha=0", f"teacher.path={taught('addition')}"],
+    ),
+    "reverse's teacher for both": (
+        "mopd",
+        ["estimator.alpha=0", f"teacher.path={taught('reverse')}"],
+    ),
+    "each domain's teacher": ("mopd", ["estimator.alpha=0", f"teacher.domains={{{OWN}}}"]),
+    "each domain's teacher and the outcome": ("mopd", [f"teacher.domains={{{OWN}}}"]),
 }
 
 # ---------------------------------------------------------------- a policy that teaches itself
@@ -144,7 +150,7 @@ def cell(some: list[dict], task: str, name: str = "sampled") -> str:
 
 def domains_table(rows: list[dict]) -> str:
     lines = [
-        "| the teacher | seeds | addition, sampled (95 %) | reverse, sampled (95 %) | CPU s |",
+        "| teacher | seeds | addition, sampled (95 %) | reverse, sampled (95 %) | CPU s |",
         "|---|---|---|---|---|",
     ]
     before = next(r for r in rows if "addition before" in r)

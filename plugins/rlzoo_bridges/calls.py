@@ -1,4 +1,4 @@
-"""One call of an estimator and one of a policy loss, the same for every trainer.
+"""Calls of an estimator and of a policy loss, the same for every trainer.
 
 Components go by their names, so that what a trainer registers can be sent to its other processes.
 """
@@ -25,7 +25,9 @@ def zoo() -> Any:
     """The zoo of this process; raises ComponentError where there is none."""
     found = load_zoo()
     if not found.estimators:
-        raise ComponentError("no estimator is installed; pip install rlzoo-llm brings the zoo")
+        raise ComponentError(
+            "no estimator is installed; install the zoo with pip install rlzoo-llm"
+        )
     return found
 
 
@@ -41,8 +43,8 @@ def find(host: Host, kind: str, name: str, options: Mapping[str, Any] | None = N
         raise ComponentError(text)
     if kind == "policy_losses" and component.couples == "batch":
         _once(
-            f"{component.label} compares the tokens of a whole mini-batch; {host.title} hands it "
-            "one micro-batch at a time, so that its micro-batches must be as large"
+            f"{component.label} compares the tokens of a whole mini-batch, but {host.title} "
+            "passes one micro-batch at a time, so use micro-batches of the size of a mini-batch"
         )
     return component
 
@@ -61,9 +63,9 @@ def estimate(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns (B, T) of the estimator `name`.
 
-    options: its own, and `whiten` (none, batch or group) with `whiten_ddof` (1, as the trainers
-        have it): trainers whiten inside their estimators, rlzoo after them.
-    usual:   the trainer's own gamma and lam, for an estimator that has options of these names.
+    options: its options, and `whiten` (none, batch or group) with `whiten_ddof` (1, as in the
+        trainers): trainers whiten inside their estimators, rlzoo after them.
+    usual: the trainer's gamma and lam, for an estimator that has these options.
     """
     component = find(host, "estimators", name)
     own = {k: v for k, v in (usual or {}).items() if k in component.options and v is not None}

@@ -70,7 +70,7 @@ class Columns(Mapping[str, Any]):
             return self.own[name]()
         except KeyError as missing:
             ask = self.host.asks.get(name)
-            how = f"; it takes {ask}" if ask else ""
+            how = f"; it requires {ask}" if ask else ""
             raise ComponentError(
                 f"rlzoo in {self.host.title}: {name!r} needs {missing.args[0]!r}, which "
                 f"the batch does not have{how}"

@@ -1,6 +1,6 @@
 """the zoo in verl, SkyRL, slime, TRL, prime-rl and rLLM: what each supports, and lines to start
 
-Without a recipe: what the trainer can be given and what not, and why.
+Without a recipe: what the trainer supports and what not, and why.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from rlzoo_bridges.hosts import HOSTS, find_host
 
 USAGE = "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]"
 EXAMPLES = (
-    ("rlzoo bridge trl", "what TRL can take of the zoo"),
+    ("rlzoo bridge trl", "which parts of the zoo TRL supports"),
     ("rlzoo bridge verl recipe=grpo", "the lines that start grpo in verl"),
 )
 
@@ -56,7 +56,7 @@ def _table(host: Any, zoo: Any) -> Result:
     }
 
     def view(_: Any) -> Iterator[str]:
-        out = [f"{host.title} {host.version} can be given:"]
+        out = [f"{host.title} {host.version} supports:"]
         for kind, components in found.items():
             names = [name for name, why in components.items() if not why]
             out.append(f"  {len(names)} {kind.replace('_', ' ')}: {', '.join(names) or 'none'}")
@@ -64,12 +64,12 @@ def _table(host: Any, zoo: Any) -> Result:
         out += ["", "with", *(f"  {column}: {how}" for column, how in asks.items())] if asks else []
         refused = [why for components in found.values() for why in components.values() if why]
         if not host.losses:
-            refused = [why for why in refused if "policy loss of its own" not in why]
-            refused.append(f"policy losses: {host.title} has its own")
+            refused = [why for why in refused if "its own policy loss" not in why]
+            refused.append(f"policy losses: {host.title} uses its own")
         if not host.estimates:
-            refused = [why for why in refused if "advantages of its own" not in why]
-            refused.append(f"estimators: {host.title} has its own")
-        for line in [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]:
+            refused = [why for why in refused if "its own advantages" not in why]
+            refused.append(f"estimators: {host.title} uses its own")
+        for line in [*out, "", "and does not support:", *(f"  {why}" for why in refused)]:
             yield folded(line)
 
     return Result({"trainer": host.name, "version": host.version, **found}, view)

@@ -1,4 +1,4 @@
-"""The columns that each trainer's data can feed, and reasons for the others. No trainer is
+"""The columns that each trainer's data provide, and why others are missing. No trainer is
 imported here."""
 
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ LOSS_COLUMNS = ("log_probs", "old_log_probs", "advantages", "response_mask")
 
 # Columns that no trainer has, or hands to a policy loss.
 NOWHERE = {
-    "state_keys": "only rlzoo keeps marks of equal environment states",
-    "branch_values": "rlzoo makes it by sampling again from inside a response",
-    "branch_steps": "rlzoo makes it by sampling again from inside a response",
-    "implicit_rewards": "rlzoo makes it with a frozen implicit reward model",
-    "noise": "a random number for each token, a function of the run's seed",
+    "state_keys": "only rlzoo records keys of equal environment states",
+    "branch_values": "rlzoo computes it by sampling again from inside a response",
+    "branch_steps": "rlzoo computes it by sampling again from inside a response",
+    "implicit_rewards": "rlzoo computes it with a frozen implicit reward model",
+    "noise": "it is a random number per token, a function of the run's seed",
 }
 
 
@@ -80,9 +80,9 @@ class Host:
         columns, which are made here where the trainer has what they need."""
         cannot = f"{component.label} cannot run in {self.title}"
         if component.kind == "policy_losses" and not self.losses:
-            return f"{cannot}, which has a policy loss of its own"
+            return f"{cannot}, which uses its own policy loss"
         if component.kind == "estimators" and not self.estimates:
-            return f"{cannot}, which has advantages of its own"
+            return f"{cannot}, which uses its own advantages"
         if missing := self.missing(component, plugins):
             whys: dict[str, list[str]] = {}  # a shared reason is given once
             for column in missing:
@@ -91,28 +91,28 @@ class Host:
             told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
             return f"{cannot}: it needs {told}"
         if component.kind == "policy_losses" and self.separate and component.couples != "row":
-            return f"{cannot}: it compares responses, and a loss there gets one at a time"
+            return f"{cannot}: it compares responses, but a loss there gets one response at a time"
         if component.kind == "policy_losses" and self.scaled:
             from rlzoo_bridges.proportional import proportional  # imports torch
 
             if not proportional(component):
                 return (
-                    f"{cannot}: advantages get there multiplied by the weights of the loss's mean, "
-                    "and this loss is not proportional to them"
+                    f"{cannot}: advantages arrive there multiplied by the weights of the loss's "
+                    "mean, but this loss is not proportional to them"
                 )
         return ""
 
     def why(self, column: str, kind: str, plugins: Mapping[str, Any]) -> str:
         """Why a column is not to be had."""
         if kind == "policy_losses" and column not in NOWHERE:
-            return "it is not handed to a policy loss there"
+            return "policy losses do not receive it there"
         if known := self.lacks.get(column) or NOWHERE.get(column):
             return known
         if column not in plugins:
             return "it is not there"
         lost = [name for name in plugins[column].needs if not self.gives(name, plugins)]
         made_of = ", ".join(f"{name!r}: {self.why(name, kind, plugins)}" for name in lost)
-        return f"a plugin makes it of {made_of}"
+        return f"a plugin computes it from {made_of}"
 
 
 HOSTS: dict[str, Host] = {
@@ -136,11 +136,11 @@ HOSTS: dict[str, Host] = {
                 "score_components": "the columns named by `algorithm.gdpo_reward_keys`",
                 "score_weights": "`algorithm.gdpo_reward_weights`",
             },
-            lacks={"old_entropy": "verl logs its mean and drops it before advantages are made"},
+            lacks={"old_entropy": "verl logs its mean and drops it before it computes advantages"},
             asks={
                 "values": "critic.enable=true",
                 "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
-                "ref_log_probs": "a KL penalty, for which a reference is built",
+                "ref_log_probs": "a KL penalty, which needs a reference model",
                 "sum_pi_squared": "actor_rollout_ref.actor.calculate_sum_pi_squared=true and "
                 "trainer.use_v1=false",
                 "greedy_scores": "reward_baselines, which verl computes only for its own remax",
@@ -154,20 +154,20 @@ HOSTS: dict[str, Host] = {
             "0.3.0",
             feeds={
                 "rewards": "`token_level_rewards`",
-                "scores": "the same, where `use_kl_in_reward` is off",
+                "scores": "the same, if `use_kl_in_reward` is off",
                 "response_mask": "`response_mask`",
                 "group_ids": "`index`, the uids",
                 "values": "`values`",
             },
             lacks={
-                "turn_ids": "its mask counts observations among the response",
-                "old_log_probs": "estimators are handed no log-probabilities",
-                "sampler_log_probs": "estimators are handed no log-probabilities",
-                "sum_pi_squared": "estimators are handed no log-probabilities",
-                "old_entropy": "estimators are handed no log-probabilities",
-                "greedy_scores": "it samples no greedy response",
-                "score_components": "estimators are handed one reward",
-                "score_weights": "estimators are handed one reward",
+                "turn_ids": "its mask includes observations in the response",
+                "old_log_probs": "estimators do not receive log-probabilities",
+                "sampler_log_probs": "estimators do not receive log-probabilities",
+                "sum_pi_squared": "estimators do not receive log-probabilities",
+                "old_entropy": "estimators do not receive log-probabilities",
+                "greedy_scores": "it does not sample a greedy response",
+                "score_components": "estimators receive only one reward",
+                "score_weights": "estimators receive only one reward",
             },
             asks={
                 "values": "trainer.critic.model.path=MODEL",
@@ -180,7 +180,7 @@ HOSTS: dict[str, Host] = {
             "slime",
             "624b824, 2026-08-21",
             feeds={
-                "rewards": "`rewards` at the last action, less `--kl-coef` times `kl`",
+                "rewards": "`rewards` at the last actionminus `--kl-coef` times `kl`",
                 "scores": "`rewards` at the last action",
                 "response_mask": "`loss_masks`",
                 "group_ids": "`sample_indices` over `--n-samples-per-prompt`",
@@ -191,14 +191,14 @@ HOSTS: dict[str, Host] = {
             },
             lacks={
                 "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before advantages are made",
-                "greedy_scores": "it samples no greedy response",
-                "score_components": "a response has one reward",
-                "score_weights": "a response has one reward",
+                "old_entropy": "it is not computed before advantages are",
+                "greedy_scores": "it does not sample a greedy response",
+                "score_components": "a response has only one reward",
+                "score_weights": "a response has only one reward",
             },
             asks={
-                "values": "--advantage-estimator ppo, for which a critic is built",
-                "old_log_probs": "a critic, --kl-coef, or more than one step for a rollout",
+                "values": "--advantage-estimator ppo, which builds a critic",
+                "old_log_probs": "a critic, --kl-coef, or more than one step per rollout",
                 "sampler_log_probs": "a rollout function that returns log-probabilities",
                 "ref_log_probs": "--kl-coef or --use-kl-loss",
             },
@@ -213,7 +213,7 @@ HOSTS: dict[str, Host] = {
                 "scores": "the same: there is no KL in the reward",
                 "response_mask": "`completion_mask` times `tool_mask`",
                 "group_ids": "rows over `num_generations`",
-                "score_components": "what each reward function gives",
+                "score_components": "the value of each reward function",
                 "score_weights": "`reward_weights`",
             },
             lacks={
@@ -222,8 +222,8 @@ HOSTS: dict[str, Host] = {
                 "old_log_probs": "it is often not computed",
                 "sampler_log_probs": "it is often not computed",
                 "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before advantages are made",
-                "greedy_scores": "it samples no greedy response",
+                "old_entropy": "it is not computed before advantages are",
+                "greedy_scores": "it does not sample a greedy response",
             },
         ),
         Host(
@@ -247,16 +247,16 @@ HOSTS: dict[str, Host] = {
                 "group_ids": "the `TrajectoryGroup`",
             },
             lacks={
-                "turn_ids": "one advantage is kept for a whole trajectory",
+                "turn_ids": "it keeps one advantage for a whole trajectory",
                 "values": "it has no critic",
                 "bootstrap_values": "it has no critic",
-                "old_log_probs": "estimators are handed no log-probabilities",
-                "sampler_log_probs": "estimators are handed no log-probabilities",
+                "old_log_probs": "estimators do not receive log-probabilities",
+                "sampler_log_probs": "estimators do not receive log-probabilities",
                 "sum_pi_squared": "it is not computed",
                 "old_entropy": "it is not computed",
-                "greedy_scores": "it samples no greedy response",
-                "score_components": "a trajectory has one reward",
-                "score_weights": "a trajectory has one reward",
+                "greedy_scores": "it does not sample a greedy response",
+                "score_components": "a trajectory has only one reward",
+                "score_weights": "a trajectory has only one reward",
             },
             losses=False,
         ),
@@ -268,6 +268,6 @@ def find_host(name: str) -> Host:
     """The trainer of that name; raises UsageError."""
     if name not in HOSTS:
         raise UsageError(
-            f"no bridge to {name!r}; there are {', '.join(HOSTS)}{nearest(name, HOSTS)}"
+            f"there is no bridge to {name!r} (available: {', '.join(HOSTS)}){nearest(name, HOSTS)}"
         )
     return HOSTS[name]

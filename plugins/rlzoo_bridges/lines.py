@@ -1,9 +1,8 @@
 """The lines that start a recipe's algorithm in another trainer.
 
-A recipe's algorithm is carried over: estimator, whitening, policy loss, aggregation,
-KL, temperature, epochs; and those sizes that its file or the command line gives. A part that the
-other trainer lacks is refused; model, data and rewards are its own business, and are left to the
-reader.
+They cover a recipe's algorithm (estimator, whitening, policy loss, aggregation, KL, temperature,
+epochs) and the sizes that its file or the command line sets. A part that the other trainer does not
+support is an error; users must add model, data and rewards themselves.
 """
 
 import json
@@ -65,13 +64,13 @@ def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
 def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     """Settings that are left to the other trainer's own ways."""
     config = plan.recipe.config
-    out = ["model, data and reward function: the trainer's own keys, yours to add"]
+    out = ["model, data and reward function: add these with the trainer's own keys"]
     if not host.estimates:
         out.append(
-            f"estimator={plan.estimator.name}, temperature, entropy bonus: the trainer's own"
+            f"estimator={plan.estimator.name}, temperature, entropy bonus: the trainer uses its own"
         )
     if host.estimates and not host.losses and host.name not in OWN_LOSS:
-        out.append("policy loss, its mean, KL, epochs, temperature: the trainer's own")
+        out.append("policy loss, its mean, KL, epochs, temperature: the trainer uses its own")
     for bound in (plan.estimator, plan.policy_loss):
         if (file := Path(bound.component.origin)).suffix == ".py":
             out.append(
@@ -81,33 +80,36 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
     if own:
         out.append(
-            f"{', '.join(own)}: defaults for small models; give what your model and data need"
+            f"{', '.join(own)}: rlzoo's defaults are for small models; set values for your model "
+            "and data"
         )
     chosen = [f"{key}={plan.recipe.value(key)}" for key in SIZES if given(plan, key)]
     if chosen and host.name in UNSIZED:
-        out.append(f"{', '.join(chosen)}: by the trainer's own keys")
+        out.append(f"{', '.join(chosen)}: set these with the trainer's own keys")
     if host.losses and plan.policy_loss.component.couples == "batch":
         out.append(
-            f"policy_loss={plan.policy_loss.name} over a mini-batch: it is handed a micro-batch"
+            f"policy_loss={plan.policy_loss.name} over a mini-batch: it gets only a micro-batch"
         )
     for travels, how in (
-        (True, "the bridge makes them, by their default options"),
-        (False, "rlzoo makes them by itself"),
+        (True, "the bridge computes them with their default options"),
+        (False, "only rlzoo computes them"),
     ):
         names = [c.name for c in plan.columns if host.gives(c.name, plugins) is travels]
         if names:
             out.append(f"columns {', '.join(names)}: {how}")
     if plan.sampler is not plan.base_sampler:
-        out.append(f"sampler={plan.sampler.name}: the trainer samples as it does")
+        out.append(f"sampler={plan.sampler.name}: the trainer uses its own sampler")
     if plan.correction:
-        out.append(f"correction={plan.correction}: the trainer has its own")
+        out.append(f"correction={plan.correction}: the trainer uses its own")
     if plan.critic:
-        out.append("value_loss and the critic's own settings: the trainer's")
-        out.append("truncated responses: no trainer keeps V after the last token, it counts as 0")
+        out.append("value_loss and the critic's settings: the trainer uses its own")
+        out.append(
+            "truncated responses: no trainer keeps V after the last token, so it counts as 0"
+        )
     if config.rollout.staleness:
-        out.append(f"rollout.staleness={config.rollout.staleness}: the trainer's own")
+        out.append(f"rollout.staleness={config.rollout.staleness}: the trainer uses its own")
     if config.rollout.truncation != "zero":
-        out.append(f"rollout.truncation={config.rollout.truncation}: the trainer's own")
+        out.append(f"rollout.truncation={config.rollout.truncation}: the trainer uses its own")
     return out
 
 
@@ -210,8 +212,9 @@ def skyrl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         words.append(f"{key}.max_seq_len={length}")
     inside = bool(plan.kl) and config.kl.place == "reward"
     if inside and {"scores", "sequence_scores"} & set(plan.estimator.needs):
-        raise UsageError(f"{plan.estimator.component.label} reads scores before KL, which SkyRL "
-                         "does not keep; put kl.place=loss")  # fmt: skip
+        raise UsageError(
+            f"{plan.estimator.component.label} reads scores before KL, which SkyRL does not keep; "
+            "set kl.place=loss")  # fmt: skip
     words += [f"{key}.use_kl_in_reward={str(inside).lower()}",
               f"{key}.use_kl_loss={str(bool(plan.kl) and not inside).lower()}"]  # fmt: skip
     if plan.kl:
@@ -259,7 +262,7 @@ def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
             words += ["--use-kl-loss", "--kl-loss-coef", str(config.kl.coef)]
             words += ["--kl-loss-type", kind]
     if (epochs := config.train.epochs) > 1:
-        raise UsageError(f"slime uses each rollout once; the recipe has train.epochs={epochs}")
+        raise UsageError(f"slime uses each rollout once, but the recipe has train.epochs={epochs}")
     words += ["--rollout-temperature", str(config.rollout.temperature)]
     words += ["--entropy-coef", str(config.actor.entropy_coef)]
     sizes = {
@@ -288,11 +291,11 @@ def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     length = plan.aggregation.options.get("length")
     if length not in (None, config.rollout.max_new_tokens):
         raise UsageError(
-            f"TRL divides by max_completion_length; the recipe has aggregation.length={length}"
+            f"TRL divides by max_completion_length, but the recipe has aggregation.length={length}"
         )
     if plan.kl and (config.kl.place == "reward" or plan.kl.name != "k3"):
         raise UsageError(
-            f"TRL has only k3, in the loss; the recipe has kl={plan.kl.name} in the "
+            f"TRL has only k3 in the loss, but the recipe has kl={plan.kl.name} in the "
             f"{config.kl.place} (kl.name=k3 kl.place=loss, or kl.place=none)"
         )
     settings["beta"] = config.kl.coef if plan.kl else 0.0
@@ -319,9 +322,11 @@ def prime_rl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     config = plan.recipe.config
     _theirs(host, plan.aggregation, {"token_mean": ""})
     if plan.kl and config.kl.place == "reward":
-        raise UsageError("prime-rl has no KL in the reward; put kl.place=loss or kl.place=none")
+        raise UsageError("prime-rl has no KL in the reward; set kl.place=loss or kl.place=none")
     if (epochs := config.train.epochs) > 1:
-        raise UsageError(f"prime-rl uses each rollout once; the recipe has train.epochs={epochs}")
+        raise UsageError(
+            f"prime-rl uses each rollout once, but the recipe has train.epochs={epochs}"
+        )
     said = {"loss": plan.policy_loss.name, **plan.policy_loss.options}
     if plan.kl:
         said |= {"kl": plan.kl.name, "kl_coef": config.kl.coef}
@@ -367,7 +372,8 @@ def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
     """The trainer's name for it; raises UsageError where it has nothing of the kind."""
     if bound.component.name not in names:
         raise UsageError(
-            f"{host.title} has no counterpart of {bound.component.label}; it has {', '.join(names)}"
+            f"{host.title} has no counterpart of {bound.component.label}; it supports "
+            f"{', '.join(names)}"
         )
     return names[bound.component.name]
 

@@ -28,7 +28,7 @@ def policy_loss(
     loss: the name of a policy loss, `options` its options. kl: the name of a KL penalty against the
         reference, times `kl_coef`.
 
-    Raises ComponentError where the loss cannot run in prime-rl, or the reference is missing.
+    Raises ComponentError if the loss cannot run in prime-rl, or if the reference is missing.
     """
     from prime_rl.trainer.rl.loss import LossOutputs
 

@@ -27,7 +27,7 @@ def register(estimator: str, **options: Any) -> str:
     """Register an estimator under the returned name, `rlzoo/ESTIMATOR`.
 
     options: the estimator's, and `whiten` (none, batch or group) with `whiten_ddof`. Raises
-    ComponentError where the estimator cannot run in rLLM.
+        ComponentError if the estimator cannot run in rLLM.
     """
     from rllm.trainer.algorithms.advantage import register_rllm_adv_estimator
 
@@ -89,6 +89,6 @@ def _one_each(estimator: str, wide: Tensor, mask: Tensor) -> Tensor:
     if apart > 1e-9 * (1 + first.abs().amax()):
         raise ComponentError(
             f"rlzoo in rLLM: {estimator} gives the tokens of a trajectory different advantages "
-            f"(by {apart.item():.2g}); rLLM keeps one per trajectory"
+            f"(by {apart.item():.2g}), but rLLM keeps one per trajectory"
         )
     return first[:, 0]

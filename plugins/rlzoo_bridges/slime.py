@@ -1,11 +1,11 @@
 """rlzoo in slime: `--custom-advantage-function-path rlzoo_bridges.slime.advantages`.
 
-What to compute stands in the YAML file of `--custom-config-path`:
+The YAML file of `--custom-config-path` sets what to compute:
 
     rlzoo: {estimator: gae_decoupled, lam_actor: 0.9, whiten: batch}
 
-gamma and lam are slime's `--gamma` and `--lambd` where the recipe sets none. The critic learns by
-slime's own returns, whatever the estimator's: slime computes them in another process.
+gamma and lam are slime's `--gamma` and `--lambd` unless the file sets them. The critic always
+learns from slime's own returns, which slime computes in another process.
 """
 
 from argparse import Namespace
@@ -31,16 +31,19 @@ def advantages(args: Namespace, rollout_data: dict[str, Any]) -> None:
     """Fill `advantages` and `returns`: lists of tensors, one for each response of this rank."""
     options = dict(getattr(args, "rlzoo", None) or {})
     if "estimator" not in options:
-        raise ComponentError("rlzoo in slime: --custom-config-path names no rlzoo.estimator")
+        raise ComponentError(
+            "rlzoo in slime: the file of --custom-config-path does not set rlzoo.estimator"
+        )
     component = calls.find(HOST, "estimators", options["estimator"])
     name = options.pop("estimator")
     if getattr(args, "rewards_normalization", False) and args.advantage_estimator in NORMALISED:
         raise ComponentError(
-            "rlzoo in slime: rewards come standardised already; add --disable-rewards-normalization"
+            "rlzoo in slime: rewards are already standardized; add --disable-rewards-normalization"
         )
     if _ranks("get_context_parallel_world_size") > 1:
         raise ComponentError(
-            "rlzoo in slime: --context-parallel-size must be 1, or a rank holds slices of responses"
+            "rlzoo in slime: --context-parallel-size must be 1, because otherwise a rank has only "
+            "slices of responses"
         )
     rows = {k: v for k, v in rollout_data.items() if k in PER_TOKEN and v}
     rows |= {k: list(rollout_data[k]) for k in ("rewards", "sample_indices") if k in rollout_data}

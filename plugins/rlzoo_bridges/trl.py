@@ -3,9 +3,10 @@
     trainer = ZooGRPOTrainer(model=..., reward_funcs=..., args=GRPOConfig(...), estimator="maxrl",
                              policy_loss="cispo", loss_options={"clip_high": 0.3})
 
-It samples, scores and aggregates as GRPOTrainer does: `loss_type` sets how a loss of rlzoo is
-averaged (grpo, bnpo, dr_grpo, dapo or luspo), `beta` is a KL in the loss. `scale_rewards` and the
-clip ranges of GRPOConfig are those of TRL's own advantages and losses, and do nothing here.
+It samples, scores and aggregates like GRPOTrainer: `loss_type` sets how a loss of rlzoo is averaged
+(grpo, bnpo, dr_grpo, dapo or luspo), and `beta` is the coefficient of a KL in the loss.
+`scale_rewards` and the clip ranges of GRPOConfig belong to TRL's own advantages and losses and have
+no effect here.
 """
 
 from collections.abc import Mapping
@@ -34,9 +35,9 @@ PLAIN = {
 
 
 class ZooGRPOTrainer(GRPOTrainer):
-    """GRPOTrainer, its advantages by `estimator` and its loss by `policy_loss` of the zoo.
+    """GRPOTrainer with advantages from `estimator` and the loss `policy_loss` of the zoo.
 
-    options, loss_options: theirs. policy_loss None: TRL's own loss.
+    options, loss_options: those of the estimator and the loss. policy_loss None: TRL's own loss.
     """
 
     def __init__(

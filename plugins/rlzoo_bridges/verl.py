@@ -1,4 +1,4 @@
-"""rlzoo in verl: every estimator and policy loss of the zoo that verl can feed, in its registries.
+"""rlzoo in verl: registers every estimator and policy loss of the zoo that verl supports.
 
 verl imports this module itself, in each of its processes, by the entry-point group `verl.plugins`.
 

@@ -1,4 +1,4 @@
-"""Batches that a run saved (`run.save_batches`), read back as tensors."""
+"""Batches that a run saved (`run.save_batches`), read as tensors."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from rlzoo.runs.folder import saved_steps
 
 
 def saved_batches(path: Path) -> list[Path]:
-    """The batches that the run in `path` kept, oldest first."""
+    """The batches that the run in `path` saved, oldest first."""
     return saved_steps(path / "batches", ".safetensors")
 
 
 def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The columns of a saved batch; raises RunError where it is damaged."""
+    """The columns of a saved batch; raises RunError if the batch is damaged."""
     try:
         tensors = load_file(file, device=str(device))
         texts = dict(read_json(file.with_suffix(".json")))

@@ -1,4 +1,4 @@
-"""`rlzoo check`: holds components, or a model, to their contract."""
+"""`rlzoo check`: checks that components, or a model, meet their contract."""
 
 import argparse
 from pathlib import Path
@@ -55,8 +55,8 @@ def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
 
 
 def checks_table(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> list[Any]:
-    """A row per check of each subject (kind, name, where it is, results); `brief`: a row per
-    subject and its faults."""
+    """A row per check of each subject (kind, name, location, results); `brief`: a row per subject,
+    with its faults."""
     from rich.table import Table  # here: --help needs no rich
     from rich.text import Text
 

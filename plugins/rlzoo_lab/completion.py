@@ -1,6 +1,6 @@
-"""What a shell may complete: verbs, recipes, keys, components, run folders.  No torch.
+"""Shell completion of verbs, recipes, keys, components and run folders. No torch.
 
-Switched on by `eval "$(register-python-argcomplete rlzoo)"`; see docs/recipes.md.
+Enabled by `eval "$(register-python-argcomplete rlzoo)"`; see docs/recipes.md.
 """
 
 import glob
@@ -25,9 +25,9 @@ from rlzoo.recipe.words import name_recipe
 
 
 def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -> None:
-    """Answer the shell, whose question is in the environment, and end the process."""
+    """Answer the shell's request, which is in the environment, and end the process."""
     if find_spec("argcomplete") is None:
-        sys.exit("rlzoo: completion needs argcomplete: pip install 'rlzoo-llm[lab]'")
+        sys.exit("rlzoo: completion requires argcomplete: pip install 'rlzoo-llm[lab]'")
     import argcomplete  # here: no other command needs it
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])

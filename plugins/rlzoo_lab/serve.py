@@ -23,7 +23,7 @@ DEFAULTS = {"task": "sessions", "eval.samples": "1"}  # evaluations play no sess
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--port", type=int, default=8011, metavar="N", help="where it listens")
+    parser.add_argument("--port", type=int, default=8011, metavar="N", help="address to listen on")
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="default: this machine only"
     )
@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
-    """The recipe's words, with the sampler and what it needs."""
+    """The recipe's words with the sampler and its settings."""
     words = list(arguments.words)
     if taken := [word for word in words if word.startswith(OURS)]:
-        raise UsageError(f"serve: sets {shlex.quote(taken[0])} itself; use --host and --port")
+        raise UsageError(f"serve: this command sets {shlex.quote(taken[0])}; use --host and --port")
     keys = {word.partition("=")[0] for word in words}
     words += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     ours = {"": "sessions", ".host": arguments.host, ".port": arguments.port}

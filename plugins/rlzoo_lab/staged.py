@@ -1,4 +1,4 @@
-"""A folder that is there whole or not at all."""
+"""A folder that is written atomically."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ from rlzoo.runs.lock import locked
 
 @contextmanager
 def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
-    """A folder next to `place` that replaces it, complete, when the block ends.
+    """A folder next to `place` that replaces it when the block ends.
 
-    One process at a time. keep: what is left of a block that did not end stays, for the next.
-    Raises UsageError, which names the `option`, where `place` holds something.
+    One process at a time. keep: keep the files of an interrupted block for the next one. Raises
+    UsageError, which names the `option`, if `place` is not empty.
     """
     place = Path(os.path.abspath(place))
     aside = place.with_name(f".{place.name}.partial")
@@ -44,6 +44,6 @@ def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
 
 
 def check_free(place: Path, option: str) -> None:
-    """Raises UsageError where `place` is a file, or a folder with something in it."""
+    """Raises UsageError if `place` is a file or a folder that is not empty."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"{option}: {place} exists already and is not empty")
+        raise UsageError(f"{option}: {place} already exists and is not empty")

@@ -1,4 +1,4 @@
-"""Files of lines read strictly: a damaged line is an error with its number."""
+"""Strict parsers for line-based files: a damaged line is an error with its number."""
 
 import csv
 import json
@@ -10,13 +10,13 @@ from rlzoo.errors import DataError
 
 
 def damaged(path: Path, line: int | None, expected: str) -> DataError:
-    """The error of a file that cannot be read: where, and what was expected there."""
+    """The error for a file that cannot be parsed: where, and what was expected there."""
     where = f"{path}: line {line}" if line else str(path)
     return DataError(f"{where}: expected {expected}", key=str(path), kind="damaged")
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of a text file; raises DataError where it is not UTF-8."""
+    """(number from 1, line) of a text file; raises DataError if it is not UTF-8."""
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             try:
@@ -47,11 +47,11 @@ def read_json_file(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise damaged(path, error.lineno, "JSON") from None
     except (ValueError, RecursionError):
-        raise damaged(path, None, "JSON of a usual size and depth") from None
+        raise damaged(path, None, "JSON of a reasonable size and depth") from None
 
 
 def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number of the line, column -> text); raises DataError where a line is not a table's."""
+    """(number of the line, column -> text); raises DataError if a line does not fit the table."""
     texts = (line for _, line in text_lines(path))
     reader = csv.reader(texts, strict=True)
     try:
@@ -66,4 +66,4 @@ def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 raise damaged(path, reader.line_num, f"{len(names)} cells. Got {len(cells)}")
             yield reader.line_num, dict(zip(names, cells, strict=True))
     except csv.Error as error:
-        raise damaged(path, reader.line_num, f"a line of CSV ({error})") from None
+        raise damaged(path, reader.line_num, f"a valid line of CSV ({error})") from None

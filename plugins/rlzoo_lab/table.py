@@ -1,25 +1,23 @@
-"""The verbs of the lab, as entry points of the group `rlzoo.verbs` name them: no import here."""
+"""The verbs of the lab for entry points of the group `rlzoo.verbs`: no import here."""
 
 from rlzoo.cli.verb import Verb
 
 check = Verb(
     "NAME | model=PATH | --all",
-    "hold components or a model to a contract",
+    "check that components or a model meet their contract",
     "rlzoo_lab.check",
-    examples=(("rlzoo check gae", "hold a component to its contract"),),
+    examples=(("rlzoo check gae", "check one component"),),
     function="rlzoo_lab.api.verbs:check",
 )
 base = Verb(
     "TASK [key=value ...] --out DIR",
-    "a small model that is sometimes right at a task: a start for RL",
+    "train a small model that sometimes solves a task, as a start for RL",
     "rlzoo_lab.supervised.base",
-    examples=(
-        ("rlzoo base addition --out start", "a model that is occasionally right, to start from"),
-    ),
+    examples=(("rlzoo base addition --out start", "a model that occasionally answers correctly"),),
 )
 sweep = Verb(
     "RECIPE key=a,b,c seed=0,1,2 ...",
-    "several runs, paired by seed",
+    "train several runs, paired by seed",
     "rlzoo_lab.sweep.command",
     examples=(
         ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
@@ -30,7 +28,7 @@ sweep = Verb(
 )
 compare = Verb(
     "RUN_OR_SWEEP ...",
-    "runs side by side, with intervals and a verdict",
+    "compare runs, with intervals and a verdict",
     "rlzoo_lab.compare.command",
     examples=(
         ("rlzoo compare runs/a runs/b", "two runs"),
@@ -40,7 +38,7 @@ compare = Verb(
 )
 diagnose = Verb(
     "RECIPE estimator=a,b ... | RUN",
-    "exact bias and variance of estimators",
+    "compute the exact bias and variance of estimators",
     "rlzoo_lab.diagnose.command",
     examples=(
         ("rlzoo diagnose ppo_gae estimator=gae,mc,td0,rloo", "in a small exact world"),
@@ -50,24 +48,24 @@ diagnose = Verb(
 )
 advise = Verb(
     "RECIPE train.steps=N [estimator=a,b ...]",
-    "which estimator and lambda to prefer, by a short pilot",
+    "recommend an estimator and lambda after a short pilot",
     "rlzoo_lab.advise.command",
     examples=(("rlzoo advise ppo_gae train.steps=60", "a pilot of six steps"),),
     function="rlzoo_lab.api.verbs:advise",
 )
 trace = Verb(
     "RUN | RECIPE | --rewards R,R,...",
-    "one response, token by token",
+    "show one response token by token",
     "rlzoo_lab.trace.command",
     examples=(
-        ("rlzoo trace --rewards 0,0,1 --values .3,.4,.6 --lam .95", "typed numbers"),
-        ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
+        ("rlzoo trace --rewards 0,0,1 --values 0.3,0.4,0.6 --lam 0.95", "typed numbers"),
+        ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run as a page"),
     ),
     function="rlzoo_lab.api.verbs:trace",
 )
 doctor = Verb(
     "RUN | --environment",
-    "what is wrong with a run, in words",
+    "report what is wrong with a run",
     "rlzoo_lab.doctor.command",
     examples=(
         ("rlzoo doctor runs/a", "finished or not"),
@@ -76,19 +74,19 @@ doctor = Verb(
 )
 report = Verb(
     "RUN [--out FILE]",
-    "one page of a run: curves, groups, tokens",
+    "write a page about a run: curves, groups, tokens",
     "rlzoo_lab.report.command",
     examples=(
         ("rlzoo report runs/a", "a page in the run's folder"),
-        ("rlzoo report runs/a --watch", "again and again, while it runs"),
+        ("rlzoo report runs/a --watch", "rewrite the page while it trains"),
     ),
     function="rlzoo_lab.api.verbs:report",
 )
 play = Verb(
     "[--out FILE]",
-    "a page on which you move lambda and see what follows",
+    "an interactive page that shows the effect of lambda",
     "rlzoo_lab.play.command",
-    examples=(("rlzoo play --open", "in your browser; it needs no network"),),
+    examples=(("rlzoo play --open", "open it in your browser; works offline"),),
 )
 eval = Verb(
     "RUN | model=... task=...",
@@ -102,27 +100,27 @@ eval = Verb(
 )
 import_ = Verb(
     "SOURCE --out RUN [--from TRAINER]",
-    "a run of TRL, verl, prime-rl, SkyRL or slime as a run folder",
+    "convert a run of TRL, verl, prime-rl, SkyRL or slime to a run folder",
     "rlzoo_lab.imports.command",
     examples=(
-        ("rlzoo import trl-output --out runs/a", "then doctor, report and compare it"),
+        ("rlzoo import trl-output --out runs/a", "then use doctor, report and compare"),
         ("rlzoo import exported.csv --out runs/b", "metrics as wandb exports them"),
     ),
 )
 fetch = Verb(
     "URL [key=value ...] [--run CHECKSUM]",
-    "a recipe from a URL: read it, then train exactly that text",
+    "read a recipe from a URL, then train exactly that text",
     "rlzoo_lab.fetch",
     examples=(
-        ("rlzoo fetch https://gist.github.com/a/1", "its text, what it touches, its checksum"),
-        ("rlzoo fetch URL --run 0123456789ab", "train it, with that checksum only"),
+        ("rlzoo fetch https://gist.github.com/a/1", "its text, its checksum, and what it accesses"),
+        ("rlzoo fetch URL --run 0123456789ab", "train it only if the checksum matches"),
     ),
 )
 export = Verb(
     "RUN DIR",
-    "a run's model as a transformers folder with a model card",
+    "write a run's model as a transformers folder with a model card",
     "rlzoo_lab.export",
-    examples=(("rlzoo export runs/a my-model", "a folder for transformers, with its card"),),
+    examples=(("rlzoo export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
 )
 bench = Verb(
@@ -136,7 +134,7 @@ bench = Verb(
 )
 sft = Verb(
     "DATA --model MODEL --out DIR",
-    "a supervised start: train on prompts and responses",
+    "supervised fine-tuning on prompts and responses",
     "rlzoo_lab.supervised.sft",
     examples=(("rlzoo sft pairs.jsonl --model nano --out start", "a model to start from"),),
 )
@@ -153,5 +151,7 @@ serve = Verb(
     "RECIPE [key=value ...] [--port N]",
     "train while agents play episodes over HTTP",
     "rlzoo_lab.serve",
-    examples=(("rlzoo serve grpo model=turns", "an OpenAI-compatible endpoint that learns"),),
+    examples=(
+        ("rlzoo serve grpo model=turns", "an OpenAI-compatible endpoint that trains its model"),
+    ),
 )

@@ -1,4 +1,4 @@
-"""The small models that ship, made rather than downloaded: a tokenizer of characters, a decoder."""
+"""The small models that rlzoo generates: a tokenizer of characters and a decoder."""
 
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable A
 
 
 def build_tokenizer(more: str = "") -> PreTrainedTokenizerFast:
-    """One token per character, of CHARACTERS and `more`; adds nothing of its own, so
-    decode(encode(x)) == x."""
+    """One token per character of CHARACTERS and `more`; adds no other tokens, so decode(encode(x))
+    == x."""
     vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS, *more])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
@@ -43,6 +43,6 @@ def build_model(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 
 
 def save(model, tokenizer, out: Path) -> None:
-    """Half precision halves the file and costs nothing: it is read back as float32."""
+    """Half precision halves the file size; the weights are loaded as float32."""
     model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)

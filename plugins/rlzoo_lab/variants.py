@@ -1,4 +1,4 @@
-"""One recipe and plan for each estimator that is compared, with its swept options."""
+"""A recipe and a plan for each estimator in a comparison, with its swept options."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ def variants(
     words: list[str], options: list[tuple[str, str]], zoo: Any, *, need_recipe: bool = True
 ) -> list[Recipe]:
     """Composed recipes. `words`: `key=value`, where the estimator and its options may have several
-    values (`estimator=all`: all there are); `options`: (name, text) of `--name text`. An option
-    applies to the estimators that have it; raises UsageError where none has."""
+    values (`estimator=all`: all estimators); `options`: (name, text) of `--name text`. An option
+    applies to the estimators that have it; raises UsageError if none has it."""
     fixed, names, swept = _sort(words, options, zoo)
     make = partial(compose, zoo=zoo, need_recipe=need_recipe)
     recipes = []
@@ -45,7 +45,7 @@ def variants(
 
 
 def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan | None, str]]:
-    """(estimator, its plan or None, why there is none) of each recipe."""
+    """(estimator, its plan or None, the reason if None) for each recipe."""
     for recipe in recipes:
         name = recipe.config.estimator.name
         try:
@@ -55,7 +55,7 @@ def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan 
 
 
 def in_full(words: list[str], zoo: Any) -> list[str]:
-    """Words with no key and no recipe cut short."""
+    """Check that no word lacks a key and that no recipe name is incomplete."""
     every = [w for w in words if w == f"estimator={EVERYTHING}"]
     return spell_out(name_recipe([w for w in words if w not in every]), zoo) + every
 
@@ -92,15 +92,15 @@ def _check_owners(swept: Swept, estimators: list[Any]) -> None:
             names = ", ".join(dict.fromkeys(e.name for e in estimators))
             theirs = {o for e in estimators for o in e.options}
             raise UsageError(
-                f"{place}: not an option of {names} "
-                f"(there are: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
+                f"{place}: not an option of {names} (available: "
+                f"{', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )
 
 
 def shown_options(
     component: Component, options: Mapping[str, Any], words: list[str]
 ) -> dict[str, Any]:
-    """Options worth naming: given in `words`, or not the default."""
+    """Options to show: those given in `words` or not at their defaults."""
     given = {w.split("=", 1)[0].removeprefix("estimator.") for w in words}
     return {
         name: value
@@ -110,7 +110,7 @@ def shown_options(
 
 
 def together(plans: Sequence[Plan]) -> Plan:
-    """A plan whose batch serves all of `plans`, which differ in the estimator only: the union of
+    """A plan whose batch works for all of `plans`, which differ only in the estimator: the union of
     their needs and columns."""
     whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
     columns = {bound.name: bound for plan in plans for bound in plan.columns}

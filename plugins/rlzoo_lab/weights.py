@@ -1,4 +1,4 @@
-"""Which weights of a run: those at its end, those of its best evaluation, or a checkpoint's."""
+"""Selects the weights of a run: at its end, at its best evaluation, or from a checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,13 @@ from rlzoo_lab.words import quoted
 
 
 def open_own(path: str | Path, needed: str) -> RunFolder:
-    """A run folder that rlzoo trained. Raises RunError where it was imported, which leaves the
-    `needed` behind, or where it is not a run's folder."""
+    """A run folder that rlzoo trained. Raises RunError if the run was imported, because then
+    `needed` is missing, or if this is not a run's folder."""
     folder = open_folder(path)
     if whose := folder.summary().get("imported"):
         raise RunError(
-            f"{path} was imported from {whose['from']}, without {needed}; rlzoo doctor, report and "
-            "compare read such a run",
+            f"{path} was imported from {whose['from']} without {needed}; only rlzoo doctor, "
+            "report and compare support imported runs",
             kind="imported",
         )
     return folder
@@ -36,11 +36,11 @@ class Weights:
     raw: bool = False
 
     def words(self) -> list[str]:
-        """Words that make a recipe start from them, if words can."""
+        """Words that make a recipe start from these weights, if possible."""
         return [] if self.raw else [f"model.path={quoted(self.path)}"]
 
     def load_into(self, model: Any) -> None:
-        """Load a checkpoint's weights into the run's policy; a folder's are loaded already."""
+        """Load a checkpoint's weights into the run's policy; a model folder is already loaded."""
         if self.raw:
             from rlzoo.train.checkpoint import load_networks  # torch
 
@@ -48,8 +48,8 @@ class Weights:
 
 
 def choose(folder: RunFolder, which: str | None) -> Weights:
-    """`which`: best, last (of an unfinished run its newest checkpoint), the step of a checkpoint;
-    None: the model at the end of a finished run."""
+    """`which`: best, last (for an unfinished run, its newest checkpoint) or the step of a
+    checkpoint; None: the model at the end of a finished run."""
     summary = folder.summary()
     if which in (None, "last") and summary:
         return Weights(folder.path / "model", summary["steps"], "model")
@@ -57,13 +57,14 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     steps = [step_of(path) for path in there]
     best = folder.path / "best" / "best.json"
     choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
-    known = f"there are: {', '.join(choices)}" if choices else "there is none yet"
+    known = f"available: {', '.join(choices)}" if choices else "there is none yet"
     if which is None:
         raise RunError(f"{folder.path} has not finished: choose one with --checkpoint ({known})")
     if which == "best":
         if not best.is_file():
             raise RunError(
-                f"--checkpoint: {folder.path} keeps no best one; set checkpoint.best=true ({known})"
+                f"--checkpoint: {folder.path} has no best checkpoint; train with "
+                f"checkpoint.best=true ({known})"
             )
         try:
             step = int(read_json(best)["step"])

@@ -1,4 +1,4 @@
-"""Words of a command line that are a run, a path or one component's options."""
+"""Command-line arguments that are a run, a path or one component's options."""
 
 import json
 import os
@@ -9,13 +9,13 @@ from rlzoo.recipe.words import read_value
 
 
 def quoted(value: Any) -> str:
-    """A text as the value of a word, whatever it holds: `model.path="runs/lam=0,5/model"`."""
+    """Quotes any text as the value of an argument: `model.path="runs/lam=0,5/model"`."""
     return json.dumps(str(value), ensure_ascii=False)
 
 
 def is_run(word: str) -> bool:
-    """Whether a word is a run's folder or URL rather than key=value: a sweep's runs have `=` in
-    their names, too."""
+    """Whether a word is a run's folder or URL rather than key=value; the names of a sweep's runs
+    also contain `=`."""
     return (
         "=" not in word
         or "://" in word.partition("=")[0]

@@ -1,4 +1,4 @@
-"""Options that name a file or a folder to write: refused before the verb works."""
+"""Options that name a file or a folder to write, checked before the verb starts its work."""
 
 import argparse
 import os
@@ -12,11 +12,10 @@ from rlzoo.runs.disk import DEVICES
 
 
 class Written(argparse.Action):
-    """For an option that names a file to write: raises UsageError if it cannot be written, before
-    the verb begins.
+    """An argparse action for a file to write: raises UsageError early if it cannot be written.
 
     folder: it names a folder. suffixes: what the name must end in. figures: the file has figures,
-    so matplotlib is needed. The rest is argparse's.
+        so matplotlib is required. The rest goes to argparse.
     """
 
     def __init__(
@@ -40,8 +39,8 @@ class Written(argparse.Action):
 def refuse_unwritable(
     path: str, option: str, *, folder: bool = False, suffixes: Sequence[str] = ()
 ) -> None:
-    """Raise UsageError, which names the `option`, where no file, or with `folder` no folder, can be
-    written at `path`, or its name ends in none of the `suffixes`. Nothing is left there."""
+    """Raise UsageError, which names the `option`, if no file (or with `folder`, no folder) can be
+    written at `path`, or if its name ends in none of the `suffixes`. Leaves nothing behind."""
     try:
         fault = _unwritable(typed_path(path) and Path(path), folder)
     except OSError as error:
@@ -59,19 +58,19 @@ def _unwritable(place: Path, folder: bool) -> str:
     if place.parent in DEVICES and place.exists():
         return ""
     if place.is_symlink():
-        return f"{place} is a link to {os.readlink(place)}; name that {_kind(folder)}"
+        return f"{place} is a link to {os.readlink(place)}; give that {_kind(folder)}"
     if place.exists() and place.is_dir() != folder:
-        return f"{place} is a {_kind(not folder)}; name a {_kind(folder)}"
+        return f"{place} is a {_kind(not folder)}; give a {_kind(folder)}"
     if place.is_file():
         if place.stat().st_nlink > 1:
-            return f"{place} has a second name, a hard link; put a copy in its place"
+            return f"{place} is a hard link; replace it with a copy"
         os.close(os.open(place, os.O_WRONLY | os.O_NOFOLLOW))
     elif not place.exists():
         there = place.parent
         if folder:  # made with the folders above it
             there = next(above for above in place.absolute().parents if above.exists())
         if not there.is_dir():
-            return f"there is no folder {there}; make it first"
+            return f"there is no folder {there}; create it first"
         tempfile.TemporaryFile(dir=there).close()
     elif folder:
         tempfile.TemporaryFile(dir=place).close()

@@ -2,8 +2,8 @@
 
 Plugin authors import `read`, `messages_of` and `hold_out` from `rlzoo.data`.
 
-None of these runs code: JSON is text, Parquet and Arrow hold tables, and of the hub only data files
-are read, never a repository's script. Nothing is unpickled.
+None of these runs code: JSON is text, Parquet and Arrow contain tables, and from the hub only data
+files are read, never a repository's script. Nothing is unpickled.
 """
 
 import importlib.util
@@ -31,16 +31,16 @@ class Row(NamedTuple):
 
 
 def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") -> Iterator[Row]:
-    """The rows of a file, a folder or a hub id; raises DataError if missing.
+    """The rows of a file, a folder or a hub id; raises DataError if it is missing.
 
-    format: auto (by what `path` is and how it ends), jsonl, parquet, folder (of `save_to_disk`, or
+    format: auto (from the type and suffix of `path`), jsonl, parquet, folder (of `save_to_disk`, or
         of data files) or hub.
-    subset, split: which one, where a data set has several.
+    subset, split: which one to read, if a data set has several.
     """
     kind = kind_of(path) if format == "auto" else format
     file = typed_path(path)
     if kind in ("jsonl", "parquet") and not file.is_file():
-        raise DataError(f"no file {path!r}{_beside(file)}")
+        raise DataError(f"there is no file {path!r}{_beside(file)}")
     if kind == "jsonl":
         return _json_lines(file, path)
     if kind == "parquet":
@@ -58,7 +58,7 @@ def kind_of(path: str) -> str:
         raise DataError(f"unknown format of {path!r}; set format=jsonl or format=parquet")
     if path.count("/") == 1 and path[0] not in "./~" and not file.parent.is_dir():
         return "hub"
-    raise DataError(f"no file or folder {path!r}{_beside(file)}")
+    raise DataError(f"there is no file or folder {path!r}{_beside(file)}")
 
 
 def _beside(file: Path) -> str:
@@ -126,7 +126,7 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
     datasets.disable_progress_bars()
     folder = typed_path(path)
     if kind == "folder" and not folder.is_dir():
-        raise DataError(f"no folder {path!r}{_beside(folder)}")
+        raise DataError(f"there is no folder {path!r}{_beside(folder)}")
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         if kind == "folder" and saved:
@@ -140,8 +140,8 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
     if isinstance(loaded, Mapping):
         if split not in loaded and (split or len(loaded) > 1):
             there = ", ".join(loaded)
-            wrong = f"no split {split!r}" if split else "name the split"
-            raise DataError(f"{path}: {wrong}{nearest(split, loaded)} (there are: {there})")
+            wrong = f"there is no split {split!r}" if split else "name the split"
+            raise DataError(f"{path}: {wrong}{nearest(split, loaded)} (available: {there})")
         loaded = loaded[split] if split else next(iter(loaded.values()))
     return (Row(f"{path} row {i}", i, values) for i, values in enumerate(loaded))
 

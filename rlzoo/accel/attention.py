@@ -1,4 +1,4 @@
-"""Attention of rows packed into one line with shared prompts: each row sees only its own tokens.
+"""Attention for rows packed in one line with shared prompts: each row sees only its own tokens.
 
 All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
 Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on
@@ -83,7 +83,7 @@ def attend(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if attention_mask is not None or more.get("position_bias") is not None:
-        raise ModelError("its attention has a mask or a bias of its own")
+        raise ModelError("its attention has its own mask or bias")
     _, line = _here.passes[-1]
     rows, back = line.rows, line.back
     assert rows is not None

@@ -1,4 +1,4 @@
-"""KV caches to decode with: transformers' own copies all keys and values for each token.
+"""KV caches for decoding, since transformers' own copies all keys and values for each token.
 
 `Growing` grows in place, a column for each token: for a host that looks at every token anyway.
 `Fixed` has buffers of a shape that no token changes, and does not wait for the host: for a device,

@@ -1,4 +1,4 @@
-"""Decoding: responses token by token with a KV cache, each token drawn by its uniform number.
+"""Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
 transformers' models, with a loop of our own around them, because it may do what theirs may not:
 prompts that occur several times (a group's) are read once, rows that have ended leave the batch,
@@ -68,7 +68,7 @@ def decode(
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if policy.static:
-            raise ModelError(f"it keeps more than keys and values ({type(filled).__name__})")
+            raise ModelError(f"its cache is not only keys and values ({type(filled).__name__})")
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
     rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)

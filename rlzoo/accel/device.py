@@ -8,9 +8,9 @@ from rlzoo.errors import RlzooError
 
 
 def pick_device(name: str, key: str = "device") -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own.
+    """`auto` is CUDA if available, otherwise the CPU; each process has its own device.
 
-    key: what an error names."""
+    key: named in errors."""
     if name == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")

@@ -1,5 +1,5 @@
-"""The passes of an update: forward and backward, shared among ranks, made ahead where they may be
-held, with gradients that leave nothing as large as the vocabulary for each pass.
+"""The forward and backward passes of an update, shared among ranks and computed ahead where memory
+allows; no pass keeps a tensor as large as the vocabulary.
 
 `rlzoo.step.update` defines the loss. Nothing here depends on losses, epochs or aggregations.
 """

@@ -66,9 +66,9 @@ class Graph:
             while found is not None and not out_of_memory(found):
                 found = found.__context__  # the capture's end raises over what was raised within
             if found is not None:
-                raise torch.OutOfMemoryError("out of memory while a step was captured") from None
+                raise torch.OutOfMemoryError("out of memory while capturing a step") from None
             self.records = False
-            note = f"{FAILED} ({first_line(error)}): steps are launched one operation at a time"
+            note = f"{FAILED} ({first_line(error)}); each operation is launched separately"
             if not any(known.startswith(FAILED) for known in self.notes):
                 self.notes.append(note)
 

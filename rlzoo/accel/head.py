@@ -1,4 +1,4 @@
-"""The log-prob head: log pi, entropy and sums of pi squared straight from hidden states.
+"""The log-prob head: computes log pi, entropy and sums of pi squared from hidden states.
 
 A plain head holds logits, log-softmax and their gradients, each (positions, V), in float32. Here
 positions go through in chunks, softmax is done in place, and the backward pass is written out:

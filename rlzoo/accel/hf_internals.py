@@ -1,4 +1,4 @@
-"""Changes that rlzoo makes in live objects of transformers and torch, where no public API does it.
+"""Changes to live objects of transformers and torch for which no public API exists.
 
 Each function names the version that it was seen on. `tests/unit/accel/test_hf_internals.py` fails
 with one line for each name that a later version no longer has.

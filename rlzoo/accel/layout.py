@@ -1,4 +1,4 @@
-"""The layout of rows in a forward pass: side by side, or in a line with each group's prompt once.
+"""The layout of rows in a forward pass: padded, or packed in one line with shared prompts.
 
 The host computes all of it, since it has the tokens and their positions; the device gets the
 result without waiting.

@@ -1,5 +1,5 @@
-"""How much memory a pass may take (what fits a CPU's cache, shares of a device's free memory), and
-what a policy samples in."""
+"""How much memory a pass may use (limited by a CPU's cache or a device's free memory), and the
+precision in which a policy samples."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""How rows go through a network: in how many passes, and on which of several ranks.
+"""Splits rows into forward passes, and among the ranks if there are several.
 
 How rows are cut into passes changes no number that comes out, and no gradient.
 """
@@ -126,7 +126,7 @@ class Passes:
         # Not in `except`: there the traceback holds on to what the failed pass allocated.
         self.scale = 0.5
         release()
-        self.notes.append("out of memory; continuing with half the rows in a pass (same gradient)")
+        self.notes.append("out of memory; continuing with half the rows per pass (same gradient)")
         if self.policy.device.type == "cuda":
             torch.cuda.empty_cache()
         return attempt()
@@ -137,5 +137,5 @@ def _refuse_short_budget(columns: Columns, budget: int) -> None:
     longest = max((prompt + response).tolist(), default=0)
     if budget < longest:
         raise RlzooError(
-            f"train.token_budget: {budget} positions are fewer than the longest row has: {longest}"
+            f"train.token_budget: {budget} positions are too few for the longest row ({longest})"
         )

@@ -117,8 +117,8 @@ def _lost() -> Any:
         yield
     except RuntimeError as error:  # of the process group: the other end is gone
         raise RunError(
-            "another process of this run has ended; `rlzoo resume RUN` continues from the last "
-            f"checkpoint, with any number of processes ({first_line(error)})"
+            "another process of this run has ended; use `rlzoo resume RUN` to continue from the "
+            f"last checkpoint with any number of processes ({first_line(error)})"
         ) from None
 
 
@@ -142,6 +142,6 @@ def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
         for what, value in other.items():
             if value != everybody[0][what]:
                 raise RunError(
-                    f"rank {i} has a different {what} from rank 0: all processes of a run must be "
-                    "started with the same words, in the same environment"
+                    f"rank {i} has a different {what} from rank 0; start all processes of a run "
+                    "with the same command in the same environment"
                 )

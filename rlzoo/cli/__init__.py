@@ -1,16 +1,16 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The command line: a table of verbs, and how one is found, read and run.
+"""The command line: a table of verbs, and the code that finds, parses and runs one.
 
 May import `train` and the packages below. A verb's module is imported on first use:
-`--help` loads neither torch nor rich. All verbs but these few come by entry points of the group
-`rlzoo.verbs`, those of the lab as those of anybody else.
+`--help` loads neither torch nor rich. All other verbs, including those of the lab, come from entry
+points of the group `rlzoo.verbs`.
 
-    catalog     `plugins`, `recipes`, `show`: components, recipes, and what a run would hold
-    declared    a verb's options, as its Python function declares them
-    guide       what to do first, and the keys
-    new         a plugin package that works, to be changed
-    run         `run` and `resume`, and what they show
-    verb        what verbs share
+    catalog     `plugins`, `recipes`, `show`: components, recipes, and the settings of a run
+    declared    a verb's options, as declared by its Python function
+    guide       first steps, and the keys
+    new         a working plugin package as a template
+    run         `run` and `resume`, and their output
+    verb        code shared by the verbs
 """
 
 import argparse
@@ -40,15 +40,15 @@ from rlzoo.train.interrupt import stopped_in_words
 VERBS = {
     "run": Verb(
         "RECIPE [key=value ...]",
-        "train; leaves a run folder",
+        "train and write a run folder",
         "rlzoo.cli.run.command",
         examples=(
-            ("rlzoo run ppo_gae", "the recipe ppo_gae as it is"),
+            ("rlzoo run ppo_gae", "the recipe ppo_gae, unchanged"),
             ("rlzoo run grpo task=reverse_dense seed=1", "another task, another seed"),
-            ("rlzoo run ppo_gae estimator=rloo", "only the estimator changed"),
-            ("rlzoo run ppo_gae model.path=DIR", "a transformers model of your own"),
+            ("rlzoo run ppo_gae estimator=rloo", "change only the estimator"),
+            ("rlzoo run ppo_gae model.path=DIR", "your own transformers model"),
             ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
-            ("rlzoo run grpo --store s3://bucket/a", "kept at a URL, too"),
+            ("rlzoo run grpo --store s3://bucket/a", "also copied to a URL"),
         ),
     ),
     "resume": Verb(
@@ -62,7 +62,7 @@ VERBS = {
     ),
     "plugins": Verb(
         "[KIND] [WORD]",
-        "the components there are, each with its idea",
+        "list the components, each with its idea",
         "rlzoo.cli.catalog.plugins",
         examples=(
             ("rlzoo plugins", "all, by kind"),
@@ -72,7 +72,7 @@ VERBS = {
     ),
     "recipes": Verb(
         "[WORD]",
-        "the methods there are, each with its source",
+        "list the recipes, each with its source",
         "rlzoo.cli.catalog.recipes",
         examples=(
             ("rlzoo recipes", "all"),
@@ -81,18 +81,18 @@ VERBS = {
     ),
     "show": Verb(
         "RECIPE [key=value ...]",
-        "the resolved recipe, and where each value came from",
+        "show the resolved recipe and the origin of each value",
         "rlzoo.cli.catalog.show",
         examples=(
-            ("rlzoo show ppo_gae lam=0.9", "every value, and where it came from"),
-            ("rlzoo show ppo_gae --changed", "only what is not a default"),
+            ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
+            ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
         ),
     ),
     "new": Verb(
         "KIND NAME",
         "scaffold a plugin package",
         "rlzoo.cli.new",
-        examples=(("rlzoo new estimator my_estimator", "a package with a function and its test"),),
+        examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
     ),
 }
 
@@ -107,7 +107,7 @@ MEANT = {
 
 @cache
 def brought() -> dict[str, Any]:
-    """The verbs that plugins bring: entry points of the group `rlzoo.verbs`, by name.
+    """The verbs of plugins: entry points of the group `rlzoo.verbs`, by name.
 
     An entry point names a `Verb`, or a verb's module, whose docstring's first line and `USAGE` are
     what the table needs; `EXAMPLES` are as a `Verb`'s.
@@ -137,7 +137,7 @@ def every_verb() -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's, but its error for an unknown option names the nearest one."""
+    """argparse's parser, but its error for an unknown option names the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -149,7 +149,7 @@ class _Parser(argparse.ArgumentParser):
             if equals and not key.startswith("-"):
                 option = f"--{key.replace('_', '-')}"
                 known = option in options
-                meant = f"did you mean {option} {value}?" if known else "it takes no settings"
+                meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
                 message = f"{word}: {meant}"
         elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
             message += f"; for example: {lines[0][0]}"
@@ -173,7 +173,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="the recipe may read this environment variable; may be given again",
+        help="the recipe may read this environment variable; repeatable",
     )
     verb.add_arguments(parser)
     if about.function:
@@ -203,7 +203,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         arguments.words = name_recipe(arguments.words)
         keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
         for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
-            warnings.warn(f"{key} is given {keys.count(key)} times: the last counts", stacklevel=1)
+            warnings.warn(f"{key} is given {keys.count(key)} times; using the last", stacklevel=1)
         refuse_near_recipes(arguments.words)
     return arguments
 
@@ -230,7 +230,7 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
             continue
         given = value if equals else next(queue, None)
         if given is None or given.startswith("--"):
-            raise RlzooError(f"{flag}: give it a value: {key}=VALUE")
+            raise RlzooError(f"{flag}: needs a value: {key}=VALUE")
         out.append(f"{key}={given}")
     return out
 
@@ -270,16 +270,16 @@ def _no_verb(word: str) -> str:
     from rlzoo.recipe.words import name_recipe
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
-        return f"no verb is given; did you mean `rlzoo run {word}`?"
+        return f"the verb is missing; did you mean `rlzoo run {word}`?"
     hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
-    return f"no verb {word!r}{hint} (`rlzoo help` lists them)"
+    return f"there is no verb {word!r}{hint} (`rlzoo help` lists them)"
 
 
 def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # To search the 400,000 objects of imported libraries for cycles takes 0.5 s at the start, and as
+    # Searching the 400,000 objects of imported libraries for cycles takes 0.5 s at the start, and as
     # much at the end. A training step makes no cycles.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)

@@ -1,11 +1,11 @@
-"""The options of a verb, as the Python function of the same name declares them.
+"""The options of a verb, as declared by the Python function of the same name.
 
 A function's signature has each option's name, type and default. A block of its docstring has the
 help, a line for each option, with the word that stands for the value, where it takes one:
 
     Options:
-        threshold X: score to count steps to; default: halfway to the best
-        details: every pair
+        threshold X: count the steps to this score; default: halfway to the best
+        details: show every pair
 
 `Verb.function` names the function. A verb's `add_arguments` may add some of these options itself,
 with settings that only argparse has; they are left as they are.

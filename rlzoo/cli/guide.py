@@ -13,21 +13,21 @@ from rlzoo.plugin.component import KINDS
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
 FIRST: Lines = [
-    ("rlzoo run ppo_gae model=speller task=spelling lam=0.8", "train by PPO: half a minute"),
-    ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value sets anything"),
-    ("rlzoo recipes", "the methods there are, a line each; `rlzoo plugins` their parts"),
-    ("rlzoo doctor RUN", "what is wrong with a run, in words"),
-    ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2", "several runs, paired by seed, a verdict"),
-    ("rlzoo new estimator my_estimator", "a plugin of your own, with its tests"),
+    ("rlzoo run ppo_gae model=speller task=spelling lam=0.8", "train with PPO (half a minute)"),
+    ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value changes any setting"),
+    ("rlzoo recipes", "list the methods; `rlzoo plugins` lists their parts"),
+    ("rlzoo doctor RUN", "report what is wrong with a run"),
+    ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2", "several runs, paired by seed, with a verdict"),
+    ("rlzoo new estimator my_estimator", "your own plugin, with its tests"),
 ]
 
 KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout.prompts",
                    "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
 
 WHERE_THE_REST = (
-    "lam=0.9 is short for estimator.lam=0.9 where no other key ends so; --seed 1 means seed=1. "
-    "All other keys: `rlzoo help keys [WORD]`; with their values in a recipe: `rlzoo show NAME`; "
-    "in full: docs/recipes.md."
+    "lam=0.9 is short for estimator.lam=0.9 if no other key ends like this; --seed 1 means "
+    "seed=1. `rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a "
+    "recipe, and docs/recipes.md explains them."
 )
 
 
@@ -37,8 +37,8 @@ def width() -> int:
 
 def start(verbs: list[str]) -> str:
     """The text of `rlzoo` without words: commands to try first."""
-    head = "rlzoo: token-level RL algorithms for language models, every one a plugin. Try first:"
-    foot = "rlzoo help: all verbs; rlzoo help run: one of them; docs/tutorial.md: half an hour."
+    head = "rlzoo: token-level RL algorithms for language models, each one a plugin. First steps:"
+    foot = "`rlzoo help` lists all verbs, `rlzoo help run` explains one; tutorial: docs/tutorial.md"
     return "\n\n".join(
         [fold(head), _beside([line for line in FIRST if line[0].split()[1] in verbs]), fold(foot)]
     )
@@ -57,7 +57,7 @@ def epilog(examples: Sequence[tuple[str, str]], said: str, takes_keys: bool) -> 
     if examples:
         parts.append("examples:\n" + _beside(list(examples)))
     if takes_keys:
-        parts += ["keys people set:\n" + _beside(_common()), fold(WHERE_THE_REST)]
+        parts += ["common keys:\n" + _beside(_common()), fold(WHERE_THE_REST)]
     return "\n\n".join(parts)
 
 
@@ -97,7 +97,7 @@ def keys(words: list[str]) -> str:
     if not lines:
         last = [part for key in KEYS for part in key.split(".")]
         raise RlzooError(f"no key mentions {' '.join(words)!r}{nearest(words[0], last)}")
-    foot = "Options of a component: `rlzoo plugins gae`, then estimator.lam=0.9."
+    foot = "For the options of a component, see `rlzoo plugins gae`; then set estimator.lam=0.9."
     return "\n\n".join([_beside(lines), fold(foot)])
 
 

@@ -1,4 +1,4 @@
-"""`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into your own."""
+"""`rlzoo new KIND NAME`: writes a working plugin package as a template for your own."""
 
 import argparse
 import keyword
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 _THEN = {  # what trains with it
-    "task": "rlzoo base {name} --out start    (a model to begin with: docs/own-task.md)",
+    "task": "rlzoo base {name} --out start    (a model to start from: docs/own-task.md)",
     "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} "
     "seed=0,1,2,3 train.steps=20 eval.every=0",
 }
@@ -45,8 +45,8 @@ def _taken(plural: str, name: str) -> list[str]:
     if there is None:
         return []
     return [
-        f"{there.label} is there already: of two with one name neither can be chosen, so rename "
-        "this one or remove that plugin"
+        f"{there.label} already exists, and neither of two components with one name can be "
+        "chosen; rename this one or remove that plugin"
     ]
 
 
@@ -60,13 +60,13 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
     component, its entry point, and a test that runs the conformance kit.
     """
     if kind not in _KINDS:
-        raise RlzooError(f"no kind {kind!r}{nearest(kind, _KINDS)} (there are {', '.join(_KINDS)})")
+        raise RlzooError(f"no kind {kind!r}{nearest(kind, _KINDS)} (kinds: {', '.join(_KINDS)})")
     _check_name(kind, name)
     distribution = f"rlzoo-{name.strip('_').replace('_', '-')}"
     module = re.sub(r"\W", "_", distribution)
     package = Path(folder) / distribution
     if package.exists():
-        raise RlzooError(f"{package} exists already; choose another name or remove it")
+        raise RlzooError(f"{package} already exists; choose another name or remove it")
     words = {
         "name": name,
         "class_name": _class_name(name),
@@ -84,7 +84,7 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
     try:
         package.mkdir(parents=True)
     except OSError as error:
-        raise RlzooError(f"cannot make {package}: {error.strerror}") from None
+        raise RlzooError(f"cannot create {package}: {error.strerror}") from None
     for file, template in templates.items():
         text = Template(_raw(template)).substitute(words)
         (package / file).write_text(text, encoding="utf-8")
@@ -98,14 +98,12 @@ def _check_name(kind: str, name: str) -> None:
         hint = f"; {near!r} would be one" if near.isidentifier() and near != name else ""
         raise RlzooError(f"{name!r} is not a valid name for a Python function{hint}")
     if name != name.lower() or not name.isascii():
-        raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
+        raise RlzooError(f"names are snake_case; write {_snake(name)!r} instead of {name!r}")
     if name in COLUMNS or name in RESOURCES:
         raise RlzooError(f"{name!r} is a column of the core; choose another name")
     code = re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)  # without docstrings
     if re.search(rf"\b{name}\b", code):
-        raise RlzooError(
-            f"{name!r} is used inside the {kind} that would be written; choose another"
-        )
+        raise RlzooError(f"{name!r} is used in the template of the {kind}; choose another name")
 
 
 def _class_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The frame of the verbs: what one gives back, and the one place that shows it on a terminal.
+"""The frame of the verbs: their results, and the one place that prints them.
 
 A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
 function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
@@ -17,8 +17,8 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.format.text import printable, say
 
-WORDS_HELP = "the recipe's name, and settings"
-STORE_HELP = "keep the folder at a URL, too, after each checkpoint: s3://bucket/a"
+WORDS_HELP = "the recipe's name and settings"
+STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a"
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Episodes:
             if key not in RESET_OPTIONS:
                 known = ", ".join(RESET_OPTIONS)
                 close = nearest(key, RESET_OPTIONS)
-                raise RlzooError(f"reset: no option {key!r}{close} (there are: {known})")
+                raise RlzooError(f"reset: there is no option {key!r}{close} (available: {known})")
         if options.get("prompt") is not None:
             example = Example(options["prompt"], options.get("answer"))
         else:
@@ -251,7 +251,7 @@ class Episodes:
             i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
             raise ComponentError(
                 f"the score of token {t} was {self.paid[rows[i], t]:g} when it was chosen and is "
-                f"{scores[i, t]:g} at the end: a score per token must not look ahead "
+                f"{scores[i, t]:g} at the end; a score per token must not depend on later tokens "
                 f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"
             )
 

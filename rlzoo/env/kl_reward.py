@@ -15,14 +15,14 @@ from rlzoo.plugin.registry import load_zoo
 
 
 class KLRewardWrapper(gymnasium.Wrapper):
-    """reward - coef * KL penalty of each token, as a recipe with kl.place=reward pays it.
+    """reward - coef * KL penalty of each token, as in a recipe with kl.place=reward.
 
     policy, reference: the penalty compares their softmax(logits / policy.temperature); for a
         penalty to a teacher, the teacher is the reference.
     penalty: a KL penalty or its name; None, and None for coef and spread ("token" or "last"): the
         environment's recipe decides.
 
-    It costs a forward pass over the whole row of each model at every step, without a KV cache.
+    Each step costs a forward pass of each model over the whole row, without a KV cache.
     info gains log_prob, ref_log_prob and kl (the penalty in nats, before the coefficient).
     """
 

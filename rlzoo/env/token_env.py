@@ -23,16 +23,16 @@ from rlzoo.env.episodes import Columns, Episodes, Rules
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
     """One response to one prompt.
 
-    task, model: names, as in a recipe; None is the default's. Only the model's tokenizer and
-        config are read.
-    split: where prompts are drawn from, "train" or "test".
+    task, model: names, as in a recipe; None is the default. Only the model's tokenizer and config
+        are read.
+    split: the split from which prompts are drawn, "train" or "test".
     overrides: further recipe words, `["rollout.max_new_tokens=4", "rewards.overlong.weight=1"]`.
-    max_prompt: room for a prompt, in tokens; None: twice the longest of 256 drawn ones. A longer
-        prompt is an error.
+    max_prompt: maximum prompt length in tokens; None: twice the longest of 256 sampled prompts. A
+        longer prompt is an error.
     task_options: options of the task, `digits=3`.
 
-    `reset(options=...)` takes prompt (with answer), split, and noise (max_new_tokens uniforms) in
-    place of drawn ones. info: prompt, attention_mask, response so far; at the end score, answer.
+    `reset(options=...)` takes prompt (with answer), split, and noise (max_new_tokens uniforms)
+    instead of random ones. info: prompt, attention_mask, response so far; at the end score, answer.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 10}
@@ -70,7 +70,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         return observation, reward.item(), *ends, info
 
     def columns(self) -> Columns:
-        """The episode so far as a batch of one row: what a policy takes."""
+        """The episode so far as a batch of one row, the input of a policy."""
         return self.episodes.columns()
 
     def render(self) -> str | None:

@@ -18,13 +18,13 @@ from rlzoo.errors import RlzooError
 class TokenVectorEnv(VectorEnv):
     """`num_envs` episodes side by side, stepped and scored as tensors.
 
-    device: None takes and gives numpy arrays, as gymnasium does; "cpu" or "cuda" takes and gives
-        torch tensors there, texts as lists.
-    autoreset_mode: when a row that has ended starts again (gymnasium's AutoresetMode).
+    device: None uses numpy arrays, as gymnasium does; "cpu" or "cuda" uses torch tensors there, and
+        lists of texts.
+    autoreset_mode: when a row that has ended is reset (gymnasium's AutoresetMode).
 
-    Everything else as in `TokenEnv`, whose row i it is if that was reset with `seed + i`. Reset
-    options hold for all rows, or are lists of one for each; `reset_mask` (B,) picks the rows.
-    info holds `response`, `score` and `answer` of the rows that have just ended.
+    Everything else is as in `TokenEnv`; row i equals a TokenEnv that was reset with `seed + i`.
+    Reset options apply to all rows, or are lists with one value per row; `reset_mask` (B,) picks
+    the rows. info holds `response`, `score` and `answer` of the rows that have just ended.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 10}
@@ -104,7 +104,7 @@ class TokenVectorEnv(VectorEnv):
         return *map(self._out, results), infos
 
     def columns(self) -> Columns:
-        """The episodes so far as a batch: what a policy takes."""
+        """The episodes so far as a batch, the input of a policy."""
         return self.episodes.columns()
 
     def render(self) -> tuple[str, ...] | None:

@@ -3,15 +3,15 @@
 May import `accel` and the packages below.
 Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
-    build         from a plan to its models: only those that it needs
-    contract      what a model's own passes agree on, before it trains
-    critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
+    build         builds the models that a plan needs
+    contract      checks that a model's passes agree before it trains
+    critic        V(s_t) for each token: a value head on its own trunk, or on the policy's
     loading       models and tokenizers from disk or the hub
-    lora          adapters that are trained in place of a model's own weights
-    models        a run's networks: policy, reference, critic; how many tokens it generated
+    lora          adapters that are trained instead of a model's own weights
+    models        a run's networks: policy, reference, critic; its number of generated tokens
     policy        the policy: a causal LM that samples, and gives log-probs
-    prompts       from a prompt, text or chat, to tokens
-    weights       a model's files, read with care
+    prompts       tokenization of prompts, text or chat
+    weights       safe reading of a model's files
 """
 
 from typing import Any

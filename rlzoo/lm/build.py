@@ -119,7 +119,7 @@ def build_policy(config: Config) -> Policy:
     )
     method = quantized_by(load_config(folder, trust_remote_code=m.trust_remote_code))
     if method in DEQUANTIZED:
-        policy.notes.append(f"{folder}: transformers made {m.dtype} of its {method} weights")
+        policy.notes.append(f"{folder}: transformers converted its {method} weights to {m.dtype}")
     policy.notes += [note] if note else []
     policy.recompute = m.gradient_checkpointing
     policy.weights = checksum(folder)
@@ -158,17 +158,17 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     )
     if "teacher_kl" in plan.needs and teacher.vocabulary != policy.vocabulary:
         raise ModelError(
-            f"{key}: {folder} gives {teacher.vocabulary} logits and the policy "
-            f"{policy.vocabulary}, so there is no KL over the whole vocabulary (teacher_kl)"
+            f"{key}: {folder} has {teacher.vocabulary} logits but the policy has "
+            f"{policy.vocabulary}, so KL over the whole vocabulary (teacher_kl) is undefined"
         )
     if teacher.limit:
         teacher.limit = (teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1))
     if not set(policy.eos_ids) & set(teacher.eos_ids):
         ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
         notes.append(
-            f"the teacher ends a response at {' or '.join(ends)}, the policy at "
-            f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}: what the "
-            "teacher's probability of an end means little"
+            f"the teacher ends a response with {' or '.join(ends)}but the policy with "
+            f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
+            "teacher's probability of ending is hardly meaningful"
         )
     return teacher
 

@@ -1,4 +1,4 @@
-"""A model proves itself before it trains: what its own passes agree on, found out in seconds.
+"""Checks, in seconds, that a model's passes agree before it trains.
 
 Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
 tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
@@ -121,15 +121,15 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
             )
         elif f.name == "static cache" and f.passed is False:
             policy.static = False
-            notes.append(f"{path}: sampled with a cache that grows: {f.message}")
+            notes.append(f"{path}: sampling uses a growing cache: {f.message}")
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
         if f.name == "sampling" and not policy.pads:
             notes.append(
-                f"{path}: sensitive to padding, so prompts are sampled one length at a time"
+                f"{path}: it is sensitive to padding, so prompts of each length are separate"
             )
         if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
-            notes.append(f"{path}: one row per pass, prompts not shared: {f.message}")
+            notes.append(f"{path}: each pass has one row and prompts are not shared: {f.message}")
     return {f.name: f.message for f in findings}, notes
 
 
@@ -138,7 +138,7 @@ def _tried(name: str, check: Any) -> Finding:
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
-        return Finding(name, None, "no memory to try it")
+        return Finding(name, None, "not enough memory to try it")
     except ModelError as error:
         return Finding(name, False, str(error))
     except Exception as error:
@@ -224,7 +224,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
         raise ModelError("log-probs are not finite")
     weights = next(policy.model.parameters()).dtype
     if weights == torch.float64 != together.dtype:
-        raise ModelError("model.dtype: the model does not keep float64: its log-probs are float32")
+        raise ModelError("model.dtype: float64 is not preserved; the log-probs are float32")
     alone = torch.cat(
         [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
     )
@@ -232,10 +232,10 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
     if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
         return (
             False,
-            f"a row's log-probs change by {off:.2g} nats with the other rows of its batch",
+            f"a row's log-probs change by {off:.2g} nats with the other rows of the batch",
             off,
         )
-    return True, f"alike in any company, to {off:.0e} nats", off
+    return True, f"independent of the other rows, to {off:.0e} nats", off
 
 
 @torch.no_grad()
@@ -244,14 +244,14 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     offs = []
-    for pads, how in (True, ""), (False, ", where no prompt is padded"):
+    for pads, how in (True, ""), (False, "if no prompt is padded"):
         policy.pads = pads
         drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
         rows = {**columns, "response_ids": drawn["response_ids"]}
         scored = policy.log_probs(rows)
         offs.append(_off(drawn["old_log_probs"], scored))
         if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
-            return True, f"as it is scored, to {offs[-1]:.0e} nats{how}", offs[-1]
+            return True, f"equal to its scored log-prob, to {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
     return False, f"{offs[0]:.2g} nats from its scored log-prob", offs[0]
 
@@ -268,8 +268,8 @@ def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     if off > _tolerance(policy, _effect(policy, columns, scored)):
-        return False, f"with one of a fixed shape it is {off:.2g} nats off", off
-    return True, f"as with one that grows, to {off:.0e} nats", off
+        return False, f"with a cache of fixed shape, it is off by {off:.2g} nats", off
+    return True, f"equal to a growing cache, to {off:.0e} nats", off
 
 
 def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
@@ -312,8 +312,8 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     before = policy.log_probs(columns)
     off = _off(before, again.log_probs(columns))
     if off > _tolerance(policy, _effect(policy, columns, before)):
-        return False, f"what is saved gives log-probs {off:.2g} nats away", off
-    return True, f"saved and loaded the same, to {off:.0e} nats", off
+        return False, f"the saved model's log-probs differ by {off:.2g} nats", off
+    return True, f"equal after saving and loading, to {off:.0e} nats", off
 
 
 # ---------------------------------------------------------------- trees
@@ -337,7 +337,7 @@ def trees_disagree(policy: Subject) -> str:
             ids = _tokens(twin, 4, 3)
             cache = twin.model(input_ids=ids[:2], use_cache=True).past_key_values
             if not plain_cache(cache):
-                return f"it keeps more than keys and values ({type(cache).__name__})"
+                return f"its cache contains more than keys and values ({type(cache).__name__})"
             one = torch.ones(2, 3, device=twin.device)
             short = torch.tensor([[1.0] * 3, [1, 1, 0]], device=twin.device)
             columns = {"prompt_ids": ids[:1].repeat(2, 1), "prompt_mask": one}
@@ -353,5 +353,5 @@ def trees_disagree(policy: Subject) -> str:
             return _said(error)
     off, effect = _off(rows, tree), _off(rows, apart)
     if off > (0.2 if twin.halves else 0.01) * effect:
-        return f"logits off by {off:.2g}, where another prompt moves them by {effect:.2g}"
+        return f"logits are off by {off:.2g}, and another prompt changes them by {effect:.2g}"
     return ""

@@ -54,8 +54,8 @@ class Critic(nn.Module):
         if shared:
             if not policy.plain_head:
                 raise ModelError(
-                    "critic.trunk: shared needs a model whose head is one linear layer, which "
-                    f"{type(policy.model).__name__}'s is not; use own"
+                    "critic.trunk: shared requires a model whose head is one linear layer, unlike "
+                    f"that of {type(policy.model).__name__}; use own"
                 )
             policy.value_head = self.head
 

@@ -57,12 +57,10 @@ def resolve_path(path: str | None, key: str = "model.path", *, code: bool = Fals
     if (typed_path(path) / "model" / "config.json").is_file():
         raise ModelError(f"{key}: {path!r} is a run; did you mean {str(Path(path, 'model'))!r}?")
     if Path(path).is_dir():
-        raise ModelError(
-            f"{key}: {path!r} is not a model: it has no config.json (transformers writes one)"
-        )
+        raise ModelError(f"{key}: {path!r} is not a model, because it contains no config.json")
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path):
         return _from_hub(path, key, code)
-    raise ModelError(f"{key}: {path!r} is not a model: no such folder")
+    raise ModelError(f"{key}: {path!r} is not a model, because there is no such folder")
 
 
 def origin(path: str, folder: Path) -> tuple[str, str]:
@@ -111,7 +109,7 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """The model's config; `eos_token_id` lists every token that ends a response."""
     from transformers import AutoConfig
 
-    with reading(f"{folder}: no usable config.json"):
+    with reading(f"{folder}: has no usable config.json"):
         config = AutoConfig.from_pretrained(
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -147,13 +145,13 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
-    with reading(f"{folder}: no usable tokenizer"):
+    with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             own, local_files_only=True, trust_remote_code=trust_remote_code
         )
     tokenizer.padding_side = "left"
     if tokenizer.eos_token_id is None:
-        raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
+        raise ModelError(f"{folder}: the tokenizer has no EOS token, so responses could not end")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token  # masks show padding, never its id
     return tokenizer
@@ -219,7 +217,7 @@ def _with_adapter(base: Any, folder: Path) -> Any:
 
     if not (folder / "adapter_model.safetensors").is_file():
         raise ModelError(
-            f"{folder}: no adapter_model.safetensors (formats that need unpickling are not read)"
+            f"{folder}: has no adapter_model.safetensors (pickled formats are not read)"
         )
     with reading(f"{folder}: cannot be loaded"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
@@ -293,8 +291,8 @@ def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
     rows, highest = config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise ModelError(
-            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, the "
-            f"model has {rows} (0 to {rows - 1})"
+            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, but "
+            f"the model has only {rows} (0 to {rows - 1})"
         )
 
 

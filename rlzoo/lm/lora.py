@@ -40,8 +40,8 @@ def add_lora(
             if any(f".{name}".endswith(f".{target}") for name in tied):
                 raise ModelError(
                     f"model.lora.targets: {target} shares its weights with "
-                    f"{' and '.join(n for n in tied if not n.endswith(target))}, so no adapter on "
-                    "it can be merged or loaded again; leave it out, or train all weights "
+                    f"{' and '.join(n for n in tied if not n.endswith(target))}, so an adapter on "
+                    "it cannot be merged or reloaded; remove it, or train all weights "
                     "(model.lora.rank=0)"
                 )
     kinds = (torch.nn.Linear, Conv1D)
@@ -51,8 +51,8 @@ def add_lora(
     except ValueError as error:
         if targets and not linear.intersection(t.rpartition(".")[2] for t in targets):
             raise ModelError(
-                f"model.lora.targets: {', '.join(targets)} matches no layer; the linear ones are "
-                f"{', '.join(sorted(linear))}"
+                f"model.lora.targets: {', '.join(targets)} matches no layer; the linear layers "
+                f"are {', '.join(sorted(linear))}"
             ) from None
         raise ModelError(f"model.lora: {said_by(error)}") from None
     # peft drew A by the process's generator, which other threads draw by as well.

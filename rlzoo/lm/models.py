@@ -73,7 +73,7 @@ class Models:
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
-            self.notes.append(f"responses end at {token} too, as the chat template ends a turn")
+            self.notes.append(f"responses also end with {token}, which ends a chat template's turn")
         self._fit_prompts()
         self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
 
@@ -98,7 +98,7 @@ class Models:
             lengths = [len(ids) for ids in self.prompt_format.encode_each(prompts)]
             if max(lengths) > room:
                 raise ModelError(
-                    f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "
+                    f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} for a prompt; "
                     f"{sum(n > room for n in lengths)} of {len(lengths)} {split} prompts of task "
                     f"{name!r} are longer, up to {max(lengths)} tokens"
                 )

@@ -186,7 +186,7 @@ class Policy:
     def check_length(self, rows: Aligned) -> None:
         """Refuse rows that the model does not read right."""
         if self.limit and rows.longest > self.limit[0]:
-            raise ModelError(f"a row of {rows.longest} tokens is more than {self.limit[1]}")
+            raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
 
     def run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
@@ -349,7 +349,7 @@ class Policy:
         if self.limit and prompt_ids.shape[1] + limit > self.limit[0]:
             raise ModelError(
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
-                f"ones are more than {self.limit[1]}"
+                f"tokens exceed {self.limit[1]}"
             )
         lengths = on_host(prompt_mask).long().sum(1)
         if self.pads or not bool((lengths != lengths[0]).any()):

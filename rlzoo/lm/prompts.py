@@ -1,4 +1,4 @@
-"""How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
+"""Prompts as tokens: plain text unchanged, chat messages through the tokenizer's template."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -53,7 +53,7 @@ class PromptFormat:
         if not self.tokenizer.chat_template:
             raise ModelError(
                 "the prompts are chat messages, but the tokenizer has no chat template; "
-                "model.chat=never joins them to a text"
+                "model.chat=never joins them into a text"
             )
         said = self.messages(prompt)
         return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
@@ -131,19 +131,19 @@ class PromptFormat:
 def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     """In a line: what `model.chat` does to a task's prompts where the tokenizer has a template."""
     if chat == "never":
-        return "prompts are plain text: model.chat=never leaves the chat template out"
+        return "prompts are plain text, because model.chat=never disables the chat template"
     if chat == "always" or not any(isinstance(prompt, str) for prompt in prompts):
-        return f"prompts go through the chat template (model.chat={chat})"
+        return f"prompts are formatted with the chat template (model.chat={chat})"
     return (
-        "prompts are plain text, though the tokenizer has a chat template: a model tuned for chat "
-        "needs model.chat=always (model.chat=never keeps plain text without this note)"
+        "prompts are plain text, although the tokenizer has a chat template; a chat model needs "
+        "model.chat=always (model.chat=never disables this note)"
     )
 
 
 def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
     """`apply_chat_template`; a template's error becomes one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
-    with reading(f"the tokenizer's chat template does not take messages by {roles}"):
+    with reading(f"the tokenizer's chat template does not support messages by {roles}"):
         return tokenizer.apply_chat_template(messages, **how)
 
 
@@ -168,5 +168,5 @@ def encode_each(
         if alien is not None:
             raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
         if not ids:
-            raise RlzooError(f"prompt {text!r} is empty: it has no tokens")
+            raise RlzooError(f"prompt {text!r} is empty, so it has no tokens")
     return rows

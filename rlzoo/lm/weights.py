@@ -53,7 +53,7 @@ def said_by(error: Exception) -> str:
     """The message of a library's error, on one line and in rlzoo's terms."""
     if "trust_remote_code" in str(error):
         return (
-            "it brings code of its own, which runs only with model.trust_remote_code=true on the "
+            "it contains its own code, which runs only with model.trust_remote_code=true on the "
             "command line (resume, export: --trust-remote-code)"
         )
     told = isinstance(error, OSError | ValueError | ImportError)
@@ -75,8 +75,8 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
         )
     if missing := sorted(found["missing_keys"]):
         unknown = sorted(found["unexpected_keys"])
-        there = f"; in its place is {_some(unknown)}" if unknown else ""
-        raise ModelError(f"{folder}: its files do not have these weights: {_some(missing)}{there}")
+        there = f"; they contain {_some(unknown)} instead" if unknown else ""
+        raise ModelError(f"{folder}: its files lack these weights: {_some(missing)}{there}")
     refuse_non_finite(model, folder)
     return model
 
@@ -88,7 +88,7 @@ def _some(names: list[str]) -> str:
 def refuse_non_finite(model: torch.nn.Module, folder: Path) -> None:
     bad = [n for n, weight in model.named_parameters() if not _is_finite(weight)]
     if bad:
-        raise ModelError(f"{folder}: weights that are NaN or infinite: {_some(bad)}")
+        raise ModelError(f"{folder}: these weights are NaN or infinite: {_some(bad)}")
 
 
 def _is_finite(x: torch.Tensor) -> bool:

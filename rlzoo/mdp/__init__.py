@@ -3,7 +3,7 @@
 May import `recipe` and the packages below; no model.
 
     batch  a mapping from column names to tensors that only gains columns
-    noise  numbers that are a function of (seed, stream, step, row, position)
-    rules  which prompts begin an episode, when it ends, and what it is worth
-    turns  conversations: when a turn ends, what the environment answers, what of it enters a row
+    noise  random numbers as a function of (seed, stream, step, row, position)
+    rules  prompts that start an episode, its end, and its score
+    turns  conversations: the end of a turn, the environment's answer, and its tokens in a row
 """

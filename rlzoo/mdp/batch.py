@@ -33,7 +33,7 @@ class Batch(Mapping[str, Any]):
     def add(self, name: str, value: Any, shape: str | None = None) -> None:
         """Add a column; raises ValueError if it is there already or of the wrong shape."""
         if name in self._columns:
-            raise ValueError(f"column {name!r} is there already; a batch only gains columns")
+            raise ValueError(f"column {name!r} already exists; a batch only gains columns")
         shape = shape or COLUMNS[name].shape
         if shape == "list":
             if len(value) != self.rows:

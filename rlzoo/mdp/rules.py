@@ -1,4 +1,4 @@
-"""The rules of the token MDP: which prompts begin an episode, when one ends, what it is worth.
+"""The rules of the token MDP: which prompts begin an episode, when it ends, and how it is scored.
 
 The environment steps through them token by token, the sampler applies them to whole responses;
 neither has rules of its own.
@@ -40,26 +40,26 @@ def _example(item: Any, label: str) -> Example:
     """As an example, its index an int."""
     if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
         raise ComponentError(
-            f"{label} gave {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
+            f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
         )
     example = Example(*item)
     prompt, answer, index = example
     if not isinstance(prompt, str) and not _are_messages(prompt):
         raise ComponentError(
-            f"{label}: a prompt is a text, or a list of messages, each a role and a content. "
+            f"{label}: a prompt must be a text, or a list of messages with a role and a content. "
             f"Got {prompt!r}"
         )
     if not _is_plain(answer):
         raise ComponentError(
-            f"{label}: an answer is a text, a number, or lists and mappings of them, so that it "
-            f"can be written down. Got {answer!r} for the prompt {prompt!r}"
+            f"{label}: an answer must be a text, a number, or lists and mappings of these, so "
+            f"that it can be saved. Got {answer!r} for the prompt {prompt!r}"
         )
     try:
         number = operator.index(index)
     except TypeError:
         number = 2**63
     if not -(2**63) <= number < 2**63:
-        raise ComponentError(f"{label}: an index is an int of 64 bits. Got {index!r}")
+        raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
     return example._replace(index=number)
 
 
@@ -252,8 +252,8 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
         out = at_last_action(torch.where(ended, out, 0), mask)
     elif out.shape != mask.shape:
         raise ComponentError(
-            f"{label} returned scores of shape {tuple(out.shape)}; an outcome is "
-            f"{tuple(mask.shape[:1])}, a score per token {tuple(mask.shape)}"
+            f"{label} returned scores of shape {tuple(out.shape)}; outcomes are "
+            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
         )
     out = zero_off_mask(out, mask)
     fine = torch.isfinite(out).all(1)
@@ -279,5 +279,5 @@ def _first_row_that_raises(scorer: Any, columns: Mapping[str, Any]) -> int | Non
 
 def _show_row(columns: Mapping[str, Any], row: int | None) -> str:
     if row is None:
-        return "(on the whole batch, but on no single row)"
+        return "(on the whole batch, but not on any single row)"
     return f"on prompt {columns['prompts'][row]!r}, response {columns['responses'][row]!r}"

@@ -166,11 +166,11 @@ class Turns:
             )
         except TemplateError as error:
             raise self._fault(
-                row, f"the chat template refuses an answer by {role!r}: {error}"
+                row, f"the chat template does not accept an answer by {role!r}: {error}"
             ) from None
         _, found, text = whole.partition(MARK)
         if not found:
-            raise self._fault(row, "the chat template leaves the policy's own text out")
+            raise self._fault(row, "the chat template omits the policy's text")
         if after_eos:  # the template closes the policy's turn; the policy has done so itself
             for i in self.eos_ids:
                 eos = self.tokenizer.convert_ids_to_tokens(i)
@@ -333,7 +333,7 @@ def fault(
     """One line that names the task, the prompt and the policy's turn."""
     where = f"task {plan.task_name!r}: {text}"
     if about is None:
-        return ConversationError(f"{where} (on several rows together, on no single one)")
+        return ConversationError(f"{where} (on several rows together, but not on any single row)")
     said = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
     turn = (len(turns) + 1) // 2
     return ConversationError(

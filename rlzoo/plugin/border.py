@@ -1,4 +1,4 @@
-"""The border to plugins: whatever a plugin's code raises is an error of that plugin, on one line.
+"""The border to plugins: an exception in a plugin becomes a one-line error that names the plugin.
 
 The one place where anything may be caught. A Ctrl-C goes through, and so does a device's lack of
 memory, which the core mends; sys.exit does not: a component ends no run. Nor does one move the
@@ -110,7 +110,7 @@ def put_back(label: str, before: Process) -> str:
     number, here, limit = before
     now = this_process()
     if now[0] != number:
-        told = f"rlzoo: {label} made a copy of the process by os.fork; the copy ends\n"
+        told = f"rlzoo: {label} copied the process with os.fork; the copy is ended\n"
         with suppress(OSError):
             os.write(2, told.encode())
         os._exit(1)

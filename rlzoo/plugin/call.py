@@ -1,4 +1,4 @@
-"""What goes into a component and what must come out of it: the one place where one is called.
+"""The only place where components are called: it prepares their inputs and checks their outputs.
 
 In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
 off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if
@@ -210,7 +210,7 @@ class _Call:
         def fault() -> ComponentError | None:
             if _is_finite(wrong) or not all(map(_is_finite, self.given)):
                 return None
-            return self.fault(f"returned {what} with NaN or infinity out of finite inputs")
+            return self.fault(f"returned {what} with NaN or infinity for finite inputs")
 
         check(wrong.sum().isfinite(), fault)
         return x
@@ -251,7 +251,7 @@ def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
     loss = call.per_token(loss, "a loss")
     given = [x for x in call.inputs.values() if isinstance(x, Tensor) and x.requires_grad]
     if given and torch.is_grad_enabled() and not loss.requires_grad:
-        raise call.fault("returned a loss that no gradient goes through: is it detached?")
+        raise call.fault("returned a loss without a gradient; is it detached?")
     shape, mask = call.shape, call.mask
     checked = {}
     for name, x in metrics.items():
@@ -275,7 +275,7 @@ def _column(call: _Call, output: Any) -> Any:
     if call.mask is None:
         return output
     if not has_shape(output, shape, *call.mask.shape):
-        raise call.fault(f"returned {name} of shape {tuple(output.shape)}, declared {shape}")
+        raise call.fault(f"returned {name} of shape {tuple(output.shape)}, but declares {shape}")
     if shape in ("BT", "BTK"):
         output = zero_off_mask(output, call.mask)
     return call.finite(output, name) if output.is_floating_point() else output
@@ -299,8 +299,8 @@ def _reward(call: _Call, output: Any) -> Tensor:
         raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
         raise call.fault(
-            f"returned scores of shape {tuple(score.shape)}; "
-            f"an outcome is {tuple(mask.shape[:1])}, a score per token {tuple(mask.shape)}"
+            f"returned scores of shape {tuple(score.shape)}; outcomes are "
+            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
         )
     return score.detach()
 

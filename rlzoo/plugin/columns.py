@@ -1,4 +1,4 @@
-"""The columns of a batch: names, shapes, meanings and who makes them.  No torch here.
+"""The columns of a batch: names, shapes, meanings and origins. No torch here.
 
 B trajectories, T response positions, P prompt positions, K components or bins. Index t of a
 (B, T) column means "the state before token t, and the choice of token t". Off `response_mask`
@@ -29,9 +29,9 @@ STAGES = ("rollout", "score", "column", "estimate", "update")
 _TABLE = """
 prompts           | list | rollout  | prompt texts, as the policy reads them
 messages          | list | rollout  | prompts as chat messages: lists of role and content
-answers           | list | rollout  | the right answers
+answers           | list | rollout  | the correct answers
 responses         | list | rollout  | response texts, without EOS
-response_tokens   | list | rollout  | each action token decoded by itself; EOS reads ""
+response_tokens   | list | rollout  | each action token, decoded separately; EOS is ""
 turns             | list | rollout  | texts of the turns, policy and environment alternating
 prompt_ids        | BP   | rollout  | prompt tokens, left-padded (int64)
 prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
@@ -59,18 +59,18 @@ teacher_log_probs | BT   | column   | log-probability under the frozen teacher
 teacher_kl        | BT   | column   | KL(policy, teacher) over the whole vocabulary
 sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
 old_entropy       | BT   | column   | entropy of the policy's next-token distribution at rollout
-values            | BT   | column   | V(s_t), read before token t is chosen
+values            | BT   | column   | V(s_t), computed before token t is chosen
 bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
 rewards           | BT   | estimate | `scores` minus coef * KL where KL is placed in the reward
 sequence_rewards  | B    | estimate | masked sum of `rewards`
 raw_advantages    | BT   | update   | output of the estimator
-advantages        | BT   | update   | after whitening
+advantages        | BT   | update   | advantages after whitening
 returns           | BT   | update   | the critic's target
-log_probs         | BT   | update   | under the current policy, with gradient
-entropy           | BT   | update   | of the current policy's next-token distribution, with gradient
+log_probs         | BT   | update   | log-probability under the current policy, with gradient
+entropy           | BT   | update   | entropy of the current next-token distribution, with gradient
 observation_nll   | B    | update   | mean -log pi of a response's observations, with gradient
-value_preds       | BT   | update   | of the current critic, with gradient
-value_logits      | BTK  | update   | of a critic with K bins, with gradient
+value_preds       | BT   | update   | V(s_t) of the current critic, with gradient
+value_logits      | BTK  | update   | logits of a critic with K bins, with gradient
 value_support     | K    | update   | the values of the critic's K bins
 """
 
@@ -91,14 +91,14 @@ WITH_GRADIENT = ("log_probs", "entropy", "observation_nll", "value_preds", "valu
 # Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {
     "uniforms": "noise (B, max_new_tokens) for a sampler",
-    "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
+    "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is counted",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
-    "policy": "the policy, frozen while columns are made; "
+    "policy": "the policy, frozen while columns are computed; "
     "`log_prob_stats(columns, want=('entropy',))` -> log_probs and entropy (B, T)",
     "reference": "the frozen reference policy",
     "teacher": "the frozen teacher, with the policy's tokenizer",
     "tokenizer": "the tokenizer",
-    "memory": "a dict of JSON values that one step leaves to the next; checkpoints keep it",
+    "memory": "a dict of JSON values, passed from step to step and saved in checkpoints",
 }
 
 # The latest stage whose columns exist when a component of a kind is called.

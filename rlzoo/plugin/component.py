@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 
 class Example(NamedTuple):
-    """A prompt, its right answer, and its index in the data set (-1 without one)."""
+    """A prompt, its correct answer, and its index in the data set (-1 if there is none)."""
 
     prompt: str
     answer: Any = None
@@ -50,7 +50,7 @@ columns | column | columns | columns -> the column of the function's name; regis
 tasks | task | task | classes with `draw`, `score`, optionally `is_correct`, `demonstrate`
 rewards | reward | rewards | columns -> outcome (B,) or score per token (B, T)
 samplers | sampler | sampler | policy, prompt_ids, ... -> response_ids and sampler_log_probs
-loggers | logger | loggers | classes with `log(metrics)`, whose text ends the run, and `close()`
+loggers | logger | loggers | classes with `log(metrics)` and `close()`
 executors | executor | --on | classes with `capacity(jobs)` and `run(jobs, work, board, ...)`
 """
 KINDS: dict[str, Kind] = {}
@@ -64,10 +64,10 @@ _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with its declaration read off its signature.
+    """A registered function with the declaration in its signature.
 
-    Call it as `component(columns, **options)` with a mapping from column names to tensors; what
-    comes back is given by its kind (`rlzoo.plugin.call`).
+    Call it as `component(columns, **options)` with a mapping from column names to tensors; its kind
+    determines the result (`rlzoo.plugin.call`).
     """
 
     kind: str
@@ -170,8 +170,8 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
             raise ValueError("only a column has a shape")
         if extra.get("needs_signal") and couples != "row":
             raise ValueError(
-                "needs_signal=True leaves out rows, which the others need where "
-                f"couples={couples!r}; register it without needs_signal"
+                f"needs_signal=True leaves out rows, but with couples={couples!r} other rows need "
+                "them; register it without needs_signal"
             )
         if shape and shape not in ("B", "BT", "BTK", "K", "list"):
             raise ValueError(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")

@@ -34,7 +34,7 @@ class Range:
 
 
 class _DiscountMark:
-    """Marks an option as the discount, which the metrics use, too."""
+    """Marks an option as the discount, which the metrics also use."""
 
 
 Discount = Annotated[float, Range(0, 1), _DiscountMark()]
@@ -81,7 +81,7 @@ class Option:
             return " or ".join("null" if a is type(None) else self._describe(a) for a in args)
         if origin is list and args:
             return f"a list of {self._describe(args[0]).removeprefix('a ').removeprefix('an ')}s"
-        raise ValueError(f"option {self.name!r} has no usable type (got {kind!r})")
+        raise ValueError(f"option {self.name!r} has no usable type. Got {kind!r}")
 
     @property
     def type_text(self) -> str:

@@ -22,9 +22,9 @@ def secret(name: str) -> str:
     """The value of an environment variable that a recipe names. Raises RecipeError if it is not set
     or the command line does not allow the name."""
     if not is_allowed(name):
-        raise RecipeError(f"a recipe may read an environment variable only with --allow-env {name}")
+        raise RecipeError(f"reading this environment variable requires --allow-env {name}")
     if name not in os.environ:
-        raise RecipeError(f"no environment variable {name!r}")
+        raise RecipeError(f"there is no environment variable {name!r}")
     return os.environ[name]
 
 

@@ -1,4 +1,4 @@
-"""The zoo: discovers plugins through entry points, sets broken ones aside and reports why.
+"""The zoo: discovers plugins through entry points, leaves out broken ones and reports why.
 
 Every plugin, the shipped zoo included, comes the same way: an entry point of the group `rlzoo`
 that names a module, or a package in which each module is a plugin of its own. A plugin that fails
@@ -103,8 +103,8 @@ class Shelf(Mapping[str, Component]):
         """A line for each component that goes by `distribution/name`: the zoo has its name."""
         singular = KINDS[self.kind].singular
         return [
-            f"{singular} {c.name!r} is the zoo's own ({owners[0].origin}); that of {c.origin} is "
-            f"{c.full_name!r}"
+            f"{singular} {c.name!r} refers to the zoo's own ({owners[0].origin}); that of "
+            f"{c.origin} is {c.full_name!r}"
             for name, claims in self._claims.items()
             if len(owners := self._find(name)) == 1
             for c in claims
@@ -277,7 +277,7 @@ class _Loader:
             self.broken.append(Broken(origin, reason))
         finally:
             if changed := put_back(f"plugin {origin}", before):
-                text = f"plugin {origin} changed {changed} of the whole process, as it was loaded"
+                text = f"plugin {origin} changed {changed} of the whole process while loading"
                 warnings.warn(f"{text}; rlzoo has undone that change", PluginWarning, stacklevel=2)
 
 
@@ -316,7 +316,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
                 raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
-                raise ComponentError(f"{component.label}: that column is made by the core")
+                raise ComponentError(f"{component.label}: the core computes that column")
             components.append(component)
 
         for impl in caller.get_hookimpls():
@@ -347,19 +347,17 @@ def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     if need in RESOURCES:
         if component.kind in ("columns", "samplers"):
             return ""
-        return f"{need!r} is a resource; only columns and samplers may use it"
+        return f"{need!r} is a resource, which only columns and samplers may use"
     if component.kind == "loggers":
         return "" if need == "path" else f"a logger takes only 'path', not {need!r}"
     if component.kind == "executors":
         return f"an executor takes only options, not {need!r}"
     if need not in known:
-        return f"no column {need!r}{nearest(need, known)}"
+        return f"there is no column {need!r}{nearest(need, known)}"
     column = COLUMNS.get(need)
     stage = STAGE_OF_KIND[component.kind]
     if column and STAGES.index(column.stage) > STAGES.index(stage):
-        fault = (
-            f"column {need!r} exists only from the {column.stage} stage, after this one ({stage})"
-        )
+        fault = f"column {need!r} exists only from the {column.stage} stage on, not at {stage}"
         old = COLUMNS.get(f"old_{need}")
         early = old and STAGES.index(old.stage) <= STAGES.index(stage)
         return f"{fault}; at this stage the column is 'old_{need}'" if early else fault

@@ -42,8 +42,8 @@ class Watch:
             origin, since = at = self._at
             if origin and at != named and time.monotonic() - since >= self.patience:
                 print(
-                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} s"
-                    f"{self._where()}; Ctrl-C ends the wait",
+                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} "
+                    f"s{self._where()}; press Ctrl-C to stop waiting",
                     file=sys.stderr,
                     flush=True,
                 )

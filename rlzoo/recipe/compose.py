@@ -90,7 +90,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     file, words = _recipe_file(words, need_recipe)
     defaults = find_config("", "defaults")
     if defaults is None:
-        raise RecipeError(f"no defaults.yaml in {', '.join(map(str, config_dirs()))}")
+        raise RecipeError(f"there is no defaults.yaml in {', '.join(map(str, config_dirs()))}")
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
@@ -135,13 +135,13 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
         ends = [key for key in known if key.rpartition(".")[2] == name]
         if len(ends) > 1:
             raise RecipeError(
-                f"{name} ({COMMAND_LINE}): choose one: {' or '.join(ends)}",
+                f"{name} ({COMMAND_LINE}): choose {' or '.join(ends)}",
                 key=name,
                 kind="ambiguous",
             )
         if ends and ends[0] in keys:
             raise RecipeError(
-                f"{ends[0]} is given twice: {name} is short for it", key=ends[0], kind="given-twice"
+                f"{ends[0]} is given twice; {name} is short for it", key=ends[0], kind="given-twice"
             )
         full |= {name: ends[0]} if ends else {}
     pairs = zip(keys, words, strict=True)
@@ -171,7 +171,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         return None, words
     if not chosen:
         raise RecipeError(
-            f"which recipe? `rlzoo recipes` lists all {len(known)}, for example ppo_gae",
+            f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {len(known)}",
             key="recipe",
             kind="missing",
         )
@@ -182,11 +182,11 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
         if not os.path.isfile(name):
-            raise RecipeError(f"recipe: no file {name}", key=name, kind="not-found")
+            raise RecipeError(f"recipe: there is no file {name}", key=name, kind="not-found")
         return Path(name), rest
     if name not in known:
         if "," in name:
-            raise RecipeError(f"recipe={name} sweeps over recipes; `rlzoo sweep` does that")
+            raise RecipeError(f"recipe={name} is a sweep over recipes; use `rlzoo sweep`")
         raise RecipeError(no_recipe(name), key="recipe", kind="not-found")
     return known[name], rest
 
@@ -197,7 +197,7 @@ def _command_line(words: list[str]) -> Layer:
         key, text = word.split("=", 1)
         key = key.strip()
         if key != "run.dir" and has_sweep(text):  # a folder's name may hold a comma
-            raise RecipeError(f"{key}={text} is sweep syntax; `rlzoo sweep` runs each of them")
+            raise RecipeError(f"{key}={text} is sweep syntax; use `rlzoo sweep` to run each value")
         flat = flatten({key: read_value(key, text)})
         # What is given again goes to the end: the last word counts, in its own place.
         values = {k: v for k, v in values.items() if k not in flat} | flat
@@ -210,7 +210,7 @@ def _select_model(layers: list[Layer], section: str) -> list[Layer]:
     for i in range(len(layers) - 1, -1, -1):
         chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
         if len(chosen) > 1 and layers[i].origin == COMMAND_LINE:
-            raise RecipeError(f"{name} and {path} ({COMMAND_LINE}) exclude each other: give one")
+            raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
         if chosen:
             other = {path: name, name: path}[chosen[0]]
             return [_without(layer, {other} if j < i else set()) for j, layer in enumerate(layers)]
@@ -265,8 +265,8 @@ def _presets(layers: list[Layer]) -> list[Layer]:
         elif folder == "model":
             known = list_configs("model")
             raise RecipeError(
-                f"{key} ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
-                f"(there are: {', '.join(known)}; a folder goes into {section}.path)",
+                f"{key} ({chosen.origin}): there is no model {name!r}{nearest(str(name), known)} "
+                f"(available: {', '.join(known)}; for a folder, use {section}.path)",
                 key=key,
                 kind="unknown-component",
             )
@@ -299,7 +299,7 @@ def _nest(flat: Flat) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise RecipeError(f"{key}: {parent} has a value, {node!r}, and no keys below it")
+                raise RecipeError(f"{key}: {parent} has a value, {node!r}, instead of keys")
         if isinstance(value, dict):
             node.setdefault(leaf, dict(value))  # a copy: what is put into it must not show in flat
         else:
@@ -316,7 +316,7 @@ def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
     these keys are put off."""
     put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
     flat |= dict.fromkeys(put_off, False)
-    return origins | {k: f"only the command line sets it true, not {origins[k]}" for k in put_off}
+    return origins | {k: f"only the command line can set this, not {origins[k]}" for k in put_off}
 
 
 # `${key}`, and `${oc.env:NAME}` with a default or without one.
@@ -330,7 +330,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     for key, value in merged.items():
         if "???" in _texts(value):
             raise RecipeError(
-                f"{key} ({origins[key]}): has no value: replace ??? by one",
+                f"{key} ({origins[key]}): has no value; replace ??? by one",
                 key=key,
                 kind="missing",
             )

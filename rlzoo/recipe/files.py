@@ -72,7 +72,7 @@ def read_layer(path: Path) -> Layer:
     origin = show_path(path)
     try:
         if path.stat().st_size > LARGEST:
-            raise RecipeError(f"{origin}: is over {LARGEST // 2**20} MiB; recipes are smaller")
+            raise RecipeError(f"{origin}: is larger than {LARGEST // 2**20} MiB, the maximum")
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -124,7 +124,7 @@ def flatten(tree: Any, prefix: str = "") -> Flat:
     for raw, value in tree.items():
         key = f"{prefix}{raw}"
         if key.endswith("!"):
-            raise RecipeError(f"no such key {key!r}")
+            raise RecipeError(f"there is no key {key!r}")
         if key in SECTIONS and not isinstance(value, dict):
             flat[f"{key}.name"] = value
         elif key == "model" and isinstance(value, str):

@@ -39,13 +39,13 @@ class Optimizer(Section):
 
     lr: Annotated[float, FROM_0, "learning rate"]
     lr_schedule: Annotated[
-        Literal["constant", "linear", "cosine"], "schedule until the end of the budget"
+        Literal["constant", "linear", "cosine"], "learning-rate schedule over the whole budget"
     ]
-    lr_warmup: Annotated[int, FROM_0, "steps over which the learning rate rises"]
+    lr_warmup: Annotated[int, FROM_0, "steps of learning-rate warm-up"]
     weight_decay: Annotated[float, FROM_0, "AdamW's weight decay"]
     betas: Annotated[list[float], "AdamW's two betas"]
     eps: Annotated[float, POSITIVE, "AdamW's epsilon"]
-    max_grad_norm: Annotated[float | None, FROM_0, "limit of the gradient norm; null: none"]
+    max_grad_norm: Annotated[float | None, FROM_0, "maximum gradient norm; null: no limit"]
 
 
 class Run(Section):
@@ -53,12 +53,12 @@ class Run(Section):
 
     dir: Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"]
     overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
-    save_batches: Annotated[int, FROM_0, "keep the last N batches as safetensors"]
+    save_batches: Annotated[int, FROM_0, "save the last N batches as safetensors"]
     samples: Annotated[int, FROM_0, "samples written to samples.jsonl each step"]
     threads: Annotated[
         int | None,
         Range(1, 1024),
-        "CPU threads of torch; null: 1 for a small model, else torch's choice",
+        "CPU threads of torch; null: 1 for a small model, otherwise torch's choice",
     ]
 
 
@@ -68,7 +68,7 @@ class ModelLora(Section):
     rank: Annotated[int, Range(0, MANY), "LoRA rank; 0: train all weights"]
     alpha: Annotated[float, POSITIVE, "adapters are scaled by alpha / rank"]
     targets: Annotated[
-        list[str] | None, "layers with an adapter; null: all linear layers but the head"
+        list[str] | None, "layers with an adapter; null: all linear layers except the head"
     ]
 
 
@@ -80,21 +80,21 @@ class Model(Section):
     shape: Annotated[Tree | None, "sizes as in config.json, to estimate memory without the model"]
     dtype: Annotated[
         Literal["float32", "float64", "bfloat16", "float16"],
-        "dtype of the weights; below float32 small steps are lost, except with LoRA",
+        "dtype of the weights; below float32, small optimizer steps are lost, except with LoRA",
     ]
     autocast: Annotated[
         Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"
     ]
     attention: Annotated[
-        str, "auto, or an implementation of transformers': sdpa, eager, flash_attention_2, ..."
+        str, "auto, or an implementation in transformers: sdpa, eager, flash_attention_2, ..."
     ]
     gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
-    compile: Annotated[bool, "torch.compile the passes over whole responses"]
-    tf32: Annotated[bool, "multiply float32 weights in TF32 on CUDA: faster, 10 bits per factor"]
+    compile: Annotated[bool, "use torch.compile for passes over whole responses"]
+    tf32: Annotated[bool, "multiply float32 weights in TF32 on CUDA: faster, with 10-bit mantissas"]
     trust_remote_code: Annotated[bool, "run the model's own code; only the command line can set it"]
     chat: Annotated[
         Literal["auto", "always", "never"],
-        "apply the chat template to prompts that are messages, to all, to none",
+        "apply the chat template to prompts that are messages (auto), to all, or to none",
     ]
     system: Annotated[str | None, "a system message, added before the template is applied"]
     lora: ModelLora
@@ -118,7 +118,7 @@ class Teacher(Section):
 class Parallel(Section):
     strategy: Annotated[
         Literal["replicate", "shard"],
-        "with several processes, each holds all weights or a shard (FSDP2)",
+        "with several processes, each has all weights (replicate) or a shard (FSDP2)",
     ]
 
 
@@ -133,22 +133,22 @@ class Rollout(Section):
     top_p: Annotated[float, SHARE, "nucleus sampling, after top_k"]
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        "dtype of a copy for sampling; auto: bfloat16 on CUDA with autocast, else no copy",
+        "dtype of a copy for sampling; auto: bfloat16 on CUDA with autocast, otherwise no copy",
     ]
     cache: Annotated[
         Literal["auto", "static", "dynamic"],
-        "static: of fixed shape, with CUDA graphs on a GPU; auto: static on CUDA",
+        "static: fixed shape, with CUDA graphs on a GPU; auto: static on CUDA",
     ]
     staleness: Annotated[
         int, Range(0, 1000), "sample with the policy from N steps ago; 0: the current policy"
     ]
     old_log_probs: Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed if the sampler's may differ: half precision, a copy, staleness",
+        "auto: recomputed if the sampler's may differ (half precision, a copy, staleness)",
     ]
     truncation: Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],
-        "how a truncated row ends: with V(s_T), with 0, dropped, with a penalty",
+        "how a truncated row ends: bootstrap with V(s_T), with 0, dropped, or with a penalty",
     ]
     truncation_penalty: Annotated[float, FROM_0, "subtracted from a truncated row's score"]
 
@@ -162,8 +162,8 @@ class Kl(Section):
 
     name: Annotated[str, "the KL penalty to the reference"]
     coef: Annotated[float, FROM_0, "coefficient; 0: no penalty and no reference model"]
-    place: Annotated[Literal["reward", "loss", "none"], "where the penalty is added"]
-    spread: Annotated[Literal["token", "last"], "in the reward: at each token, or summed"]
+    place: Annotated[Literal["reward", "loss", "none"], "where to add the penalty"]
+    spread: Annotated[Literal["token", "last"], "KL in the reward: per token, or summed at the end"]
     controller: Annotated[Literal["fixed", "adaptive"], "whether the coefficient adapts"]
     target: Annotated[float, POSITIVE, "adaptive: target in nats per response"]
     horizon: Annotated[float, POSITIVE, "adaptive: horizon in responses"]
@@ -186,7 +186,7 @@ class Critic(Optimizer):
         "initial weights of a separate critic: actor, a reward with a path, or a folder",
     ]
     privileged: Annotated[
-        Literal["none", "answer"], "answer: the critic reads the answer before the prompt"
+        Literal["none", "answer"], "answer: the critic also reads the answer, before the prompt"
     ]
     epochs: Annotated[int | None, FROM_1, "the critic's passes over each batch; null: train.epochs"]
     minibatches: Annotated[
@@ -200,10 +200,10 @@ class Critic(Optimizer):
 
 
 class Train(Section):
-    """The budget, and how a batch is learned from."""
+    """The budget, and how the update uses a batch."""
 
     steps: Annotated[int | None, FROM_1, "budget: rollout-and-update steps"]
-    tokens: Annotated[int | None, FROM_1, "budget: tokens generated, all of them"]
+    tokens: Annotated[int | None, FROM_1, "budget: all generated tokens"]
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
@@ -215,44 +215,44 @@ class Train(Section):
     ]
     skip_no_signal: Annotated[
         bool,
-        "skip the backward pass of rows whose advantages are all 0, if they have no gradient",
+        "skip the backward pass of rows whose advantages are all 0 and have no gradient",
     ]
-    critic_warmup: Annotated[int, FROM_0, "number of first steps that update only the critic"]
+    critic_warmup: Annotated[int, FROM_0, "number of initial steps that update only the critic"]
 
 
 class Eval(Section):
     """Evaluations on held-out prompts."""
 
-    every: Annotated[int, FROM_0, "steps between evaluations; 0: before and after only"]
-    samples: Annotated[int, SOME, "held-out samples of an evaluation"]
+    every: Annotated[int, FROM_0, "steps between evaluations; 0: only before and after training"]
+    samples: Annotated[int, SOME, "held-out samples per evaluation"]
     temperature: Annotated[float, POSITIVE, "temperature of evaluations"]
     top_k: Annotated[int, FROM_0, "top-k of evaluations; 0: all"]
-    top_p: Annotated[float, SHARE, "nucleus of evaluations, after top_k"]
+    top_p: Annotated[float, SHARE, "top-p of evaluations, after top_k"]
     max_new_tokens: Annotated[
         int | None, SOME, "length limit of evaluations; null: rollout.max_new_tokens"
     ]
 
 
 class Checkpoint(Section):
-    """What is kept on disk."""
+    """What is saved on disk."""
 
-    every: Annotated[int, FROM_0, "steps between checkpoints; 0: at the end only"]
-    keep: Annotated[int, FROM_1, "checkpoints kept"]
-    best: Annotated[bool, "keep the model of the best evaluation, in best/"]
+    every: Annotated[int, FROM_0, "steps between checkpoints; 0: only at the end"]
+    keep: Annotated[int, FROM_1, "number of checkpoints to keep"]
+    best: Annotated[bool, "keep the model of the best evaluation in best/"]
 
 
 class Stop(Section):
     """Conditions that end a run early."""
 
     patience: Annotated[
-        int | None, FROM_1, "end after N evaluations without a new best; null: never"
+        int | None, FROM_1, "stop after N evaluations without a new best; null: never"
     ]
-    min_delta: Annotated[float, FROM_0, "a new best is better by at least this"]
-    target: Annotated[float | None, "end when an evaluation's accuracy or score reaches this"]
+    min_delta: Annotated[float, FROM_0, "minimum improvement of a new best"]
+    target: Annotated[float | None, "stop when an evaluation's accuracy or score reaches this"]
     max_kl: Annotated[
         float | None,
         POSITIVE,
-        "end when a step's KL to the reference exceeds this, in nats per response",
+        "stop when a step's KL to the reference exceeds this, in nats per response",
     ]
 
 
@@ -271,7 +271,7 @@ class Config(Section):
     sampler: Annotated[Chosen, "the sampler"]
     correction: Correction
     estimator: Annotated[Chosen, "the advantage estimator"]
-    whiten: Annotated[Literal["none", "batch", "group"], "standardise advantages over tokens"]
+    whiten: Annotated[Literal["none", "batch", "group"], "standardize advantages over tokens"]
     whiten_ddof: Annotated[Literal[0, 1], "0: population variance, 1: sample variance"]
     kl: Kl
     policy_loss: Annotated[Chosen, "the policy loss"]
@@ -323,4 +323,4 @@ SECTIONS: dict[str, str] = {
 # Where several may be chosen, `KEY.NAME.option`; `KEY=[a,b]` is short and replaces the set.
 COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "loggers": "loggers"}
 
-WEIGHT = Option.read("weight", Annotated[float, "of a reward in the sum"], 1.0)
+WEIGHT = Option.read("weight", Annotated[float, "the reward's weight in the sum"], 1.0)

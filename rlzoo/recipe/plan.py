@@ -1,6 +1,6 @@
-"""From a recipe to a plan: which components run, which columns and models they need.
+"""From a recipe to a plan: the components that run, and the columns and models that they need.
 
-Only what is needed is built or computed. Every unmet need is found here, before a model
+Only these are built or computed. Every unmet need is found here, before a model
 is loaded.
 """
 
@@ -136,7 +136,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
         where = recipe.blame("rewards")
-        raise RecipeError(f"{where}: no reward is chosen; the default is rewards=verifier")
+        raise RecipeError(f"{where}: choose a reward; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     chosen = {name: bound(name) for name in ("sampler", "estimator", "policy_loss", "aggregation")}
     respond = abilities(task).respond
@@ -201,7 +201,7 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
     if component.shape != "BT":
         raise RecipeError(
             f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
-            f"{component.shape}; a correction weighs tokens, (B, T)"
+            f"{component.shape}; a correction weights tokens, (B, T)"
         )
     return Bound(component, recipe.options("correction"))
 
@@ -213,8 +213,8 @@ def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
         raise RecipeError(
-            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its "
-            f"option 'inner' must name one that draws by itself. Got {inner!r}"
+            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its option "
+            f"'inner' must name one that does not wrap another. Got {inner!r}"
         )
     return Bound(zoo.samplers[inner], {})
 
@@ -237,7 +237,7 @@ def _close(
         if name not in asked and name not in zoo.columns:
             known = [*COLUMNS, *zoo.columns]
             raise RecipeError(
-                f"{key} needs column {name!r}, which no component makes{nearest(name, known)}",
+                f"{key} needs column {name!r}, which no component provides{nearest(name, known)}",
                 key=key,
                 kind="unmet-need",
             )
@@ -276,12 +276,12 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
         if config.stop[key] is not None and not config.eval.every:
-            yield f"{recipe.blame(f'stop.{key}')}: looks at evaluations, and eval.every is 0"
+            yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
     if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
         blame = recipe.blame("stop.max_kl")
-        yield f"{blame}: there is no reference to be far from; give kl.coef > 0"
+        yield f"{blame}: requires a reference; set kl.coef > 0"
     if config.whiten == "group" and config.rollout.samples < 2:
-        yield f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2"
+        yield f"{recipe.blame('whiten')}: group requires rollout.samples of at least 2"
     if config.rollout.truncation == "bootstrap" and not plan.critic:
         yield (
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
@@ -289,8 +289,8 @@ def _faults(plan: Plan) -> Iterator[str]:
         )
     if config.rollout.staleness and config.parallel.strategy == "shard":
         yield (
-            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, which "
-            "parallel.strategy=shard spreads over processes; use replicate"
+            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, so it does "
+            "not work with parallel.strategy=shard; use replicate"
         )
     for key in ("actor.betas", "critic.betas"):
         betas = list(recipe.value(key))
@@ -299,7 +299,7 @@ def _faults(plan: Plan) -> Iterator[str]:
     if config.critic.low >= config.critic.high:
         yield f"{recipe.blame('critic.low')}: must be below critic.high"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
-        yield "train: give a budget: train.steps, train.tokens or train.minutes"
+        yield "train: give a budget with train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
     for section in ("train", "critic"):
         if (config[section].minibatches or 0) > rows:
@@ -310,8 +310,8 @@ def _faults(plan: Plan) -> Iterator[str]:
     for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
         if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
             yield (
-                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk reads and learns "
-                "in the policy's own passes; use critic.trunk=own"
+                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk is trained in the "
+                "policy's passes; use critic.trunk=own"
             )
 
 
@@ -320,10 +320,10 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
     init = plan.recipe.config.critic.init
     with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
     if plan.recipe.config.critic.trunk == "shared":
-        yield f"{init!r} is for a critic with a network of its own (critic.trunk=own)"
+        yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
     elif init in plan.rewards and init not in with_path:
-        have = f"those that have: {', '.join(with_path)}" if with_path else "none here has one"
-        yield f"reward {init!r} has no option 'path', so no model to start from ({have})"
+        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward here has one"
+        yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
     elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
         close = nearest(init, ["actor", *plan.rewards])
         yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
@@ -335,18 +335,18 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
     asked = plan.recipe.blame("estimator.name")
     if turns and not plan.conversation:
-        yield f"{asked}: column {turns[0]!r} comes from conversations, and {label} holds none"
+        yield f"{asked}: column {turns[0]!r} exists only in conversations, but {label} is not one"
     if "state_keys" in turns and task.state_keys is None:
         yield (
-            f"{asked}: column 'state_keys' comes from a task's method state_keys, and {label} "
+            f"{asked}: column 'state_keys' requires a task with a method state_keys, but {label} "
             "has none"
         )
     for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
         for need in needs_of(method) if method else ():
             if need not in TOLD:
                 yield (
-                    f"{label}: {name} needs {need!r}, and an environment receives "
-                    f"only {', '.join(TOLD)}{nearest(need, TOLD)}"
+                    f"{label}: {name} needs {need!r}, but an environment receives only "
+                    f"{', '.join(TOLD)}{nearest(need, TOLD)}"
                 )
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
         yield f"{label}: stops must be a tuple of texts, none empty. Got {task.stops!r}"
@@ -376,7 +376,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
-            "float32 ones (model.autocast computes in bfloat16 all the same) or adapters "
+            "float32 weights (model.autocast still computes in bfloat16) or adapters "
             "(model.lora.rank)"
         )
     truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
@@ -384,20 +384,20 @@ def _warnings(plan: Plan) -> Iterable[str]:
     if weighs and plan.correction:
         yield (
             f"correction={plan.correction}: estimator {plan.estimator.name!r} or policy loss "
-            f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may weigh against the "
-            "sampler already: twice is once too often"
+            f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may already correct for "
+            "the sampler, and the correction would be applied twice"
         )
     unweighed = not (plan.correction or weighs)
     if truncates and unweighed:
         yield (
-            "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
-            "correction=NAME names a column that weighs the loss against it"
+            "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; set "
+            "correction=NAME to a column that reweights the loss"
         )
     if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
         yield f"sampler={plan.base_sampler.name}: {caution}"
     if unweighed and config.rollout.staleness and config.rollout.old_log_probs != "sampled":
         yield (
             f"rollout.staleness={config.rollout.staleness}: samples come from a stale policy and "
-            "are off-policy; correction=NAME weighs the loss against it, and "
-            "rollout.old_log_probs=sampled lets the loss's own ratio"
+            "are off-policy; set correction=NAME to reweight the loss, or "
+            "rollout.old_log_probs=sampled to use the loss's own ratio"
         )

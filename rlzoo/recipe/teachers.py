@@ -1,4 +1,4 @@
-"""Which teacher is for which prompts, and where a prompt or a teacher is left without."""
+"""Assigns teachers to prompts, and reports prompts and teachers that are left over."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,18 +30,18 @@ def faults(plan: Any) -> Iterator[str]:
         return
     blame, there = plan.recipe.blame("teacher.domains"), list(plan.abilities.domains)
     if not there:
-        yield f"{blame}: task {plan.task_name!r} does not give the domain of its prompts"
+        yield f"{blame}: task {plan.task_name!r} does not define domains for its prompts"
     for name, path in keys.domains.items():
         if name not in there:
             known = ", ".join(there)
-            yield f"{blame}: no prompt is of domain {name!r}{nearest(str(name), there)} ({known})"
+            yield f"{blame}: no prompt has the domain {name!r}{nearest(str(name), there)} ({known})"
         if not isinstance(path, str):
             yield f"{blame}: {name}: must be a folder or a hub id. Got {path!r}"
     left = [name for name in there if name not in keys.domains]
     if left and keys.path is None:
-        yield f"{blame}: no teacher for {', '.join(left)}; give teacher.path for those left"
+        yield f"{blame}: there is no teacher for {', '.join(left)}; give teacher.path for these"
     if "teacher" in plan.needs:
-        yield f"{blame}: a column uses the single 'teacher'; give only teacher.path"
+        yield f"{blame}: a column uses a single 'teacher'; give only teacher.path"
 
 
 def warnings(plan: Any) -> Iterator[str]:
@@ -49,4 +49,4 @@ def warnings(plan: Any) -> Iterator[str]:
         if plan.recipe.config.teacher[key] and not plan.teacher:
             asked = " or ".join(COLUMNS[:2])
             blame = plan.recipe.blame(f"teacher.{key}")
-            yield f"{blame}: no component uses {asked}: it is not loaded"
+            yield f"{blame}: no component uses {asked}, so it is not loaded"

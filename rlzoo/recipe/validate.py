@@ -1,4 +1,4 @@
-"""Every key held against the core's keys and the options of the components that are chosen."""
+"""Checks every key against the core's keys and the options of the chosen components."""
 
 import difflib
 import math
@@ -48,7 +48,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
                 checked[key] = options[key].check(value)
             except ValueError as error:
                 apart = isinstance(value, list) and ",".join(map(str, value))
-                hint = f"; values to sweep over have no brackets: {key}={apart}" if apart else ""
+                hint = f"; for a sweep, remove the brackets: {key}={apart}" if apart else ""
                 line, kind = f"{key} ({origins[key]}): {error}{hint}", options[key].fault(value)
                 raise RecipeError(line, key=key, kind=kind) from None
     set_at = {key: origins[key] for key in checked}
@@ -66,8 +66,8 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
     if math.prod(sizes) > MANY * 128:
         text = " x ".join(map(str, sizes))
         raise RecipeError(
-            f"rollout: prompts x samples x max_new_tokens is {text} tokens a step; "
-            f"must be at most {MANY * 128}",
+            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; must be at "
+            f"most {MANY * 128}",
             key="rollout",
             kind="out-of-range",
         )
@@ -80,7 +80,7 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
     for section, kind in SECTIONS.items():
         key = f"{section}.name"
         if section == "kl" and str(merged.get(key, "")).lower() in ("false", "none", "off", "no"):
-            raise RecipeError(f"kl ({origins.get(key, '?')}): to switch it off, set kl.coef=0")
+            raise RecipeError(f"kl ({origins.get(key, '?')}): to disable it, set kl.coef=0")
         if merged.get(key) is not None:
             chosen[section] = _component(zoo, kind, str(merged[key]), key, origins)
     for section, kind in COLLECTIONS.items():
@@ -94,7 +94,7 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
     try:
         return zoo.shelves[kind][name]
     except RlzooError as error:
-        there = f"there are: {', '.join(zoo.shelves[kind])}; your own: RLZOO_PLUGINS=FILE.py"
+        there = f"available: {', '.join(zoo.shelves[kind])}; add others by RLZOO_PLUGINS=FILE.py"
         known = f" ({there})" if "did you" not in str(error) else ""
         line = f"{key} ({origins.get(key, '?')}): {error}{known}"
         raise RecipeError(line, key=key, kind="unknown-component") from None
@@ -114,24 +114,24 @@ def _unknown(
         return f"{key} ({origin}): {singular} {component.name!r} {component.no_option(word)}"
     if key == "recipe":
         return (
-            f"recipe ({origin}): a recipe's file is the whole of it, over defaults.yaml: it takes "
-            "no other; copy that file and change it"
+            f"recipe ({origin}): a recipe's file is complete except for defaults.yaml and cannot "
+            "include another; copy that file and change it"
         )
     tops = {k.split(".")[0] for k in options}
     if "." not in key and key in tops:
         inside = ", ".join(sorted(k for k in options if k.startswith(key + ".")))
-        return f"{key} ({origin}): holds keys, not a value: {inside}"
+        return f"{key} ({origin}): contains keys, not a value: {inside}"
     for kind in KINDS if "." not in key else ():
         if has := [name for name, c in zoo.shelves[kind].items() if key in c.options]:
             return (
-                f"{key} ({origin}): no such key; an option of {kind.replace('_', ' ')} that are "
-                f"not chosen: {', '.join(has)}{_meant(key)}"
+                f"{key} ({origin}): is not a key, but an option of {kind.replace('_', ' ')} that "
+                f"are not chosen: {', '.join(has)}{_meant(key)}"
             )
     for section, kind in {**COLLECTIONS, **SECTIONS}.items():
         if key in zoo.shelves[kind].claimed:
             way = f"{section}=[{key}]" if section in COLLECTIONS else f"{section}={key}"
-            return f"{key} ({origin}): no such key; did you mean {way}?"
-    return f"{key} ({origin}): no such key{_meant(key) or _nearest_key(key, options)}"
+            return f"{key} ({origin}): is not a key; did you mean {way}?"
+    return f"{key} ({origin}): is not a key{_meant(key) or _nearest_key(key, options)}"
 
 
 def _meant(key: str) -> str:

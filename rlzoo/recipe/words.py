@@ -1,4 +1,4 @@
-"""Values as they are written on the command line; a value that is several is swept."""
+"""Values on the command line; several values for one key are a sweep."""
 
 import os
 from copy import deepcopy
@@ -21,7 +21,7 @@ def read_value(key: str, text: str) -> Any:
         return deepcopy(_value(text))
     except (yaml.YAMLError, ValueError, OmegaConfBaseException):
         short = text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
-        ranged = "; values to sweep over are written 0,0.5,1 or 0..4" if ":" in text else ""
+        ranged = "; for a sweep, write 0,0.5,1 or 0..4" if ":" in text else ""
         raise RecipeError(
             f"{key} (command line): cannot read the value {short!r}{ranged}"
         ) from None
@@ -49,15 +49,15 @@ def refuse_near_recipes(words: list[str]) -> None:
     for word in words:
         near = "" if "=" in word or os.path.exists(word) else nearest(word, list_configs("recipes"))
         if near:
-            raise RecipeError(f"no recipe {word!r}{near}")
+            raise RecipeError(f"there is no recipe {word!r}{near}")
 
 
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """The error for a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):
         said = (
-            f"{word} is a run's folder: `rlzoo resume {word}` continues it, "
-            f"recipe={word}/recipe.yaml repeats it"
+            f"{word} is a run's folder; use `rlzoo resume {word}` to continue it, or "
+            f"recipe={word}/recipe.yaml to repeat it"
         )
     elif any(other.startswith("recipe=") for other in others):
         said = f"expected key=value, got {word!r}"
@@ -69,8 +69,8 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 def no_recipe(name: str) -> str:
     """That there is none of the name, with the nearest one, or all."""
     known = list_configs("recipes")
-    hint = nearest(name, known) or f" (there are: {', '.join(known)})"
-    return f"no recipe {name!r}{hint}"
+    hint = nearest(name, known) or f" (available: {', '.join(known)})"
+    return f"there is no recipe {name!r}{hint}"
 
 
 def split_values(text: str) -> list[str]:

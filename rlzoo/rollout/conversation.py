@@ -96,8 +96,8 @@ def continued(
             known += columns["response_ids"][row, :at].tolist()
         if given != known:
             raise RlzooError(
-                f"sample: in a conversation prompt {i} must begin row {row} of the batch, and does "
-                "not; of=... gives its row"
+                f"sample: in a conversation, prompt {i} must be the beginning of row {row} of the "
+                "batch; give its row with of=..."
             )
         if at > 0:
             talks.append(turns.resume(columns, row, at, min(longest, at + limit)))

@@ -1,5 +1,5 @@
-"""Responses to prompts, by a sampler, whose columns are looked at before anything is made of them;
-and what samplers and column plugins may use: `sample`, `score`, the models."""
+"""Samples responses to prompts and checks the sampler's columns; also the resources of samplers and
+column plugins: `sample`, `score` and the models."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -104,7 +104,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
     known = [n for n, c in COLUMNS.items() if c.stage == "rollout"] if wraps else list(TOKENS)
     if other := [n for n in found if n not in known]:
         close = nearest(str(other[0]), known)
-        raise fault(f"a column {other[0]!r}; it gives {', '.join(TOKENS)}{close}")
+        raise fault(f"a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}")
     needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ())]
     if missing := [n for n in needed if n not in found]:
         raise fault(f"no {missing[0]!r}")
@@ -118,7 +118,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= models.policy.vocabulary:
         wrong = low if low < 0 else high
-        raise fault(f"token {wrong}; the model has 0 to {models.policy.vocabulary - 1}")
+        raise fault(f"token {wrong}; the model has tokens 0 to {models.policy.vocabulary - 1}")
     double = next(models.policy.model.parameters()).dtype == torch.float64
     for name, x in found.items():
         shape = COLUMNS[name].shape
@@ -128,7 +128,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         elif not isinstance(x, Tensor) or not has_shape(x, shape, rows, steps):
             raise fault(f"{name} is {_told(x)}, but response_ids has shape {tuple(ids.shape)}")
         elif x.device != ids.device:
-            raise fault(f"{name} on {x.device}, response_ids on {ids.device}")
+            raise fault(f"{name} on {x.device} but response_ids on {ids.device}")
         elif name in LOG_PROBS:
             if not x.is_floating_point():
                 raise fault(f"{name} of dtype {x.dtype}, not a float")
@@ -278,7 +278,7 @@ class Score(_Resource):
         missing = [n for n in needs_of(plan.task.score) if n not in full]
         if missing:
             raise RlzooError(
-                f"score: task {plan.task_name!r} scores by {missing[0]!r}, which responses "
-                "other than the batch's own do not have"
+                f"score: task {plan.task_name!r} scores with {missing[0]!r}, which only the "
+                "batch's own responses have"
             )
         return mdp.score(plan, full)["sequence_scores"]

@@ -1,4 +1,4 @@
-"""From prompts to a batch: sample responses, and score them."""
+"""Makes a batch from prompts: samples responses and scores them."""
 
 from typing import Any
 

@@ -70,13 +70,13 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     root = os.path.realpath(place)
     for path, found in _below(root):
         if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
-            raise error(f"{path}: is a link to {os.readlink(path)}, outside the run's "
-                        "folder; replace the link by its target, or remove it")  # fmt: skip
+            raise error(f"{path}: is a link to {os.readlink(path)}, outside the run's folder; "
+                        "replace the link with its target, or remove it")  # fmt: skip
         direct = stat.S_ISLNK(found.st_mode) and os.path.dirname(path) == root
         if direct and not os.path.exists(path):  # a folder of a run cannot be made there
             raise error(f"{path}: is a broken link; remove it")
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            raise error(f"{path}: has a hard link elsewhere; replace it by a copy")
+            raise error(f"{path}: has another hard link; replace it with a copy")
     refuse_devices(place, error)
 
 

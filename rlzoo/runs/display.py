@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rlzoo.recipe.plan import Plan
     from rlzoo.runs.folder import RunFolder
 
-STOPPING = "stopping after this step, with a checkpoint; the same signal again stops at once"
+STOPPING = "stopping after this step, with a checkpoint; repeat the signal to stop at once"
 
 
 class Silent:

@@ -83,7 +83,7 @@ class RunFolder:
                     yield line
         if bad and troubles is not None:
             troubles.append(
-                f"{name}: line {bad[0]} cannot be read; {len(bad)} of {number} lines are left out"
+                f"{name}: line {bad[0]} cannot be read; {len(bad)} of {number} lines are ignored"
             )
 
     def rewind(self, name: str, step: int) -> None:
@@ -137,7 +137,7 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
         raise RecipeError(
             f"{recipe.blame('run.dir')}: {path} is not below the current folder; only the command "
-            "line can choose such a place (run.dir=...)"
+            "line can set such a path (run.dir=...)"
         )
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
@@ -145,8 +145,8 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         if not _is_new(path):
             if not recipe.config.run.overwrite:
                 raise RunError(
-                    f"run.dir: {path} exists already; `rlzoo resume {path}` continues it, "
-                    "run.overwrite=true on the command line replaces it",
+                    f"run.dir: {path} already exists; use `rlzoo resume {path}` to continue it, "
+                    "or run.overwrite=true on the command line to replace it",
                     key="run.dir",
                     kind="taken",
                 )
@@ -200,7 +200,7 @@ def _clear(path: Path) -> None:
         if not p.name.startswith(".") and p.name not in {*BEGUN, *WRITTEN}
     )
     if left:
-        warnings.warn(f"run.dir: {path}: left in place: {', '.join(left)}", stacklevel=2)
+        warnings.warn(f"run.dir: {path}: did not remove {', '.join(left)}", stacklevel=2)
 
 
 def _remove_own(folder: Path) -> None:
@@ -247,8 +247,8 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
-                f"{path} is a folder of {len(inside)} runs; give one of them: {inside[0].parent}; "
-                f"`rlzoo compare {path}` compares them"
+                f"{path} is a folder of {len(inside)} runs; give one of them, such as "
+                f"{inside[0].parent}, or use `rlzoo compare {path}` to compare them"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(

@@ -63,7 +63,7 @@ def _take(file: Path) -> int | None:
     with suppress(OSError):
         found = os.lstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise RunError(f"{file}: is a link or not a file, so not a lock; remove it")
+            raise RunError(f"{file}: is a link or not a file, so it is not a lock; remove it")
     while True:
         try:
             handle = _open(file, os.O_RDWR | os.O_CREAT)

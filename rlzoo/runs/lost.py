@@ -1,5 +1,4 @@
-"""What a run's folder has lost of what it wrote: steps without a line, evaluations, samples.  No
-torch."""
+"""Finds missing data in a run's folder: lines of steps, evaluations, samples. No torch."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
@@ -17,14 +16,14 @@ def lost(
     many a step keeps.
     """
     if told := _told(_missing(steps, done)):
-        yield f"metrics.jsonl has lost lines: of {told}"
+        yield f"metrics.jsonl has lost the lines of {told}"
     kept = evaluated_steps(folder)
     if told := _told(sorted(kept.difference(evaluations, [done]))):
-        yield f"metrics.jsonl has lost evaluations: after {told}"
+        yield f"metrics.jsonl has lost the evaluations after {told}"
     if told := _told(sorted({*evaluations} - kept)):
-        yield f"evaluations/ has nothing, prompt by prompt, after {told}"
+        yield f"evaluations/ has no results per prompt after {told}"
     if samples and (told := _told(_missing(_sampled(folder), done))):
-        yield f"samples.jsonl has no sample of {told}"
+        yield f"samples.jsonl has no samples from {told}"
 
 
 def _missing(steps: Iterable[int], done: int) -> list[int]:
@@ -46,4 +45,4 @@ def _told(steps: list[int]) -> str:
     """`step 3`, or `5 steps, the first 3`."""
     if len(steps) < 2:
         return "".join(f"step {n}" for n in steps)
-    return f"{len(steps)} steps, the first {steps[0]}"
+    return f"{len(steps)} steps, the first of which is {steps[0]}"

@@ -1,4 +1,4 @@
-"""Metrics by name: what a line of metrics.jsonl may hold. Written by train, read by tools.
+"""Metrics by name: the keys of a line in metrics.jsonl. Written by train, read by tools.
 
 Losses report more, by names of their own, under `actor/` and `critic/`.
 """
@@ -73,8 +73,8 @@ _TABLE = """
 reward/mean | reward | | mean score of the responses, the same as `score/mean`
 score/* | reward | | responses' scores, before KL
 score/NAME | reward | several rewards | mean of each reward before its weight
-score/right_corr | | a verifier | correlation of a response's score with being right, over at \
-most 64 responses; absent if either is constant
+score/right_corr | | a verifier | correlation of a response's score with its correctness, over \
+at most 64 responses; absent if either is constant
 score/noise | reward | repeated texts | standard deviation of the scores of the same response to \
 the same prompt; 0 if scores are deterministic
 score/at_end | share | | share of the scores' absolute size at the last action; absent if all \
@@ -87,10 +87,10 @@ prompt_length/* = | tokens | | tokens in a prompt
 prompts/distinct | share | | different prompts (or answers) among the step's prompts
 response/truncated | share | | responses that reached the length limit
 response/eos | share | | responses that ended with EOS
-response/right | share | a verifier | right responses that ended, of at most 64
+response/right | share | a verifier | correct responses that ended, out of at most 64
 response/distinct | share | | different texts among the step's responses
 group/distinct | share | | different texts within a group, over all groups
-group/no_signal | share | | groups with equal scores, from which group estimators learn nothing
+group/no_signal | share | | groups with equal scores, which give group estimators no signal
 sampler/log_prob_gap | nats | | mean of abs(log pi - log mu), where mu is the sampler; 0 up to \
 rounding without top-k and top-p (measured on 4 rows if old_log_probs are the sampler's)
 actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout
@@ -113,7 +113,7 @@ critic/vf_explained_var/prompt | | a critic | for the first token, where V depen
 only
 critic/vf_ceiling/prompt | | a critic, several samples | what a perfect critic would explain \
 there: the share of Var(G) between prompts
-critic/vf_bias | reward | a critic | mean of V - G; above 0 the critic is too optimistic
+critic/vf_bias | reward | a critic | mean of V - G; positive if the critic is too optimistic
 critic/vf_slope | | a critic that varies | slope of G on V: 1 if calibrated, below 1 if \
 differences are exaggerated, 0 if they are uninformative
 critic/mc_corr | | a critic | correlation over tokens of raw advantages with G - V: 1 at lam = 1, \
@@ -145,19 +145,19 @@ actor/lr = | |  | learning rate of the actor
 train/skipped | |  | optimizer steps skipped because loss or gradient was not finite
 [loop]
 step | |  | the number of the step, from 1
-perf/tokens | tokens | | generated so far, including extra rollouts of plugins, excluding \
+perf/tokens | tokens | | tokens generated so far, including extra rollouts of plugins, excluding \
 evaluations
 perf/tokens_per_second | 1/s | | tokens of this step per second
-perf/seconds | s | | since the run began, including parts before a resume
-tokens/gen | tokens | | generated in this step by the sampler, including repeated draws
-tokens/columns | tokens | | generated in this step by column plugins
+perf/seconds | s | | time since the run began, including the time before a resume
+tokens/gen | tokens | | tokens generated in this step by the sampler, including repeated draws
+tokens/columns | tokens | | tokens generated in this step by column plugins
 timing_s/gen | s | | prompts, sampling and scoring
 timing_s/columns | s | | reference, critic and column plugins
 timing_s/adv = | s | | KL in the reward, estimator, whitening
 timing_s/update | s | | the optimizer steps
 [evaluation]
 step | |  | steps done so far: 0 before the first
-eval/accuracy | share | a verifier | right responses that ended
+eval/accuracy | share | a verifier | correct responses that ended
 eval/accuracy_low | share | a verifier | lower end of its 95 % interval over prompts (Wilson)
 eval/accuracy_high | share | a verifier | upper end
 eval/greedy | share or reward | | accuracy (or score) of greedy decoding on the same prompts
@@ -173,7 +173,7 @@ eval/reward/NAME | reward | | mean of each reward before its weight
 eval/samples | |  | number of samples
 eval/prompts | |  | number of different prompts
 eval/tokens | tokens | | tokens sampled for the evaluation
-eval/response_length | tokens | | mean
+eval/response_length | tokens | | mean length of the responses
 eval/truncated | share | | responses that reached the length limit
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
-from rlzoo.plugin.border import Bound
+from rlzoo.plugin.component import Component
 from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.disk import read_json, write_json
@@ -59,16 +59,16 @@ def settle(
         if mixed:
             raise RunError(
                 f"{folder.path / 'recipe.yaml'} was changed since the run began: "
-                f"{', '.join(mixed)}; put it back, or train another run with it "
-                f"(rlzoo run recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
+                f"{', '.join(mixed)}; restore it, or train another run with it (rlzoo run "
+                f"recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
             )
         for what in ("versions", "components"):
             changed |= _differences(last[what], now[what])
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
         raise CheckpointError(
-            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another "
-            "run: it was trained with another recipe"
+            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
+            "trained with another recipe"
         )
     if last is None or notes:
         start = {} if parts or not weights else {"weights": weights}
@@ -115,14 +115,14 @@ def _versions() -> dict[str, str]:
 def _components(plan: Plan) -> dict[str, str]:
     """Section and name of each component -> where it comes from, and a hash of its file."""
     return {
-        f"{section} {bound.name}": f"{bound.component.origin}, source {_source_hash(bound)}"
-        for section, bound in plan.chosen.items()
+        f"{section} {b.name}": f"{b.component.origin}, source {source_hash(b.component)}"
+        for section, b in plan.chosen.items()
     }
 
 
-def _source_hash(bound: Bound) -> str:
+def source_hash(component: Component) -> str:
     try:
-        file = inspect.getsourcefile(inspect.unwrap(bound.component.function))
+        file = inspect.getsourcefile(inspect.unwrap(component.function))
         return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()[:16]
     except (OSError, TypeError):  # made in a session, of no file
         return "unknown"

@@ -1,5 +1,5 @@
-"""A run's folder kept at a URL, too: by a plugin, which has the methods that
-docs/plugin-authors.md lists."""
+"""A copy of a run's folder at a URL, by a plugin with the methods listed in
+docs/plugin-authors.md."""
 
 import os
 import re
@@ -14,7 +14,7 @@ NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether it is a URL, and no path."""
+    """Whether it is a URL, not a path."""
     return "://" in str(place)
 
 

@@ -1,11 +1,11 @@
-"""One training step: a batch with its columns and advantages, and the update that reads them.
+"""One training step: a batch with its columns and advantages, and the update that uses them.
 
 May import `rollout` and the packages below.
 
     columns         columns of models and of plugins; KL in the reward, the estimator, whitening
     critic_quality  how much a critic explains, where, and whether it is calibrated
-    delayed         sampling by a policy of some updates ago
-    metrics         what a batch looks like in numbers
+    delayed         sampling by a policy from some updates ago
+    metrics         metrics of a batch
     optimizer       AdamW for actor and critic; learning rates
     trainer         a recipe opened; one training step: prompts, responses, columns, the update
     update          epochs x mini-batches x micro-batches of policy and value loss

@@ -1,5 +1,5 @@
-"""The columns after scores: from the policy, the reference, the critic and plugins; rewards, with
-the KL in them; the advantages that the estimator makes of them."""
+"""Computes the columns after the scores: those of policy, reference, critic and plugins, then the
+rewards with their KL, then the estimator's advantages."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -96,7 +96,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     domains = [name if name in taught else None for name in batch["domains"]]
     if None in domains and None not in taught:  # of a prompt that was typed
         raise ModelError(
-            "teacher.path: no teacher for a prompt whose domain is not in teacher.domains"
+            "teacher.path: there is no teacher for a prompt whose domain is not in teacher.domains"
         )
     if len(set(domains)) == 1:
         batch.update(_taught(models, batch, taught[domains[0]]))

@@ -1,4 +1,4 @@
-"""What a batch looks like in numbers: flat metrics, named as verl names them where it has them."""
+"""The metrics of a batch: a flat mapping, with verl's names where verl has the same metric."""
 
 from collections.abc import Mapping
 from typing import Any

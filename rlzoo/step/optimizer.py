@@ -1,4 +1,4 @@
-"""The optimizers: AdamW, its rates over a run, and one step of them."""
+"""The optimizers: AdamW, its learning-rate schedule and one optimizer step."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

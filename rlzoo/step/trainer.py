@@ -1,4 +1,4 @@
-"""A recipe opened: its models, its optimizers, and one training step of them.
+"""An opened recipe: its models, its optimizers and one training step.
 
 A step is `sample`, whose phases `experience` lists in order, and `update` (`rlzoo.step.update`).
 """
@@ -38,7 +38,7 @@ SHOWN = ("old_log_probs", "scores", "rewards", "values", "advantages", "returns"
 
 
 class Trainer:
-    """What `rlzoo run` trains with, a step or a part of a step at a time. It writes no file.
+    """The trainer of `rlzoo run`, for a step or a part of a step at a time. It writes no file.
 
         trainer = rlzoo.open_recipe("ppo_gae", ["rollout.prompts=4"])
         experience = trainer.sample()          # experience.batch: all columns, by name
@@ -60,30 +60,30 @@ class Trainer:
 
     @property
     def policy(self) -> Policy:
-        """The language model that is trained: `log_probs(batch)`, `logits(batch)`."""
+        """The trained language model: `log_probs(batch)`, `logits(batch)`."""
         return self.models.policy
 
     @property
     def reference(self) -> Policy | None:
-        """The policy as it was before training, where the plan needs it."""
+        """The policy before training, if the plan needs it."""
         return self.models.reference
 
     @property
     def critic(self) -> Critic | None:
-        """V(s_t), where the plan needs it: `values(batch)["values"]`."""
+        """V(s_t), if the plan needs it: `values(batch)["values"]`."""
         return self.models.critic
 
     def sample(self) -> Experience:
-        """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
-        the plan needs, rewards, advantages."""
+        """The batch of the next step: prompts, sampled and scored responses, the columns that the
+        plan needs, rewards and advantages."""
         then = self.delayed.within() if self.delayed else None
         coef = self.controller.coef
         return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
-        """Learn from a batch, which is spent then; returns the step's metrics, by name.
+        """Train on a batch, which cannot be used again; returns the step's metrics by name.
 
-        progress: the share of the budget that is spent, in [0, 1], for the schedule of the rates.
+        progress: the used share of the budget, in [0, 1], for the learning-rate schedule.
         """
         plan, batch, coef = self.plan, experience.batch, self.controller.coef
         for name, optimizer in self.optimizers.items():
@@ -115,8 +115,8 @@ class Trainer:
     def table(
         self, batch: Mapping[str, Any], row: int = 0, columns: Sequence[str] = SHOWN
     ) -> "Table":
-        """One response as a rich table, which a terminal prints and a notebook shows: its tokens,
-        and the (B, T) `columns` of them that the batch has."""
+        """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
+        `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
         texts = token_texts(self.models.tokenizer, ids)
         return token_table(

@@ -1,4 +1,4 @@
-"""The update: epochs x mini-batches x micro-batches of policy and of value loss.
+"""The update: policy and value losses over epochs x mini-batches x micro-batches.
 
 An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
 is cut changes no gradient.
@@ -238,7 +238,7 @@ def _named(losses: Sequence[Bound]) -> Iterator[None]:
             raise
         raise ComponentError(
             f"{' or '.join(bound.component.label for bound in losses)}: changes a tensor in place "
-            "(x += 1, x.clamp_()) that its gradient needs; make a new one (x = x + 1)"
+            "(x += 1, x.clamp_()) that its gradient needs; create a new one (x = x + 1)"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Training: the loop, checkpoints, and what a run writes.
+"""Training: the loop, checkpoints and the files that a run writes.
 
 May import `step` and the packages below.
 

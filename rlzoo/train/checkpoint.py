@@ -118,7 +118,7 @@ def load_checkpoint(
                 load_more(path)
         except (Damaged, *UNREADABLE) as error:
             fault = first_line(error)
-            troubles.append(f"checkpoint {path.name} is damaged ({fault}); taking the one before")
+            troubles.append(f"checkpoint {path.name} is damaged ({fault}); using the previous one")
         else:
             return state, troubles
     if found:
@@ -168,11 +168,11 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
     try:
         sums = read_json(path / "manifest.json")
         if not isinstance(sums, dict):
-            return "manifest.json holds no mapping"
+            return "manifest.json is not a mapping"
         if lost := sorted({*needed} - sums.keys()):
-            return f"manifest.json names no {lost[0]}"
+            return f"manifest.json does not name {lost[0]}"
         if not sums:
-            return "manifest.json names no file"
+            return "manifest.json does not name any file"
         if elsewhere := [name for name in sums if Path(name).name != name]:
             return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]

@@ -118,7 +118,9 @@ class Loop:
         self.display.step(self.last, self._spent())
         self._show_notes()
         if metrics["train/skipped"]:
-            self.display.note(f"step {step}: loss or gradient not finite; that update was skipped")
+            self.display.note(
+                f"step {step}: loss or gradient was not finite; that update was skipped"
+            )
         if text := self.flat.hear(self.last, self.evaluations):
             self.display.note(f"step {step}: {text}; see `rlzoo doctor {self.folder.path}`")
         if self.in_vain >= IN_VAIN:
@@ -248,8 +250,8 @@ class Loop:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
             raise RunError(
-                f"{self.folder.path / 'metrics.jsonl'} has lost what was measured before training; "
-                "put it back, or start a new run"
+                f"{self.folder.path / 'metrics.jsonl'} has lost the evaluation before training; "
+                "restore it, or start a new run"
             )
 
     def _record(self, line: dict[str, float]) -> None:
@@ -307,8 +309,8 @@ class Loop:
 
     def _nothing_learnt(self, name: str) -> str:
         return (
-            f"{self.folder.path}: nothing was learnt: loss or gradient of the {name} was not "
-            f"finite, and every update was skipped"
+            f"{self.folder.path}: nothing was learned: loss or gradient of the {name} was never "
+            "finite, so every update was skipped"
         )
 
 

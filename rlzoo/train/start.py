@@ -56,9 +56,9 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
 
 
 def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None = None) -> "Trainer":
-    """A recipe's models and trainer, to run a step at a time; writes nothing.
+    """Open a recipe's models and trainer, to train step by step; writes nothing.
 
-    recipe: a name or a file. overrides: as words of the command line, "estimator.lam=0.9".
+    recipe: a name or a file. overrides: words of the command line, "estimator.lam=0.9".
     Raises RecipeError before any model loads.
     """
     zoo = zoo or load_zoo()
@@ -119,9 +119,9 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
         if store is None and (noted := kept_at(Path(path))):
             name = shlex.quote(str(path))
             raise UsageError(
-                f"{path} is kept at {noted}, according to its note {NOTE}. If that is right, "
-                f"`rlzoo resume {name} --store {shlex.quote(noted)}` continues it; if not, remove "
-                f"{Path(path) / NOTE}"
+                f"{path} is kept at {noted}, according to its note {NOTE}. If this is right, "
+                f"continue with `rlzoo resume {name} --store {shlex.quote(noted)}`; if not, "
+                f"remove {Path(path) / NOTE}"
             )
         return Path(path), store or ""
     if store is not None:
@@ -129,7 +129,7 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
-        raise RunError(f"--dir: {local} exists and is not stored at {url}; choose another folder")
+        raise RunError(f"--dir: {local} exists but is not stored at {url}; choose another folder")
     return local, url
 
 
@@ -139,7 +139,7 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
     with locked(local):
         folder = taken_up(local, url)
         if folder.summary():  # another process finished it meanwhile
-            raise RunError(f"{local} is finished already; nothing to resume")
+            raise RunError(f"{local} is already finished; nothing to resume")
         yield folder
 
 
@@ -151,7 +151,7 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
             here = taken_up(folder.path, url)
             assert here.store is not None
             has = f", and {url} {'got the rest' if here.store.push(here.path) else 'has all of it'}"
-    display.note(f"{path} is finished already{has}; nothing to resume")
+    display.note(f"{path} is already finished{has}; nothing to resume")
     return Trained(folder.path, folder.summary())
 
 
@@ -185,13 +185,13 @@ def _train(
         if isinstance(folder, RlzooError):
             raise folder
         kept = f" --store {shlex.quote(folder.store.url)}" if folder.store else ""
-        again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` goes on"
+        again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` continues the run"
         try:
             return Trained(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:
             stopped.add_note(again)
             if folder.store:
-                stopped.add_note(f"elsewhere `rlzoo resume {folder.store.url}`")
+                stopped.add_note(f"on another machine, use `rlzoo resume {folder.store.url}`")
             raise
         except Exception as error:
             said = of_the_machine(error)

@@ -29,7 +29,7 @@ def reason(
     because of it cannot change the answer.
     """
     if stop.max_kl is not None and last is not None and last[KL] > stop.max_kl:
-        return f"KL to the reference {last[KL]:.3g} nats per response, over {stop.max_kl:g}"
+        return f"KL to the reference {last[KL]:.3g} nats per response exceeds {stop.max_kl:g}"
     what, value, *_ = headline(evaluations[-1])
     if stop.target is not None and value >= stop.target:
         return f"{what} {value:.3f} reached the target {stop.target:g}"
@@ -43,7 +43,7 @@ def reason(
                 since += 1
         if since >= stop.patience:
             least = f" by {stop.min_delta:g}" if stop.min_delta else ""
-            return f"{what} no better than {mark:.3f}{least} in {since} evaluations"
+            return f"{what} did not exceed {mark:.3f}{least} in {since} evaluations"
     return None
 
 
@@ -72,23 +72,23 @@ class Flat:
         self.said = True
         if max((e.get(ACCURACY, 0.0) for e in evaluations[-1:]), default=0.0) >= 0.95:
             return (
-                f"nearly every sample of the last {FLAT} steps is right, so there is little left "
-                "to learn: stop here (Ctrl-C), or give harder prompts"
+                f"nearly every sample of the last {FLAT} steps is correct, so there is little "
+                "left to learn: stop here (Ctrl-C), or use harder prompts"
             )
         if same and abs(line[REWARD]) < 1e-8:
             return (
-                f"no sample of the last {FLAT} steps was ever right, so nothing can be learned: "
-                "read samples.jsonl; give easier prompts, or a warm start first (`rlzoo base`, "
-                "`rlzoo sft`)"
+                f"no sample of the last {FLAT} steps was correct, so nothing can be learned: read "
+                "samples.jsonl; use easier prompts, or a warm start first (`rlzoo base`, `rlzoo "
+                "sft`)"
             )
         if same:
             return (
-                f"all samples of a step score the same, for {FLAT} steps ({line[REWARD]:.3g}), so "
-                "nothing can be learned: read samples.jsonl; does the reward depend on the "
+                f"all samples of a step had the same score for {FLAT} steps ({line[REWARD]:.3g}), "
+                "so nothing can be learned: read samples.jsonl; does the reward depend on the "
                 "response?"
             )
         return (
             f"for {FLAT} steps no prompt had samples of different scores, and this estimator "
-            "compares the samples of a prompt, so nothing can be learned: give prompts that are "
-            "sometimes answered right, or more samples a prompt (rollout.samples)"
+            "compares the samples of a prompt, so nothing can be learned: use prompts that are "
+            "sometimes answered correctly, or more samples per prompt (rollout.samples)"
         )

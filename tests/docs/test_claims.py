@@ -36,3 +36,45 @@ def test_the_page_shows_what_the_script_finds(claims):
     assert claims.cancelled_table().splitlines()[2] in text
     first = claims.spread([claims.progress(seed, claims.optimum)[1] for seed in claims.SEEDS])
     assert first in text
+    assert claims.passed_table().splitlines()[3] in text
+    assert claims.bayes_table().splitlines()[4] in text
+
+
+def test_credit_at_k_1_is_the_gradient_and_pass_gradient_is_autograds(claims):
+    world = claims.make_world("outcome", claims.FIVE, seed=1)
+    torch.testing.assert_close(claims.credit(world, 1), world.gradient(), rtol=1e-12, atol=1e-15)
+    step, k = 1e-5, 4
+    towards = torch.randn(world.logits.shape, generator=torch.Generator().manual_seed(0),
+                          dtype=torch.float64)  # fmt: skip
+
+    def at(x):
+        moved = world.logits + x * towards
+        return claims.prompts_pass(
+            claims.Oracle(claims.FIVE, moved, world.rewards, world.coin, world.reference), k
+        )
+
+    slope = (at(step) - at(-step)) / (2 * step)
+    # visits of a prompt start at 1 / 5, so the gradient is that of the mean over prompts
+    assert slope == pytest.approx(float((claims.pass_gradient(world, k) * towards).sum()), rel=1e-6)
+
+
+def test_ranks_of_known_matrices():
+    ranks = script("grpo_rank").ranks
+    stable, entropy, most = ranks(torch.ones(5, dtype=torch.float64))
+    assert (stable, most) == (5, 5)
+    assert entropy == pytest.approx(5)
+    stable, entropy, most = ranks(torch.tensor([10.0, 0.1, 0.1, 0.0], dtype=torch.float64))
+    assert stable == pytest.approx(1.0002)
+    assert entropy == pytest.approx(1.117, abs=1e-3)
+    assert most == 1
+
+
+def test_a_group_is_mixed_or_left_out():
+    group_of = script("grpo_rank").group_of
+    assert group_of(torch.tensor([0.0, 0, 0, 1]), 2) == [0, 3]
+    assert group_of(torch.tensor([0.0, 1, 0, 1]), 2) == [0, 1]
+    assert group_of(torch.zeros(4), 2) is None
+
+
+def test_a_mean_with_its_interval():
+    assert script("grpo_rank").with_error([1.0, 2.0, 3.0]) == "2.0±2.5"

@@ -96,9 +96,9 @@ def test_a_docstring_is_cut_where_it_should_be(zoo):
     formula, rest = generate.parts_of(zoo.estimators["gae"])
     assert formula.startswith("A_t = sum_k")
     assert "Source" not in rest
-    assert "Breaks" in rest
-    split = generate.sentences("One. Breaks if a < b, e.g. at 0.5 or 1. Two `x`. `y` ends.")
-    assert split == ["One.", "Breaks if a < b, e.g. at 0.5 or 1.", "Two `x`.", "`y` ends."]
+    assert "It fails" in rest
+    split = generate.sentences("One. It fails if a < b, e.g. at 0.5 or 1. Two `x`. `y` ends.")
+    assert split == ["One.", "It fails if a < b, e.g. at 0.5 or 1.", "Two `x`.", "`y` ends."]
     assert generate.value_text("{question}\nAnswer:") == "`{question}\\nAnswer:`"
     assert generate.prose("k<n, `a<b`") == "k\\<n, `a<b`"
 

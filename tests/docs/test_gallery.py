@@ -39,13 +39,13 @@ def found(gallery):
 def test_the_advice_is_what_the_runs_say(gallery, found):
     facts = gallery.facts_of(found)
     say = {name: gallery.advice(name, row, facts) for name, row in facts["rows"].items()}
-    even = "**Worth a try.** Level with the best on every task."
+    even = "**Worth a try**: level with the best on every task."
     row = facts["rows"]["rloo"]  # mean rank 1.2 of 4, its interval to 1.5: past the first third
     assert say["rloo"].startswith(even)
     first = gallery.advice("rloo", {**row, "high": 1.3}, facts)
-    assert first.startswith("**Try first.** Level with the best on every task.")
-    assert say["grpo"].startswith("**Worth a try.** Behind on marks: 14%.")
-    assert say["ppo_mc"].startswith("**Not first.** Behind on every task: 14%")
+    assert first.startswith("**Try first**: level with the best on every task.")
+    assert say["grpo"].startswith("**Worth a try**, but behind on marks (14%).")
+    assert say["ppo_mc"].startswith("**Try others first**: behind on every task (14%")
     assert sum(facts["rows"]["vapo"]["failures"]["diverged"].values()) == 3
     assert "rank" not in facts["rows"]["gigpo"]  # it does not play every task
     assert say["gigpo"] == even

@@ -109,7 +109,7 @@ def test_rank_intervals_hold_what_seeds_and_tasks_leave_open(scripts):
     assert like == {"b"}
     text = page.standings(league, {("one", "d"): "a reason"})
     assert "|a|1.5|1.0–2.0|**0.9" in text
-    assert "- Dashes on one (d): a reason." in text
+    assert "- d cannot run on one: a reason." in text
 
 
 def test_the_advice_is_held_against_the_best_of_its_task(scripts):
@@ -124,7 +124,7 @@ def test_the_advice_is_held_against_the_best_of_its_task(scripts):
     assert "|one|2 of 3|rloo 1, grpo 1|1/2|0/2|2/2|" in text
     assert "|advisor|1/2|0.205|" in text
     assert "|always GAE 0.95|2/2|0.000|" in text
-    assert "|a blind pick|1/2|" in text
+    assert "|a random choice|1/2|" in text
 
 
 def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):

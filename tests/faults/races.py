@@ -6,7 +6,7 @@ from functools import partial
 
 from faults.harness import contents, differences, together
 
-REFUSALS = ("another process is using it", "exists already", "is finished already")
+REFUSALS = ("another process is using it", "already exists", "is already finished")
 
 
 def race(case, place, reference, processes):
@@ -14,7 +14,7 @@ def race(case, place, reference, processes):
     place.mkdir(parents=True)
     case.before(place)
     ends = together([partial(_command, case.words, place)] * processes, place.parent / "said")
-    done = "is finished already"  # which is a success, and no work
+    done = "is already finished"  # which is a success, and no work
     won = [end for end in ends if end.status == 0 and done not in end.said]
     said = [end.said.strip().splitlines()[-1:] for end in ends if end.status != 0]
     wrong = [

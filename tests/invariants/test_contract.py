@@ -61,16 +61,16 @@ def sampled(world):
 def test_rows_beyond_what_is_right_in_any_company_are_refused(make, odd, name, said):
     """Beyond it a row's log-probs follow the longest row of its pass, or the model breaks."""
     with pytest.raises(
-        ModelError, match=f"rollout.max_new_tokens=20 leaves . of {said} to a prompt"
+        ModelError, match=f"rollout.max_new_tokens=20 leaves . of {said} for a prompt"
     ):
         make(odd(name), "rollout.max_new_tokens=20")
     world = make(odd(name), "rollout.max_new_tokens=2")
     ids = torch.full((1, 6), 5)
-    with pytest.raises(ModelError, match=f"20 new ones are more than {said}"):
+    with pytest.raises(ModelError, match=f"20 new tokens exceed {said}"):
         world.policy.generate(ids, torch.ones_like(ids), None, 20)
     n = world.policy.limit[0]
     long = columns_of([[5, 6]], [[7] * (n - 1)])
-    with pytest.raises(ModelError, match=f"a row of {n + 1} tokens is more than {said}"):
+    with pytest.raises(ModelError, match=f"a row of {n + 1} tokens exceeds {said}"):
         world.policy.log_probs(long)
 
 
@@ -114,13 +114,13 @@ def test_plain_ones_still_take_them(make, odd, name):
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
-    assert "one row per pass, prompts not shared: TypeError: unsupported" in note
+    assert "each pass has one row and prompts are not shared: TypeError: unsupported" in note
     plain = Policy.run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
     monkeypatch.setattr(Policy, "run", slip)
     world = make("llama")
     assert not world.policy.takes_trees
-    assert "logits off by 0.5" in world.notes[0]
+    assert "logits are off by 0.5" in world.notes[0]
 
 
 # ---------------------------------------------------------------- gradient checkpointing
@@ -174,9 +174,7 @@ def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd,
 @pytest.mark.parametrize("name", ["minimax", "llama4"])
 def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=20")
-    assert world.notes[0].endswith(
-        "sensitive to padding, so prompts are sampled one length at a time"
-    )
+    assert world.notes[0].endswith("sensitive to padding, so prompts of each length are separate")
     world.policy.eos_ids = ENDS[:2]
     batch = sampled(world)
     assert len(batch["prompt_mask"].sum(1).unique()) > 1
@@ -328,7 +326,7 @@ def test_a_run_records_what_its_model_was_found_to_be(zoo, odd, tmp_path):
     display = StopAt(None)
     words = [f"model.path={odd('falcon_alibi')}", *SMALL, "train.steps=1", f"run.dir={tmp_path}/a"]
     rlzoo.run("grpo", words, zoo=zoo, display=display)
-    assert sum("prompts not shared" in text for text in display.notes) == 1
+    assert sum("prompts are not shared" in text for text in display.notes) == 1
     found = json.loads((tmp_path / "a" / "summary.json").read_text())["model_contract"]
     assert found["trees"].startswith("TypeError")
     assert list(found) == ["head", "scoring", "trees", "gradient", "sampling"]

@@ -137,10 +137,10 @@ def test_a_tokenizer_without_pad_is_padded_by_eos_and_rows_still_end_once(tmp_pa
 
 
 def test_positions_beyond_the_models_are_refused(make):
-    with pytest.raises(ModelError, match="=60 leaves 4 of the model's 64 positions to a prompt"):
+    with pytest.raises(ModelError, match="=60 leaves 4 of the model's 64 positions for a prompt"):
         make("gpt2", "rollout.max_new_tokens=60")
     world, ids = make("gpt2"), torch.full((1, 6), 5)
-    with pytest.raises(ModelError, match="prompts of 6 tokens and 60 new ones are more than the"):
+    with pytest.raises(ModelError, match="prompts of 6 tokens and 60 new tokens exceed the"):
         world.policy.generate(ids, torch.ones_like(ids), None, 60)
 
 

@@ -66,7 +66,7 @@ def test_a_run_on_a_gpu_samples_by_a_bfloat16_copy(make, tmp_path):
         world = make(folder, "device=cuda")
         assert world.policy.static
         assert world.policy.sampled_by.model.dtype == torch.bfloat16
-        assert world.contract["static cache"].startswith("as with one that grows")
+        assert world.contract["static cache"].startswith("equal to a growing cache")
         batch = rolled(world)
         assert batch["sampler_log_probs"].isfinite().all().item()
         off = (batch["sampler_log_probs"] - batch["old_log_probs"]).abs().max().item()

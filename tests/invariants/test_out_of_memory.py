@@ -186,7 +186,7 @@ def test_a_run_that_ran_out_of_memory_says_so(zoo, folders, tmp_path, monkeypatc
     words = [f"model.path={folders['llama']}", *SMALL, "train.steps=2", f"run.dir={tmp_path}/run"]
     rlzoo.run("grpo", words, zoo=zoo, display=display)
     assert [text for text in display.notes if "out of memory" in text] == [
-        "out of memory; continuing with half the rows in a pass (same gradient)"
+        "out of memory; continuing with half the rows per pass (same gradient)"
     ]
 
 

@@ -238,7 +238,7 @@ def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
 def test_the_key_gives_the_same_batch(make):
     worlds = [make("gemma3", f"rollout.cache={cache}") for cache in ("dynamic", "static")]
     assert [w.policy.static for w in worlds] == [False, True]
-    assert worlds[1].contract["static cache"].startswith("as with one that grows")
+    assert worlds[1].contract["static cache"].startswith("equal to a growing cache")
     hold_to_be_alike(*map(rolled, reversed(worlds)))
 
 
@@ -249,7 +249,7 @@ def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make,
     world = make(tmp_path, "rollout.cache=static")
     assert not world.policy.static
     (note,) = [n for n in world.notes if "cache" in n]
-    assert note.startswith(f"{tmp_path}: sampled with a cache that grows: ")
+    assert note.startswith(f"{tmp_path}: sampling uses a growing cache: ")
     assert "response_ids" in rolled(world)
 
 

@@ -89,7 +89,7 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
         numbers = f"{run.summary[f'eval_{key}']:.3f} | {low:.3f} to {high:.3f}"
         counts = f"8 | {run.summary['eval_prompts']} |"
         assert f"| {run.summary['eval_metric']} | {numbers} | {counts}" in text, key
-    assert "| prompts | texts as they are, messages through the chat template |" in text
+    assert "| prompts | text prompts unchanged, messages through the chat template |" in text
     assert f"| tokens generated | {run.summary['tokens']:,} |" in text
     assert "| seed | 0 |" in text
     assert "| why it ended | budget |" in text
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_exported_with_its_own_numbers(run, tmp_path, which):
         what = run.summary["eval_metric"]
         _, text = front_of(tmp_path / "out")
         assert f"| these weights (step {step}) | {what} | {own[f'eval/{what}']:.3f} |" in text
-    assert ("chosen by them" in front_of(tmp_path / "out")[1]) == (which == "best")
+    assert ("chosen by that result" in front_of(tmp_path / "out")[1]) == (which == "best")
     assert not (tmp_path / "out" / "best.json").exists()
 
 
@@ -197,10 +197,10 @@ def test_the_command_prints_one_document(run, tmp_path, capsys):
 def test_a_folder_that_is_not_empty_is_left_alone(run, tmp_path):
     (tmp_path / "out").mkdir()
     export.export(str(run.path), str(tmp_path / "out"))  # an empty one will do
-    with pytest.raises(RlzooError, match="exists already and is not empty"):
+    with pytest.raises(RlzooError, match="already exists and is not empty"):
         export.export(str(run.path), str(tmp_path / "out"))
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RlzooError, match="exists already"):
+    with pytest.raises(RlzooError, match="already exists"):
         export.export(str(run.path), str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "precious"
 
@@ -219,9 +219,9 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
 
 
 def test_what_fails_leaves_nothing_behind(run, lora, tmp_path):
-    with pytest.raises(RlzooError, match="holds a LoRA adapter; add --merge"):
+    with pytest.raises(RlzooError, match="contains a LoRA adapter; add --merge"):
         export.export(str(lora.path), str(tmp_path / "out"), dtype="bfloat16")
-    with pytest.raises(RlzooError, match=r"has no '9' \(there are: best, last, 1, 2, 3\)"):
+    with pytest.raises(RlzooError, match=r"has no '9' \(available: best, last, 1, 2, 3\)"):
         export.export(str(run.path), str(tmp_path / "out"), checkpoint="9")
     with pytest.raises(RlzooError, match="not a run folder"):
         export.export(str(tmp_path / "nowhere"), str(tmp_path / "out"))

@@ -62,7 +62,7 @@ def test_it_is_shown_and_checked_and_nothing_of_it_runs(tmp_path, monkeypatch, c
     shown = capsys.readouterr().out
     assert text in shown
     assert checksum(text) in shown
-    assert "rewards.python.function: odd_score:score (a function" in shown
+    assert "rewards.python.function: odd_score:score (an imported function" in shown
     assert f"rlzoo fetch {url} train.steps=1 --run {checksum(text)[:12]}" in shown
     assert "odd_score" not in sys.modules
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.yaml", "odd_score.py"]

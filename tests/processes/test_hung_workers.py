@@ -67,8 +67,8 @@ def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
     board = Heard()
     do(job, board, 3.0)
     assert board.said == [
-        "its worker died (hung: no step in 3 s); another takes it up",
-        "its worker died (stopped: no sign of life in 2 s); another takes it up",
+        "its worker died (hung: there was no step for 3 s); another one continues the run",
+        "its worker died (stopped: did not respond for 2 s); another one continues the run",
         "done",
     ]
 
@@ -79,7 +79,7 @@ def test_a_run_that_always_hangs_has_failed(job, monkeypatch):
     monkeypatch.setattr(workers, "ATTEMPTS", 2)
     board = Heard()
     do(job, board, 1.0)
-    assert "its worker died 2 times (hung: no step in" in board.said[-1]
+    assert "its worker died 2 times (hung: there was no step for" in board.said[-1]
 
 
 def test_a_slow_run_is_left_alone(job, monkeypatch):

@@ -116,7 +116,7 @@ def test_a_signal_outside_the_steps_ends_with_a_line(where, name, words, tmp_pat
     assert end.returncode == 128 + number, end
     said = [line for line in end.stderr.splitlines() if "rlzoo: warning:" not in line]
     assert len(said) == 1, said
-    assert f"`rlzoo resume {cut}` goes on" in said[0]
+    assert f"`rlzoo resume {cut}` continues the run" in said[0]
     assert main(["resume", str(cut)]) == 0
     assert main([*words, f"run.dir={tmp_path / 'whole'}"]) == 0
     assert untimed(cut) == untimed(tmp_path / "whole")

@@ -6,10 +6,10 @@ Each comparison takes functions out of one file of a public repository (`SOURCES
 commit and path), downloaded into DIR once; where there is no network put it at
 DIR/OWNER/NAME/COMMIT/PATH. They run as they stand, beside the zoo's, in float64 on made-up batches
 of 64 ragged rows with up to 40 tokens and ratios up to e^4. What was found is kept in authors.json;
-nothing of theirs is kept here. A minute; a file that cannot be had is named and its rows stay.
+nothing of theirs is kept here. Two minutes; a file that cannot be had is named, its rows stay.
 
-Their code could not be had for `up`, `ripo`, `delightful`, `k3_unbiased`, `vopd`, MOPD, CFPO, and
-`turn_clip` (2511.20718 names Cloud0723/SORL, which was not to be had).
+Their code could not be had for `blend`, `up`, `ripo`, `delightful`, `k3_unbiased`, `vopd`, CFPO,
+and `turn_clip` (2511.20718 names Cloud0723/SORL, which was not to be had).
 """
 
 import argparse
@@ -31,14 +31,24 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from authors import later  # noqa: E402
+from authors.batches import (  # noqa: E402
+    BATCHES,
+    ROWS,
+    SAMPLES,
+    STEPS,
+    Columns,
+    Pair,
+    batches,
+    leaf_of,
+    loss_pairs,
+    our_loss,
+    ours,
+)
 from authors.sources import Source, branch, functions  # noqa: E402
 
 from helpers.zoo import ZOO  # noqa: E402
 from rlzoo_lab.checks.made_up import made_up  # noqa: E402
-
-Columns = dict[str, Any]
-Pair = tuple[str, Tensor, Tensor]  # "value" or "gradient", ours, theirs
-ROWS, STEPS, SAMPLES, BATCHES = 64, 40, 8, 60
 
 VERL = "verl/trainer/ppo/core_algos.py"
 VIMPO = "backprop07/VIMPO", "2aa83bcb9568a46be0af8fa943c4345b3d7c53d1"
@@ -76,50 +86,8 @@ SOURCES = {
                      "torchbeast/core/vtrace.py"),
     "opsm": Source(*TRL, "trl/trainer/grpo_trainer.py"),
     "high_entropy": Source(*TRL, "trl/trainer/grpo_trainer.py"),
+    **later.SOURCES,
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------- batches
-
-
-def batch(seed: int, scale: float) -> Columns:
-    """Every column for 8 groups of 8 rows, 1 to 40 tokens each without holes; ratios to e^4."""
-    draw = torch.Generator().manual_seed(seed)
-    length = torch.randint(1, STEPS + 1, (ROWS, 1), generator=draw)
-    mask = (torch.arange(STEPS) < length).double()
-    groups = torch.arange(ROWS) // SAMPLES
-    columns = made_up(ZOO, seed, mask=mask, groups=groups)
-    moved = scale * torch.randn(ROWS, STEPS, dtype=torch.float64, generator=draw)
-    now = (columns["old_log_probs"] + moved.clamp(-4, 4)).clamp(max=-1e-3)
-    columns["log_probs"] = now * mask
-    return columns
-
-
-def batches() -> Iterator[Columns]:
-    for seed in range(BATCHES):
-        yield batch(seed, (0.02, 0.3, 1.5)[seed % 3])
-
-
-def loss_pairs(ours: Tensor, theirs: Tensor, leaf: Tensor, value: bool = True) -> Iterator[Pair]:
-    """Of two scalars made of one leaf."""
-    if value:
-        yield "value", ours.detach(), theirs.detach()
-    slopes = [torch.autograd.grad(x, leaf, retain_graph=True)[0] for x in (ours, theirs)]
-    yield "gradient", *slopes
-
-
-def leaf_of(c: Columns) -> tuple[Tensor, Columns]:
-    leaf = c["log_probs"].clone().requires_grad_()
-    return leaf, {**c, "log_probs": leaf}
-
-
-def our_loss(name: str, c: Columns, aggregation: str = "token_mean", /, **options: Any) -> Tensor:
-    loss, _ = ZOO.policy_losses[name](c, **options)
-    return (ZOO.aggregations[aggregation](c) * loss).sum()
-
-
-def ours(name: str, c: Columns, **options: Any) -> Tensor:
-    return ZOO.estimators[name](c, **options)["advantages"]
 
 
 # ---------------------------------------------------------------- a comparison each
@@ -458,6 +426,7 @@ COMPARED: dict[str, tuple[Callable[[Callable[[str], str]], Iterator[Pair]], str]
         high_entropy,
         "`get_high_entropy_mask`; it keeps one more token in some batches",
     ),
+    **later.COMPARED,
 }
 
 

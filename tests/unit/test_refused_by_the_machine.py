@@ -40,7 +40,7 @@ def test_a_run_ends_with_a_line_that_says_how_to_go_on(
     with pytest.raises(Unfinished) as caught:
         rlzoo.run("grpo", [*words, f"run.dir={path}", "train.steps=1"], zoo=zoo)
     assert str(caught.value).startswith(said.format(dir=path))
-    assert str(caught.value).endswith(f"`rlzoo resume {path}` goes on")
+    assert str(caught.value).endswith(f"`rlzoo resume {path}` continues the run")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`rlzoo advise`: which estimator and lambda to prefer, by a pilot.  No torch here."""
+"""`rlzoo advise`: recommends an estimator and lambda after a pilot. No torch here."""
 
 import argparse
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ def view(document: Mapping[str, Any]) -> list[Any]:
     from rich.text import Text
 
     head = (
-        f"{document['task']} on {document['model']}, recipe {document['recipe']}: a pilot of "
+        f"{document['task']} on {document['model']}, recipe {document['recipe']}: pilot of "
         f"{document['steps']} steps, {document['tokens']:,} tokens, trained with "
-        f"{document['trained_with']}; it pays like the world {document['world']}"
+        f"{document['trained_with']}; its rewards are like those of the world {document['world']}"
     )
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("estimator", style="bold", overflow="fold")
@@ -44,9 +44,9 @@ def view(document: Mapping[str, Any]) -> list[Any]:
         cells = [f"{row['world']:.2f}", pilot, f"{row['both']:.2f}", behind]
         table.add_row(row["name"], *cells[:-1], "-" if row is rows[0] else cells[-1])
     notes = [
-        "mean cosine of a batch's gradient with the true one, at equal tokens: in an invented "
-        "world with the same rewards; in the pilot; in both; ± one standard error",
-        *(f"{r['name']}: the yardstick is of gamma = 1" for r in rows if r["gamma"] != 1),
+        "mean cosine of a batch's gradient with the true one, at equal tokens: in an artificial "
+        "world with similar rewards, in the pilot, and from both combined; ± one standard error",
+        *(f"{r['name']}: the true gradient uses gamma = 1" for r in rows if r["gamma"] != 1),
         *(f"left out: {line}" for line in document["left_out"]),
     ]
     faint = (Text(note, style="dim") for note in notes)
@@ -62,13 +62,15 @@ def verdict(document: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> list[
         lines.append(f"Not distinguishable from it: {', '.join(like)}.")
     if document["direction"] < 2:
         lines.append(
-            "The pilot is too short to see which way the true gradient points "
-            f"({document['direction']:.1f} standard errors): the advice is mostly the world's."
+            "The pilot is too short to determine the direction of the true gradient "
+            f"({document['direction']:.1f} standard errors), so the advice comes mostly from the "
+            "artificial world."
         )
     if document["critic"]:
         first, last = document["critic"][0], document["critic"][-1]
         lines.append(
             f"The critic explains {last:.0%} of the returns' variance ({first:.0%} in the first "
-            "step), and the world's was made as good: what leans on it gains as it learns."
+            "step), and the critic of the artificial world is equally good. Estimators that "
+            "depend on the critic improve as it learns."
         )
     return lines

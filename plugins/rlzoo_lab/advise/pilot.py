@@ -1,5 +1,5 @@
-"""A pilot: the first steps of a run, and each estimator's gradient on their
-batches, in the model's parameters."""
+"""A pilot: the first steps of a run, and the gradient of each estimator on their batches in the
+model's parameters."""
 
 import math
 from collections import deque
@@ -35,10 +35,10 @@ COORDINATES = 2**16  # of the parameters, about: every N-th of all
 
 
 def advise(words: list[str], share: float) -> dict[str, Any]:
-    """What `--json` prints.
+    """The document that `--json` prints.
 
-    words: a recipe and a budget, and estimators with options as in a sweep; all there are, where
-    none is named.  share: the pilot's share of the budget.
+    words: a recipe, a budget, and estimators with options as in a sweep; all estimators if none is
+        named. share: the pilot's share of the budget.
     """
     zoo = load_zoo()
     own = [w for w in words if not w.startswith("estimator")]
@@ -88,11 +88,11 @@ def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
         more = [column.name for column in plan.columns]
         more += [need for need in plan.estimator.needs if need in ("turn_ids", "state_keys")]
         if more:
-            left_out[name] = f"needs {more[0]}, which the pilot's made-up world does not have"
+            left_out[name] = f"needs {more[0]}, which the pilot's artificial world does not have"
         else:
             plans.append(plan)
     if not plans:
-        raise RecipeError(f"no estimator can be evaluated: {'; '.join(left_out.values())}")
+        raise RecipeError(f"no estimator can be evaluated; {'; '.join(left_out.values())}")
     return plans, [f"{name}: {why}" for name, why in left_out.items()]
 
 
@@ -116,15 +116,15 @@ def _pilot(
         experience = trainer.sample()
         if meter.tokens > tokens and not facts:
             raise RecipeError(
-                f"--share: one step draws {meter.tokens:,} tokens, and the pilot has "
-                f"{tokens:,.0f}: raise it, or lower rollout.prompts"
+                f"--share: one step draws {meter.tokens:,} tokens, but the pilot's budget is "
+                f"{tokens:,.0f}. Raise --share, or lower rollout.prompts"
             )
         found.append(_gradients(trainer.models, plans, experience.batch))
         facts.append(facts_of(experience.batch, trainer.update(experience)))
     measured = np.concatenate(found)
     if len(measured) < 3:
         raise RecipeError(
-            f"rollout.prompts: the pilot has {len(measured)} prompts; it needs at least 3"
+            f"rollout.prompts: the pilot has {len(measured)} prompts but needs at least 3"
         )
     world = cosines(plans, facts[-1], rollout.prompts * rollout.samples, rollout.samples)
     return weigh(world, measured[:, 1:].swapaxes(0, 1), measured[:, 0], len(found[0])), facts

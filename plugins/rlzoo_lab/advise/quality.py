@@ -1,10 +1,10 @@
-"""How much of the true gradient an estimator's holds, without the truth: by pairs of parts of data.
+"""The cosine of an estimator's gradient with the unknown true one, from pairs of parts of the data.
 
-Rows are cut into n parts that share no prompt: g_i is an estimator's gradient on part i, u_i an
-unbiased one's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and
-E <g_i, g_j> = |E g|^2;  with E |g_i|^2 the mean cosine of a batch of several parts with g* follows,
-but for the factor |g*| that all estimators share. A short pilot shows little: a made-up
-world (`standin`) gives the prior; its weight falls as the pilot sees more.
+The rows are split into n parts without common prompts: g_i is an estimator's gradient on part i,
+u_i an unbiased estimator's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and E
+<g_i, g_j> = |E g|^2;  with E |g_i|^2, these give the mean cosine of a batch of several parts with
+g*, except for the factor |g*| that all estimators share. A short pilot gives little information, so
+an artificial world (`standin`) provides a prior, whose weight falls as the pilot grows.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ SPREAD = 0.1  # how far a task's cosine may be from a made-up world's: one stand
 
 @dataclass(frozen=True)
 class Advice:
-    """For C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
-    the pilot (with its standard error) and by both;
-    `behind_se`: standard error of the difference to the best.
+    """For C estimators, (C,) each: cosines of a batch's gradient with the true one from the world,
+    from the pilot (with its standard error) and from both; `behind_se`: standard error of the
+    difference from the best.
 
-    direction: |g*|^2 by the pilot over its standard error; below 2 it has not seen the direction.
+    direction: |g*|^2 in the pilot divided by its standard error; below 2, the direction is unknown.
     """
 
     world: Array
@@ -35,7 +35,7 @@ class Advice:
 
 def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice:
     """world (C,) cosines; gradients (C, n, D), unbiased (n, D) of n >= 3 independent parts;
-    `batch`: parts that make the batch of a step."""
+    `batch`: the number of parts in the batch of a step."""
     cross = np.einsum("cid,jd->cij", gradients, unbiased)
     own = np.einsum("cid,cjd->cij", gradients, gradients)
     found, covariance = _jackknife(_cosines(cross, own, batch))

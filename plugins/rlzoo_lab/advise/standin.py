@@ -1,5 +1,5 @@
-"""A made-up world that pays like the pilot's task, with a critic as good as the pilot's: there the
-true gradient is known, and so is what each estimator's is worth."""
+"""An artificial world with rewards like those of the pilot's task and a critic as good as the
+pilot's. Its true gradient is known, and so is the cosine of each estimator's gradient with it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ EARLY = 0.05  # of what is paid: less before the last token counts as nothing
 
 @dataclass(frozen=True)
 class Facts:
-    """A pilot's last step: a world with the same rewards, the responses' mean length, V's mean over
-    the returns' mean, and the share of the returns' variance that V explains."""
+    """The last step of a pilot: a world with similar rewards, the mean response length, the mean of
+    V divided by the mean return, and the share of the returns' variance that V explains."""
 
     world: str
     length: float
@@ -35,8 +35,8 @@ class Facts:
 
 
 def facts_of(batch: Batch, metrics: Mapping[str, float]) -> Facts:
-    """The world: `outcome` where only the last token is paid; else `words` where what is paid
-    before is more than noise about 0, and `key_noise` where it is not."""
+    """The world: `outcome` if only the last token has a reward; otherwise `words` if the earlier
+    rewards are more than noise around 0, and `key_noise` if they are not."""
     on, scores = batch["response_mask"].bool(), batch["scores"].double()
     later = on.flip(1).cumsum(1).flip(1) > 1  # tokens that another follows
     before = scores[on & later]
@@ -50,8 +50,8 @@ def facts_of(batch: Batch, metrics: Mapping[str, float]) -> Facts:
 
 
 def cosines(plans: Sequence[Plan], facts: Facts, rows: int, samples: int) -> np.ndarray:
-    """(C,) the mean cosine of the gradient of a batch of `rows` with the true one, as the recipe
-    makes it of advantages: whitening, loss and aggregation are its own."""
+    """(C,) the mean cosine with the true gradient of the gradient of a batch of `rows`, computed
+    with the recipe's whitening, loss and aggregation."""
     horizon = min(max(2, round(facts.length)), LONGEST)
     if facts.world == "words":  # of three tokens
         horizon = max(6, horizon - horizon % 3)

@@ -1,5 +1,5 @@
-"""What a verb found, as a mapping that shows itself: as a terminal would show it, in a notebook as
-HTML."""
+"""The result of a verb, as a mapping that displays itself: as in a terminal, or as HTML in a
+notebook."""
 
 import contextlib
 import io
@@ -22,7 +22,8 @@ _COLOURS = [(20, 20, 20), (205, 60, 50), (20, 140, 85), (170, 120, 0), (45, 115,
 
 
 class _Shown:
-    """The view of a result. `status`: what the process would exit with, 0 where all is well."""
+    """The display of a result. `status`: the exit status of the process, 0 if there is no
+    problem."""
 
     def __init__(self, result: Result):
         super().__init__(result.document)  # type: ignore[call-arg]
@@ -63,11 +64,12 @@ class _Shown:
 
 
 class Document(_Shown, dict[str, Any]):
-    """What `--json` prints, as a dict; in a notebook, or printed, what a terminal shows."""
+    """What `--json` prints, as a dict; printing it, or showing it in a notebook, gives the terminal
+    output."""
 
 
 class Rows(_Shown, list[Any]):
-    """As Document, of a verb whose document is a list."""
+    """Like Document, for a verb whose document is a list."""
 
 
 Found = Any  # a Document or Rows
@@ -76,13 +78,13 @@ Found = Any  # a Document or Rows
 def perform(
     verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, console: Any = None
 ) -> Found:
-    """A verb's result for these words and options; files that they name are written.
+    """Run a verb with these words and options; writes the files that they name.
 
-    words: as on the command line; paths and runs are taken as they are.
-    options: (name, value): None and False omit it, True gives only its name; a list is written with
-        commas, a list of lists with semicolons too.
-    console: where a verb prints what it is at; its own where none is given.
-    Raises RlzooError, as the command line would print it.
+    words: as on the command line; paths and runs are passed unchanged.
+    options: (name, value): None and False omit it, True gives only its name; a list is joined by
+        commas, a list of lists also by semicolons.
+    console: where a verb prints its progress; by default, its own. Raises RlzooError with the
+        message of the command line.
     """
     argv = [verb, *map(_word, words)]
     for name, value in options:

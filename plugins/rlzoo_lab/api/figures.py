@@ -9,8 +9,8 @@ from rlzoo_lab.pages.figure import add_axes, add_legend, colour, in_light, new_f
 
 
 def draw(run: Any, metrics: Sequence[str]) -> Any:
-    """Axes for each metric of a run's steps, one below the other; without any the reward, with
-    held-out scores and their intervals. A notebook shows it whatever its backend."""
+    """Axes for each metric of a run's steps, one below the other; by default the reward, with
+    held-out scores and their intervals. A notebook shows the figure with any backend."""
     figure = in_light(lambda: _figure(run, metrics))
     figure._repr_png_ = lambda: png(figure)
     return figure

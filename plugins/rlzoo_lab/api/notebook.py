@@ -1,7 +1,7 @@
-"""What a run shows in a notebook while it goes: one output of HTML, drawn again in its place.
+"""The display of a run in a notebook: one HTML output that is updated in place.
 
-It needs no widgets and no script. It draws every half second at first and every ten seconds in a
-long run, never for more than a hundredth of the time, and draws at most some hundred points.
+It needs no widgets and no script. It redraws every half second at first and every ten seconds in a
+long run, uses at most a hundredth of the time, and draws at most a few hundred points.
 """
 
 import sys
@@ -22,7 +22,7 @@ NOTES = 4  # that stay on screen
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel, which shows HTML; IPython in a terminal is not one."""
+    """Whether this is a notebook kernel, which can show HTML; IPython in a terminal cannot."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
@@ -32,7 +32,8 @@ if in_notebook():  # tqdm, which transformers imports, needs widgets that are no
 
 
 class Notebook(Silent):
-    """Progress, curve, numbers and notes of one run; as a context it shows how that ended."""
+    """Progress, curve, numbers and notes of one run; as a context manager, it shows how the run
+    ended."""
 
     def __init__(self) -> None:
         self.handle: Any = None
@@ -100,7 +101,7 @@ class Notebook(Silent):
         if error is None or self.handle is None:
             return
         said = first_line(error) if str(error) else "interrupted"
-        again = f"rlzoo.resume({self.where!r}) goes on"
+        again = f"rlzoo.resume({self.where!r}) continues the run"
         self.left = self.asked = ""
         if isinstance(error, KeyboardInterrupt):
             self.doing = f"{said}; {again}"
@@ -124,12 +125,12 @@ class Notebook(Silent):
         self.next = now + max(wait, (now - began) / SHARE)
 
     def now(self) -> str:
-        """Where it is, in words."""
+        """The progress in words."""
         at = f"step {self.last['step']}{self.left}{self.asked}" if self.last else ""
         return "; ".join(filter(None, [at, self.doing]))
 
     def html(self) -> str:
-        """The output as it is now."""
+        """The current output."""
         beside = ", ".join(filter(None, [self.facts, self.where]))
         parts = [
             f"<b>{text(self.title)}</b> {faint(text(beside))}",

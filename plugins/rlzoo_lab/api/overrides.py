@@ -1,4 +1,4 @@
-"""Settings as Python has them, as words of the command line."""
+"""Python settings as words of the command line."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,9 +12,9 @@ Overrides = str | Iterable[str] | Mapping[str, Any]
 
 
 def as_words(overrides: Overrides | None, swept: bool = False) -> list[str]:
-    """["lam=0.9", "seed=1"] as it is; "lam=0.9 seed=1" and {"lam": 0.9, "seed": 1} as that.
+    """Converts "lam=0.9 seed=1" and {"lam": 0.9, "seed": 1} to ["lam=0.9", "seed=1"].
 
-    swept: a list that is a value is one of rows, `lam=0,1`; else it is a value, `betas=[0.9,0.99]`.
+    swept: a list as a value means several rows, `lam=0,1`; otherwise one value, `betas=[0.9,0.99]`.
     Raises UsageError for anything else.
     """
     if overrides is None:

@@ -1,5 +1,5 @@
-"""A run as HTML that a notebook shows: curve, numbers, samples. No script, no style sheet; whatever
-a run's files hold is escaped, and only numbers become points."""
+"""A run as HTML that a notebook shows: curve, numbers, samples. It has no script and no style
+sheet; the contents of a run's files are escaped, and only numbers become points."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ WORDS = f"{CELL};white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospa
 
 
 def finite(value: Any) -> float | None:
-    """A line's value as a finite float; None where it is not a number."""
+    """A line's value as a finite float; None if it is not a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
 
 
 def text(value: Any, longest: int = LONGEST) -> str:
-    """Escaped; control characters are written out."""
+    """Escaped text; control characters are written out."""
     said = str(value)
     return escape(printable(said if len(said) <= longest else f"{said[:longest]}…"))
 
@@ -40,13 +40,13 @@ def faint(html: str) -> str:
 
 
 def points(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
-    """(step, value) of a metric where both are numbers."""
+    """(step, value) of a metric if both are numbers."""
     found = [(finite(line.get("step")), finite(line.get(name))) for line in lines]
     return [(step, value) for step, value in found if step is not None and value is not None]
 
 
 def held_out(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, list[Held]]:
-    """What is measured on held-out prompts, accuracy where there is one, and each evaluation's."""
+    """The held-out metric (accuracy if available) and its value in each evaluation."""
     name = ACCURACY if any(ACCURACY in line for line in evaluations) else SCORE
     found = []
     for line in evaluations:
@@ -59,8 +59,8 @@ def held_out(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, list[Held]]
 
 
 class Thinned:
-    """A curve of any length in at most `MOST_POINTS`, each the mean of as many as the others, and
-    one for those that came last."""
+    """A curve of any length reduced to at most `MOST_POINTS` means of equally many points, plus one
+    for the remainder."""
 
     def __init__(self, line: Iterable[Point] = ()):
         self.whole: list[Point] = []
@@ -143,7 +143,7 @@ def curve(rewards: Iterable[Point], evaluations: Sequence[Mapping[str, Any]]) ->
 
 
 def numbers(line: Mapping[str, Any]) -> str:
-    """What is shown of a step, in one row."""
+    """The metrics of a step in one row."""
     known = {name: value for name, value in line.items() if finite(value) is not None}
     row = [f'<td style="{CELL}">{faint(name)} <b>{value}</b></td>' for name, value in cells(known)]
     return table([row]) if row else ""
@@ -195,7 +195,7 @@ def table(rows: Iterable[Iterable[str]]) -> str:
 
 
 def bar(share: float) -> str:
-    """How much of the budget is spent."""
+    """A bar that shows how much of the budget is used."""
     inner = f"width:{100 * min(1.0, max(0.0, share)):.1f}%;height:6px;background:{LINE}"
     return (
         f'<div style="max-width:{WIDTH}px;height:6px;background:rgba(128,128,128,.25);'

@@ -1,4 +1,4 @@
-"""Train, resume, open: a run as an object."""
+"""Training, resuming and opening a run as an object."""
 
 import os
 from collections import deque
@@ -33,12 +33,12 @@ KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows
 
 @dataclass(repr=False)
 class Run:
-    """A run: its folder and its files. It shows itself in a notebook.
+    """A run: its folder and its files. A notebook shows it as HTML.
 
     path: the run folder. summary: contents of summary.json; empty while the run is not finished.
 
-    Files are read on first use, and no model is loaded for them; `load_run` opens
-    the folder again. A run is taken wherever a path is: `rlzoo.compare(a, b)`.
+    Files are read on first use, without loading a model; `load_run` opens the folder again. Every
+    function that takes a path also takes a run: `rlzoo.compare(a, b)`.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """A dict for each line of metrics.jsonl, steps and evaluations in the order of time."""
+        """A dict for each line of metrics.jsonl, steps and evaluations in chronological order."""
         return list(self._folder.lines("metrics.jsonl"))
 
     @cached_property
@@ -69,13 +69,13 @@ class Run:
 
     @cached_property
     def samples(self) -> list[dict[str, Any]]:
-        """A dict for each response that was kept: step, prompt, response, answer, score,
+        """A dict for each saved response: step, prompt, response, answer, score,
         truncated."""
         return list(self._folder.lines("samples.jsonl"))
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """Every setting, resolved, as a tree of dicts. Raises RunError where it is damaged."""
+        """Every setting, resolved, as a tree of dicts. Raises RunError if it is damaged."""
         return self._folder.recipe()
 
     @property
@@ -87,8 +87,8 @@ class Run:
         return f"failed: {reason}" if reason else "unfinished"
 
     def frame(self, what: str = "steps") -> Any:
-        """`steps`, `evaluations` or `samples` as a pandas DataFrame, a row each. Raises UsageError
-        where pandas is not installed."""
+        """`steps`, `evaluations` or `samples` as a pandas DataFrame. Raises UsageError
+        if pandas is not installed."""
         if what not in ("steps", "evaluations", "samples"):
             raise UsageError(f"frame: must be steps, evaluations or samples. Got {what!r}")
         try:
@@ -99,7 +99,7 @@ class Run:
         return rows.set_index("step") if what != "samples" and len(rows) else rows
 
     def plot(self, *metrics: str) -> Any:
-        """A matplotlib Figure: metrics of steps, one below the other; without any the reward, with
+        """A matplotlib Figure of the given metrics, one below the other; by default the reward and
         the held-out scores and their 95 % intervals. Raises UsageError for a metric that the run
         does not have."""
         known = dict.fromkeys(name for line in self.steps for name in line)
@@ -113,19 +113,20 @@ class Run:
         return verbs.trace(self, overrides, row=row, **options)
 
     def evaluate(self, overrides: Overrides = (), **options: Any) -> Found:
-        """How good its policy is: `rlzoo.evaluate(run, overrides, ...)`."""
+        """Evaluate its policy: `rlzoo.evaluate(run, overrides, ...)`."""
         return verbs.evaluate(self, overrides, **options)
 
     def doctor(self) -> Found:
-        """What is wrong with it, in words: `rlzoo.doctor(run)`."""
+        """Its faults, with a remedy for each: `rlzoo.doctor(run)`."""
         return verbs.doctor(self)
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Found:
-        """Its page, written to `out`, or report.html in its folder: `rlzoo.report(run, out)`."""
+        """Write its page to `out`, by default report.html in its folder: `rlzoo.report(run,
+        out)`."""
         return verbs.report(self, out)
 
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Found:
-        """Its model as a transformers folder: `rlzoo.export(run, folder, ...)`."""
+        """Write its model as a transformers folder: `rlzoo.export(run, folder, ...)`."""
         return verbs.export(self, folder, **options)
 
     @cached_property
@@ -150,7 +151,7 @@ class Run:
         state = [self.state, f"{len(steps)} steps"]
         state += [] if seconds is None else [f"{seconds:.0f} s"]
         if self.state == "unfinished":
-            state.append(f"rlzoo.resume({str(self.path)!r}) goes on")
+            state.append(f"rlzoo.resume({str(self.path)!r}) continues the run")
         parts = [
             f"<b>Run</b> <code>{picture.text(self.path)}</code><br>{picture.text(title)}",
             f"<div>{picture.faint(picture.text(', '.join(state)))}</div>",
@@ -163,9 +164,9 @@ class Run:
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """Open a run folder, finished or not; no model is loaded, and none need be there.
+    """Open a run folder, finished or not; no model is loaded or required.
 
-    Raises RunError where the folder is not a run, or its summary is damaged.
+    Raises RunError if the folder is not a run, or if its summary is damaged.
     """
     path = copy_of(path)
     if (path / "sweep.json").is_file():
@@ -184,19 +185,18 @@ def run(
     store: str | None = None,
     **keys: Any,
 ) -> Run:
-    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; leaves a run folder.
+    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; writes a run folder.
 
-    recipe: a name, or a recipe's file. overrides: words of the command line,
-        ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more of them, lam=0.9.
-    zoo: the components to choose from; those that `load_zoo()` finds.
-    display: True shows the run while it goes, False does not; without a word it is shown in a
-        notebook, and silent elsewhere. Or an object with the methods of
-        `rlzoo.runs.display.Silent`.
-    store: a URL that the folder is kept at, too, after each checkpoint: "s3://bucket/a".
+    recipe: the name or the file of a recipe. overrides: words of the command line,
+        ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more overrides, lam=0.9.
+    zoo: the available components; default: those that `load_zoo()` finds.
+    display: True shows the progress, False does not; the default shows it only in a notebook. Can
+        also be an object with the methods of `rlzoo.runs.display.Silent`.
+    store: a URL to which the folder is also copied after each checkpoint: "s3://bucket/a".
 
-    Ctrl-C, SIGTERM or a notebook's stop button ends it after its step with a checkpoint and raises
-    KeyboardInterrupt; `rlzoo.resume(path)` resumes it. Raises RecipeError (before any model loads),
-    ComponentError, RunError, StoreError.
+    Ctrl-C, SIGTERM or a notebook's stop button ends the run after its current step with a
+    checkpoint and raises KeyboardInterrupt; `rlzoo.resume(path)` resumes it. Raises RecipeError
+    (before any model loads), ComponentError, RunError, StoreError.
     """
     zoo = zoo or load_zoo()
     words = [f"recipe={recipe}", *as_words(overrides), *as_words(keys)]
@@ -214,13 +214,13 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Run:
-    """Resume an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
+    """Resume an interrupted run from its last complete checkpoint, as `rlzoo resume` does.
 
-    path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
-    run code that comes with the model, whatever the run's own recipe sets. dir: the folder
-    in which the run of a URL continues; default: runs/ and its name. store: the URL that keeps a
-    folder's run. A finished run is returned, and nothing is trained. Raises RunError where it is
-    not a run.
+    path: the run's folder, or the URL of its store. zoo, display: as in `run`. trust_remote_code:
+        run the model's own code, regardless of the recipe's setting. dir: the folder in which a run
+        from a URL continues; default: its name under runs/. store: the URL of the store of a run
+        given by its folder. Returns a finished run without training. Raises RunError if this is not
+        a run.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
     with _shown(display) as shown:

@@ -1,4 +1,4 @@
-"""Scores of runs of any trainer, compared: no run folders."""
+"""Compares scores of runs from any trainer, without run folders."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ def compare_scores(
     html: PathOrRun | None = None,
     plots: PathOrRun | None = None,
 ) -> Document:
-    """Which of several methods is better, by their scores; as `rlzoo.compare`.
+    """Which of several methods is better, by their scores; like `rlzoo.compare`.
 
     scores: name -> scores over seeds, (S,), or learning curves, (S, T), of numbers or an array.
-        Higher is better. The last score of a curve counts.
-    paired: whether the i-th scores of all names have one seed. False: no two share a seed.
-    steps: (T,), of learning curves; else 0, 1, ...
-    reference, threshold, details, html, plots: as `rlzoo.compare` takes them.
+        Higher is better. Only the last score of a curve is compared.
+    paired: whether the i-th scores of all names have the same seed. False: no two share a seed.
+    steps: (T,), those of the learning curves; default 0, 1, ...
+    reference, threshold, details, html, plots: as in `rlzoo.compare`.
 
-    Raises UsageError where scores are not finite numbers, or of several lengths.
+    Raises UsageError if scores are not finite numbers or have different lengths.
 
     Examples:
         >>> found = rlzoo.compare_scores({"a": [0.5, 0.6, 0.7, 0.6], "b": [0.4, 0.4, 0.5, 0.4]})

@@ -1,10 +1,10 @@
-"""The verbs that read, judge and compare, as functions. Each declares the options of its verb, here
-and on the command line: the signature has their names, types and defaults, and `Options:` in the
-docstring has their help (`rlzoo.cli.declared`).
+"""The verbs that read, evaluate and compare, as functions. Each declares the options of its verb,
+here and on the command line: the signature has their names, types and defaults, and `Options:` in
+the docstring has their help (`rlzoo.cli.declared`).
 
-`overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is
-what `rlzoo.run` gives, or the path of its folder. Each returns the document that `--json`
-prints, and shows itself.
+`overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is a
+return value of `rlzoo.run`, or the path of its folder. Each function returns the document that
+`--json` prints, which displays itself.
 """
 
 import os
@@ -41,23 +41,22 @@ def sweep(
     display: bool | None = None,
     **keys: Any,
 ) -> Document:
-    """Several runs, paired by seed, then compared: `rlzoo sweep`.
+    """Train several runs, paired by seed, then compare them: `rlzoo sweep`.
 
-    overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
-        In a mapping, and in keys, a list is: lam=[0, 0.95, 1], seed=range(3).
-    display: whether a line is printed for each run; in a notebook it is.
+    overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates. In a
+        mapping and in keys, a list is swept: lam=[0, 0.95, 1], seed=range(3).
+    display: whether to print a line for each run; default: only in a notebook.
 
     Options:
-        jobs N: runs at a time, each in a process of its own; default: what the executor can
-        dir DIR: the sweep's folder; default: runs/sweep-...; the same call adds what is missing
-        store URL: keep the folder at a URL, too, after each checkpoint: s3://bucket/a
-        patience MINUTES: another worker takes up a run without a step for this long; short for
-            --on local patience=MINUTES
-        on EXECUTOR: where runs happen, with options: "slurm minutes=60"
+        jobs N: runs at a time, each in its own process; default: the executor's capacity
+        dir DIR: the sweep's folder; default: runs/sweep-...; repeating the call adds missing runs
+        store URL: also copy the folder to a URL after each checkpoint: s3://bucket/a
+        patience MINUTES: take over a run without a step for this long; as --on local patience=...
+        on EXECUTOR: where to run, with options: "slurm minutes=60"
         reference ROW: the row to compare with
-        threshold X: score to count steps to
+        threshold X: count the steps to this score
 
-    Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
+    Raises RecipeError before a run starts; Unfinished if all runs fail, or on Ctrl-C.
     """
     asked = given(sweep, locals())
     words = [_recipe(recipe), *as_words(overrides, swept=True), *as_words(keys, swept=True)]
@@ -79,21 +78,21 @@ def compare(
     html: PathOrRun | None = None,
     plots: PathOrRun | None = None,
 ) -> Document:
-    """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
+    """Which configuration is better, by how much, and how certain this is: `rlzoo compare`.
 
-    runs: runs and folders of sweeps, or a list of them.
+    runs: runs and sweep folders, or a list of them.
 
     Options:
         by KEY: a two-way table with a column for each value of KEY
         reference ROW: the row to compare with; only pairs with it are tested
-        threshold X: score to count steps to; default: halfway to the best
-        metric NAME: of evaluations: answer_prob, accuracy, score, ...
-        details: every pair, with all tests, seeds and prompts
-        force: compare although task, budget or evaluation differ
+        threshold X: count the steps to this score; default: halfway to the best
+        metric NAME: an evaluation metric: answer_prob, accuracy, score, ...
+        details: show every pair with all tests, seeds and prompts
+        force: compare even if task, budget or evaluation differ
         html FILE: write a report with plots
         plots DIR: write the plots as SVG and PNG
 
-    Raises RlzooError where runs cannot be compared.
+    Raises RlzooError if the runs cannot be compared.
     """
     asked = given(compare, locals())
     several = [one if isinstance(one, list | tuple) else [one] for one in runs]
@@ -123,7 +122,7 @@ def diagnose(
     plot: PathOrRun | None = None,
     html: PathOrRun | None = None,
 ) -> Document:
-    """Exact bias and variance of estimators, in a world small enough to know the truth, or on a
+    """Exact bias and variance of estimators, in a small enumerated world, or on a
     run's own batches: `rlzoo diagnose`.
 
     what: a recipe or a run. overrides: "estimator=gae,mc", "estimator.lam=0,0.5,1".
@@ -133,18 +132,18 @@ def diagnose(
         critic: exact, noisy, zero; own with --checkpoints
         noise: standard deviation of the noisy critic's errors, in reward
         vocabulary: tokens, EOS included
-        horizon: the longest episode, in tokens
-        samples: samples per prompt; the recipe's rollout.samples
-        prompts: prompts in the world, of different difficulty
-        fixed_length: no EOS: every episode takes --horizon tokens
-        cut: truncate rows at this length, as rollout.truncation sets
-        kl: with the recipe's KL, in reward and objective
-        batches: batch sizes, in rows; 0: none
-        model: the recipe's model and task, on --vocabulary tokens
-        checkpoints: with a RUN: its own critic, at each checkpoint
-        parameters: with a RUN: gradients in its final parameters too
-        branches K: with a RUN: K fresh rollouts from chosen states
-        states N: how many states --branches starts from; 64
+        horizon: maximum episode length in tokens
+        samples: samples per prompt; default: the recipe's rollout.samples
+        prompts: prompts in the world, with different difficulties
+        fixed_length: no EOS: every episode has --horizon tokens
+        cut: truncate rows at this length, according to rollout.truncation
+        kl: include the recipe's KL in the reward and the objective
+        batches: batch sizes in rows; 0: none
+        model: use the recipe's model and task, with --vocabulary tokens
+        checkpoints: with a RUN: its own critic at each checkpoint
+        parameters: with a RUN: also gradients in its final parameters
+        branches K: with a RUN: K new rollouts from selected states
+        states N: number of states for --branches; default 64
         plot FILE: frontier and cosine curves, .png or .svg
         html FILE: table and plots in one self-contained page
     """
@@ -172,27 +171,27 @@ def trace(
     html: PathOrRun | None = None,
     **options: Any,
 ) -> Document:
-    """One response, token by token, each number with its source: `rlzoo trace`.
+    """Show one response token by token, with the source of each number: `rlzoo trace`.
 
-    what: a run, a recipe, or nothing where numbers are given: rewards=[0, 0, 1] and
-        values=[0.3, 0.4, 0.6], a list for each token of one response, a list of lists for a group.
-    options: of estimators, lam=0.95; a list puts several side by side. With given numbers, other
-        columns, too.
+    what: a run, a recipe, or nothing if numbers are given: rewards=[0, 0, 1] and values=[0.3, 0.4,
+        0.6], a list for each token of one response, a list of lists for a group.
+    options: options of estimators, lam=0.95; a list compares several values. With given numbers,
+        also other columns.
 
     Options:
-        prompt TEXT: trace a fresh response to this prompt
-        answer TEXT: what is right for --prompt
-        row N: which response of the batch, from 0
-        step N: which saved batch or checkpoint (default: the last)
-        fresh: sample again although batches were saved
+        prompt TEXT: trace a new response to this prompt
+        answer TEXT: the correct answer for --prompt
+        row N: index of the response in the batch, from 0
+        step N: step of the saved batch or checkpoint (default: the last)
+        fresh: sample again even if batches were saved
         rewards R,...: typed numbers: reward per token
-        scores S,...: typed: score per token; less kl.coef times --kl it is the reward
+        scores S,...: typed: score per token; the reward is the score minus kl.coef times --kl
         kl K,...: typed: KL per token
-        values V,...: typed: V(s_t), read before token t
-        tokens A,B,...: typed: the tokens' texts
+        values V,...: typed: V(s_t), computed before token t
+        tokens A,B,...: typed: the texts of the tokens
         bootstrap V: typed: V after the last token (default 0)
         estimator NAME,...: short for estimator=NAME,...
-        explain: spell the arithmetic out
+        explain: show the arithmetic
         html FILE: write a page with shaded tokens
 
     Examples:
@@ -217,19 +216,19 @@ def evaluate(
     samples: int | str | None = 6,
     out: PathOrRun | None = None,
 ) -> Document:
-    """How good a policy is: accuracy, pass@k, samples: `rlzoo eval`.
+    """Evaluate a policy with accuracy, pass@k and samples: `rlzoo eval`.
 
-    what: a run; or nothing, and overrides name ["model=...", "task=..."].
+    what: a run, or nothing if overrides give ["model=...", "task=..."].
 
     Options:
         checkpoint WHICH: with a RUN: best, last, or a checkpoint's step
-        prompts N: how many prompts; short for eval.samples=N
-        k K,...: pass@k and maj@k; the largest is drawn
-        responses N: responses to each prompt, if more than the largest k
+        prompts N: number of prompts; short for eval.samples=N
+        k K,...: pass@k and maj@k; samples as many responses as the largest k
+        responses N: responses per prompt, if more than the largest k
         greedy: greedy decoding
         split NAME: the task's split: test or train
-        samples N: samples that are shown
-        out FILE: all samples, as JSON lines
+        samples N: number of samples to show
+        out FILE: write all samples as JSON lines
     """
     asked = given(evaluate, locals())
     subject = [] if what is None else [_place(what)]
@@ -237,48 +236,50 @@ def evaluate(
 
 
 def doctor(run: PathOrRun | None = None, *, environment: bool = False) -> Document:
-    """Faults in a run's numbers, most severe first, and what to try: `rlzoo doctor`.
+    """Find the faults of a run, the most severe first, with remedies: `rlzoo doctor`.
 
-    Raises RunError if the folder is not a run, UsageError unless one of the two is given.
+    Raises RunError if the folder is not a run, and UsageError unless exactly one argument is given.
 
     Options:
-        environment: instead of a run: versions, devices, plugins and terminal, for a bug report
+        environment: print versions, devices, plugins and terminal for a bug report
     """
     words = [] if run is None else [_place(run)]
     return perform("doctor", words, [("environment", environment)])
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
-    """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
+    """One page about a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
     "report" is its path.
 
     Options:
-        out FILE: where the page goes; default: RUN/report.html
-        watch SECONDS: while the run trains, write the page again every N seconds
+        out FILE: where to write the page; default: RUN/report.html
+        watch SECONDS: while the run trains, rewrite the page every N seconds
     """
     return perform("report", [_place(run)], given(report, locals()))
 
 
 def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = 0.1) -> Document:
-    """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
+    """Which estimator and lambda to prefer, from a short pilot run: `rlzoo advise`.
 
-    overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
+    overrides: must include the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
 
     Options:
-        share: the pilot's share of the budget, in (0, 1]; 0.1
+        share: the pilot's share of the budget, in (0, 1]; default 0.1
     """
     asked = given(advise, locals())
     return perform("advise", [_recipe(recipe), *as_words(overrides, swept=True)], asked)
 
 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
-    """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
+    """Check whether components, or a model, meet their contract: `rlzoo check`. `status` is 0 if
+    all pass.
 
     name: a component's name, or "model=PATH". overrides: its options, "lam=0.5".
-    A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
+    Returns a list of dicts: kind, component, file, name, passed (None: the check does not apply),
+    message.
 
     Options:
-        all: every component
+        all: check every component
 
     Examples:
         >>> rlzoo.check("gae").status
@@ -297,27 +298,27 @@ def export(
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     trust_remote_code: bool = False,
 ) -> Document:
-    """A run's model as a folder that transformers loads, with a model card: `rlzoo export`.
+    """Write a run's model as a transformers folder with a model card: `rlzoo export`.
 
-    directory: new or empty.
+    directory: a new or empty folder.
 
     Options:
-        checkpoint WHICH: best, last, or a checkpoint's step; else the end's
-        merge: a LoRA adapter into its base model
-        trust_remote_code: run code that comes with the model
-        dtype: the weights' dtype; else unchanged
+        checkpoint WHICH: best, last, or a checkpoint's step; default: the end of training
+        merge: merge a LoRA adapter into its base model
+        trust_remote_code: run the model's own code
+        dtype: the weights' dtype; default: unchanged
     """
     return perform("export", [_place(run), Path(directory)], given(export, locals()))
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
-    """Any verb of the command line by its name, one that a plugin brings too:
+    """Any command by its name, including those of plugins:
     `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
 
-    words, options: as the verb takes them; True gives an option without a value. Raises RlzooError.
+    words, options: those of the verb; True gives an option without a value. Raises RlzooError.
     """
     if name not in every_verb():
-        raise UsageError(f"no verb {name!r}{nearest(name, every_verb())}")
+        raise UsageError(f"there is no verb {name!r}{nearest(name, every_verb())}")
     return perform(name, words, options.items())
 
 

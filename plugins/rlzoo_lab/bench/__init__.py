@@ -3,12 +3,12 @@
 May import `train` and the layers below, and no other verb.
 TRL's side of `--peer trl` is tests/benchmarks/peer_trl.py, in a checkout.
 
-    cases    one case, measured in a process of its own
+    cases    one case, measured in its own process
     command  the options, and the document
-    common   what both sides of a comparison share: reward, clock, memory, repeats
+    common   code that both sides of a comparison share: reward, clock, memory, repeats
     gpu      how much of a device a step uses: share of its bandwidth, MFU
-    parts    what each part measures: estimators, head, sampling, step, start-up, ...
-    runner   runs cases in turn, sums them up, names the machine
+    parts    the parts of a benchmark: estimators, head, sampling, step, start-up, ...
+    runner   runs the cases, summarizes them, and describes the machine
     scaling  how the cost grows with samples and length
-    tables   the tables, in a terminal and as Markdown
+    tables   the tables, for a terminal and as Markdown
 """

@@ -1,10 +1,10 @@
-"""The cases of `rlzoo bench`: one of them, in a process of its own.
+"""The cases of `rlzoo bench`; each runs in its own process.
 
     python -m rlzoo_lab.bench.cases '{"case": "step", ...}'
 
-prints one JSON line. A case is warmed up, then repeated; each repeat gives its tokens, CPU and wall
-seconds, and the process its peak memory, so that no case's memory hides another's;
-for the same reason each case imports what it needs itself.
+prints one JSON line. A case is warmed up, then repeated. Each repeat reports its tokens, CPU
+seconds and wall seconds, and the process reports its peak memory. Each case has its own process and
+imports, so that the memory of one case does not hide that of another.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def model(spec: Spec) -> Told:
     """Makes a workload's model: a Llama of random weights, seed 0, and its tokenizer, saved as a
     transformers folder.
 
-    ends: the probability of EOS at each token, or None for what random weights give it (1 / V).
+    ends: the probability of EOS at each token, or None for that of random weights (1 / V).
     """
     from rlzoo_lab.tiny import CHARACTERS, build_model, build_tokenizer
 
@@ -74,7 +74,7 @@ def _models(spec: Spec) -> Any:
 
 
 def prompts(spec: Spec) -> Told:
-    """The prompts of the steps that `step` takes, for a peer: the same, in the same order."""
+    """The prompts of `step`, for a peer: the same prompts in the same order."""
     from rlzoo.rollout.sample import draw
 
     models = _models(spec)
@@ -94,7 +94,7 @@ def step(spec: Spec) -> Told:
 
 
 def sampling(spec: Spec) -> Told:
-    """Prompts, sampling and scoring: what a rollout is before its columns."""
+    """A rollout without its columns: prompts, sampling and scoring."""
     from rlzoo.rollout.sample import collect, draw
 
     models = _models(spec)
@@ -112,8 +112,8 @@ def sampling(spec: Spec) -> Told:
 def head(spec: Spec) -> Told:
     """Log-probs and entropy of one mini-batch, and the gradient of the log-probs.
 
-    how: `score` is the policy's own head, `plain` what one writes first: logits in float32,
-    log_softmax, gather; `trunk` only the model below it.
+    how: `score` is the policy's own head, `plain` the straightforward version (logits in float32,
+        log_softmax, gather), `trunk` only the model below the head.
     """
     policy = _models(spec).policy
     rows, steps, before = spec["rows"], spec["steps"], 8  # prompt tokens
@@ -155,7 +155,8 @@ def head(spec: Spec) -> Told:
 
 
 def estimator(spec: Spec) -> Told:
-    """One estimator, as a run calls it, on made-up columns: ragged rows with holes, groups of 8."""
+    """One estimator, as a run calls it, on synthetic columns: ragged rows with holes, groups of
+    8."""
     from rlzoo.plugin.registry import load_zoo
     from rlzoo_lab.checks.made_up import made_up
 

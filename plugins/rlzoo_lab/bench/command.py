@@ -1,8 +1,8 @@
 """`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
 
-Each case runs in a process of its own, one after the other; what stands in a table is the median of
-its repeats. `--against` measures another checkout of rlzoo as well, `--peer trl` TRL on the
-same model, prompts and reward.
+The cases run one after the other, each in its own process; tables show the median of the repeats.
+`--against` also measures another checkout of rlzoo, and `--peer trl` also measures TRL on the same
+model, prompts and reward.
 """
 
 import argparse
@@ -35,20 +35,36 @@ SHAPES = {"cuda": "gpu-0.5b,gpu-1.5b", "cpu": "gpu-micro"}
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add(
-        "parts", nargs="*", metavar="CASE", help=f"{', '.join(PARTS)}; none or {WHOLE}: all but gpu"
+        "parts",
+        nargs="*",
+        metavar="CASE",
+        help=(f"{', '.join(PARTS)}; default or {WHOLE}: all but gpu"),
     )
-    add("--recipes", default=RECIPES, help="of step and startup")
-    add("--model", help=f"of configs/bench: {', '.join(list_configs('bench'))}; {USUAL} by itself")
-    add("--device", default="cuda", help="of gpu; cpu: the same code, with tiny shapes")
-    add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
-    add("--threads", type=int, default=1, help="CPU threads of torch")
-    add("--against", metavar="DIR", help="another checkout of rlzoo, measured as well")
-    add("--peer", choices=["trl"], help="measure steps in TRL as well")
-    add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
+    add("--recipes", default=RECIPES, help="recipes for step and startup")
+    add(
+        "--model",
+        help=(f"workloads of configs/bench: {', '.join(list_configs('bench'))}; default: {USUAL}"),
+    )
+    add("--device", default="cuda", help="device of gpu; cpu runs the same code with tiny shapes")
+    add(
+        "--repeat",
+        type=int,
+        metavar="N",
+        help=("measured repeats of a case; default: set by the workload"),
+    )
+    add("--threads", type=int, default=1, help="number of CPU threads for torch")
+    add("--against", metavar="DIR", help="also measure another checkout of rlzoo")
+    add("--peer", choices=["trl"], help="also measure steps in TRL")
+    add(
+        "--peer-python",
+        action="append",
+        metavar="PATH",
+        help=("a Python interpreter that has it installed; repeatable"),
+    )
     add("--plot", action=Written, figures=True, suffixes=(".svg", ".png"), metavar="FILE",
-        help="of scaling: .svg or .png")  # fmt: skip
+        help="plot of scaling: .svg or .png")  # fmt: skip
     add("--out", action=Written, metavar="FILE",
-        help="write the JSON document there, and tables next to it as .md")  # fmt: skip
+        help="write the JSON document to this file, and the tables next to it as .md")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -72,7 +88,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is requested, measured: the document that --json prints."""
+    """Measure everything that is requested; returns the document that --json prints."""
     parts = parts_of(arguments)
     check(arguments, parts)
     rows: list[Row] = []
@@ -111,14 +127,15 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
     for part in arguments.parts:
         if part not in known:
             raise UsageError(
-                f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
+                f"bench: there is no case {part!r}{nearest(part, known)} (available: "
+                f"{', '.join(known)})"
             )
     everything = not arguments.parts or WHOLE in arguments.parts
     return [p for p in PARTS if p in arguments.parts or (everything and p != "gpu")]
 
 
 def check(arguments: argparse.Namespace, parts: list[str]) -> None:
-    """Raises UsageError for what cannot be measured, before anything runs."""
+    """Raises UsageError for requests that cannot be measured, before anything runs."""
     for name in ("repeat", "threads"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
@@ -126,7 +143,7 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
     for name in arguments.recipes.split(","):
         if find_config("recipes", name) is None:
             hint = nearest(name, list_configs("recipes"))
-            raise UsageError(f"--recipes: no recipe {name!r}{hint}")
+            raise UsageError(f"--recipes: there is no recipe {name!r}{hint}")
     tree = arguments.against
     if tree and not any((Path(tree) / folder).is_dir() for folder in CASES):
         raise UsageError(f"--against: {tree} is not a checkout of rlzoo with `bench`")
@@ -138,9 +155,9 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
         _check_device(arguments.device)
     for python in arguments.peer_python or ():
         if not Path(python).is_file():
-            raise UsageError(f"--peer-python: no such file {python!r}")
+            raise UsageError(f"--peer-python: there is no file {python!r}")
     if arguments.plot and "scaling" not in parts:
-        raise UsageError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
+        raise UsageError(f"--plot requires `bench scaling`. Got bench {' '.join(parts)}")
 
 
 def _check_device(name: str) -> None:
@@ -151,7 +168,7 @@ def _check_device(name: str) -> None:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(
             f"bench gpu: torch {torch.__version__} finds no CUDA device here; `rlzoo bench gpu "
-            "--device cpu` runs the same code on the CPU, with tiny shapes"
+            "--device cpu` runs the same code on the CPU with tiny shapes"
         )
     pick_device(name, "--device")
 
@@ -159,7 +176,7 @@ def _check_device(name: str) -> None:
 def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
     option = f"--peer {arguments.peer}"
     if "step" not in parts:
-        raise UsageError(f"{option} measures steps. Got bench {' '.join(parts)}")
+        raise UsageError(f"{option} requires `bench step`. Got bench {' '.join(parts)}")
     if not PEER.is_file():
         raise UsageError(f"{option}: tests/benchmarks/{PEER.name} runs only in a checkout")
     if not arguments.peer_python and not importlib.util.find_spec("trl"):
@@ -175,13 +192,14 @@ def workload_of(name: str) -> Spec:
     if workload is None:
         known = list_configs("bench")
         raise UsageError(
-            f"--model: no workload {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
+            f"--model: there is no workload {name!r}{nearest(name, known)} (available: "
+            f"{', '.join(known)})"
         )
     return {"name": name, **workload}
 
 
 def machine() -> dict[str, Any]:
-    """The machine of the measurements."""
+    """A description of the machine."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():

@@ -1,6 +1,7 @@
-"""What both sides of a comparison share: reward, clock, memory.
+"""Code that both sides of a comparison share: reward, clock, memory.
 
-Standard library only: TRL's side loads it by its path, in an interpreter that need not have rlzoo.
+Standard library only, because TRL's side loads it by its path in an interpreter that may not have
+rlzoo.
 """
 
 import gc
@@ -17,8 +18,9 @@ Told = dict[str, Any]  # samples, and whatever else there is to report
 
 
 def reward(prompts: list[str], responses: list[str], answers: Any = None) -> list[float]:
-    """1 for about one response in six, by its text only: a mixed signal that no learning moves,
-    equal for every sampler. About a quarter of the groups of eight have no signal."""
+    """Returns 1 for about one response in six, depending only on its text: a mixed signal that
+    training does not change and that is equal for every sampler. About a quarter of the groups of
+    eight have no signal."""
     return [
         float(zlib.crc32(f"{p}|{r}".encode()) % 6 == 0)
         for p, r in zip(prompts, responses, strict=True)
@@ -26,14 +28,14 @@ def reward(prompts: list[str], responses: list[str], answers: Any = None) -> lis
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, all its threads."""
+    """User and system time of this process and all its threads."""
     use = resource.getrusage(resource.RUSAGE_SELF)
     return use.ru_utime + use.ru_stime
 
 
 def peak_mb() -> float:
-    """The most memory that this process has held, in MiB. Linux's own mark where there is one: the
-    other starts from the parent's, if the parent was larger."""
+    """The most memory that this process has held, in MiB. Uses Linux's high-water mark if
+    available, because the portable one starts from the parent's peak if that was larger."""
     return _mark("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -64,7 +66,7 @@ def measure(
 
 
 def steps_of(trainer: Any) -> Callable[[int], Sample]:
-    """A training step, its tokens and what each phase took."""
+    """A training step: its tokens and the time of each phase."""
     meter = trainer.models.meter
 
     def once(i: int) -> Sample:

@@ -1,11 +1,10 @@
 """`rlzoo bench gpu`: how much of a device a step uses.
 
-What the device can do is measured first: how fast it copies, and its matrix products. Generation
-reads all weights for each token, so it is reported as a share of the copy's bandwidth. An update is
-matrix products, and so are the columns that it is made with, reported together as MFU: 6
-FLOP for each weight that is trained and token, 2 for each of a reference, over the product's peak.
-Prompts are not counted. Values come first: log-probs in float32 on the CPU and as a run has them on
-the device.
+It first measures the device's copy bandwidth and matrix products. Generation reads all weights for
+each token, so it is reported as a share of the copy bandwidth. The update and the columns that it
+uses are matrix products; together they are reported as MFU: 6 FLOP per token for each trained
+weight and 2 for each weight of a reference, divided by the measured peak. Prompts are not counted.
+Before any timing, it compares log-probs in float32 on the CPU with those of a run on the device.
 """
 
 import time
@@ -29,7 +28,7 @@ def synchronize(where: torch.device) -> None:
 
 
 def seconds(function: Callable[[], Any], where: torch.device, repeat: int) -> float:
-    """The best of `repeat` calls' wall time, after one that is not timed."""
+    """The shortest wall time of `repeat` calls, after one untimed call."""
     times = []
     for _ in range(repeat + 1):
         synchronize(where)
@@ -41,13 +40,13 @@ def seconds(function: Callable[[], Any], where: torch.device, repeat: int) -> fl
 
 
 def peak(where: torch.device) -> float:
-    """MiB: the most that tensors of a device took, or this process."""
+    """Peak MiB of the tensors on a device, or of this process."""
     return torch.cuda.max_memory_allocated(where) / 2**20 if where.type == "cuda" else peak_mb()
 
 
 def limits(spec: Mapping[str, Any]) -> Row:
-    """Bytes a second of a copy (read and written), FLOP a second of a square matrix product in the
-    dtype of a run's passes."""
+    """Bytes per second of a copy (read and written), and FLOP per second of a square matrix product
+    in the dtype of a run's passes."""
     where = torch.device(spec["device"])
     large = where.type == "cuda"
     x = torch.zeros(2**28 if large else 2**22, device=where)
@@ -62,7 +61,7 @@ def limits(spec: Mapping[str, Any]) -> Row:
 
 
 def rows_of(policy: Any, rows: int, tokens: int) -> dict[str, torch.Tensor]:
-    """Made-up rows of 8 prompt tokens and `tokens` of a response, on the policy's device."""
+    """Synthetic rows of 8 prompt tokens and `tokens` response tokens on the policy's device."""
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(3, policy.vocabulary, (rows, 8 + tokens), generator=draw)
     ids, ones = ids.to(policy.device), torch.ones(rows, 8 + tokens, device=policy.device)
@@ -76,8 +75,8 @@ def rows_of(policy: Any, rows: int, tokens: int) -> dict[str, torch.Tensor]:
 
 
 def values(models: Any, spec: Mapping[str, Any]) -> Row:
-    """Log-probs in float32 on the CPU, and as a run on the device has them; an `error` where they
-    differ by more than rounding explains."""
+    """Compares log-probs in float32 on the CPU with those of a run on the device; an `error` if
+    they differ by more than rounding explains."""
     policy = models.policy
     columns = rows_of(policy, 4, spec["tokens"] // 4)
     with torch.no_grad():
@@ -91,14 +90,15 @@ def values(models: Any, spec: Mapping[str, Any]) -> Row:
     told: Row = {"off_mean": mean, "off_max": float(off.max()), "computes_in": kind}
     if not mean <= ROUNDING[kind]:
         told["error"] = (
-            f"log-probs in {kind} are {mean:.2g} nats from the CPU's in float32 on "
-            f"average, where rounding explains {ROUNDING[kind]:g}: nothing is timed"
+            f"log-probs in {kind} are {mean:.2g} nats from the CPU's in float32 on average, but "
+            f"rounding explains only {ROUNDING[kind]:g}, so nothing is timed"
         )
     return {**told, "tokens": spec["tokens"]}
 
 
 def step(models: Any, spec: Mapping[str, Any]) -> Row:
-    """A training step, phase by phase; generation's share of the copy, the update's MFU."""
+    """A training step phase by phase, with the bandwidth share of generation and the MFU of the
+    update."""
     where, policy = models.policy.device, models.policy
     trainer = Trainer(models)
 
@@ -130,8 +130,8 @@ def step(models: Any, spec: Mapping[str, Any]) -> Row:
 
 
 def head(models: Any, spec: Mapping[str, Any]) -> Row:
-    """Log-probs and entropy of one long response, and their gradient: all but the logits is small
-    next to these at a large vocabulary."""
+    """Log-probs and entropy of one long response, and their gradient: with a large vocabulary, the
+    logits dominate memory."""
     policy = models.policy
     where = policy.device
     columns = rows_of(policy, 1, spec["tokens"])

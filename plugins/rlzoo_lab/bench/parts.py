@@ -1,4 +1,4 @@
-"""The parts of a benchmark: what each measures of a workload, as rows."""
+"""The parts of a benchmark: the rows that each measures for a workload."""
 
 import os
 import sys
@@ -33,7 +33,8 @@ def estimators(bench: Bench, workload: Spec) -> Iterator[Row]:
 
 
 def head(bench: Bench, workload: Spec) -> Iterator[Row]:
-    """On a model of one narrow layer: what is left is the head. `trunk`: what that layer takes."""
+    """On a model with one narrow layer, so that the head dominates. `trunk`: the cost of that
+    layer."""
     architecture = {**workload["architecture"], "num_hidden_layers": 1, "intermediate_size": 16}
     narrow = {**workload, "name": f"{workload['name']}-head", "architecture": architecture}
     words = bench.words(narrow)
@@ -104,7 +105,7 @@ def scaling(bench: Bench, workload: Spec) -> Iterator[Row]:
 
 
 def processes(bench: Bench, workload: Spec) -> Iterator[Row]:
-    """Wall time, on one process and on two: runs of a few steps, by torchrun."""
+    """Wall time with one process and with two: runs of a few steps with torchrun."""
     steps = workload["warmup"] + workload["repeat"] + 1
     budget = [f"train.steps={steps}", "eval.samples=4", "eval.every=0"]
     for case, words, _ in bench.variants(workload):
@@ -124,7 +125,8 @@ def processes(bench: Bench, workload: Spec) -> Iterator[Row]:
 
 
 def between_steps(run: Path, warmup: int) -> Row:
-    """Medians over a run's steps, from one's end to the next's, but the first ones."""
+    """Medians over a run's steps, from the end of one to the end of the next, without the first
+    ones."""
     folder = RunFolder(run)
     lines = [line for line in folder.lines("metrics.jsonl") if "perf/seconds" in line][warmup:]
     ends = [{"tokens": line["perf/tokens"], "wall": line["perf/seconds"]} for line in lines]
@@ -133,8 +135,8 @@ def between_steps(run: Path, warmup: int) -> Row:
 
 
 def gpu(bench: Bench, workload: Spec) -> Iterator[Row]:
-    """Values, what the device can do, steps, the head on long responses. Nothing is timed where
-    values disagree."""
+    """Values, device limits, steps, and the head on long responses. Nothing is timed if values
+    disagree."""
     more = {"device": bench.device, "warmup": workload["warmup"], "repeat": workload["repeat"]}
     words = [*bench.words(workload), f"device={bench.device}"]
     spec = {"case": "device", "words": words, **more}

@@ -1,4 +1,4 @@
-"""A benchmark's runner: each case in a process of its own, and its result as a row."""
+"""A benchmark's runner: runs each case in its own process and returns its result as a row."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ CASES = {
     "rlzoo/tools/bench": "rlzoo.tools.bench.cases",
 }
 PEER = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "peer_trl.py"
-INSTALL = "pip install 'trl>=1.16' (its last with PPO: trl==1.12.0)"
+INSTALL = "pip install 'trl>=1.16' (the last version with PPO: trl==1.12.0)"
 
 Spec = dict[str, Any]
 # part, case, model, by; then medians, or an `error`. A part may add what distinguishes its rows:
@@ -37,10 +37,11 @@ def read_config(folder: str, name: str) -> Spec | None:
 
 
 class Bench:
-    """What all cases of a benchmark share: who is measured, the models made so far.
+    """State shared by all cases of a benchmark: the libraries to measure and the models made so
+    far.
 
-    folder: where models and runs go, and where the processes run: no ./configs shadows a
-        checkout's own there.
+    folder: where models and runs are written and where the processes run, so that no ./configs
+        shadows that of a checkout.
     """
 
     def __init__(self, arguments: argparse.Namespace, folder: Path):
@@ -63,7 +64,7 @@ class Bench:
             yield {**name, **self.run(spec, by)}
 
     def run(self, spec: Spec, by: str = "rlzoo") -> Row:
-        """One case in a checkout's own code; a failure is a row with its `error`."""
+        """One case with the code of a checkout; a failure is a row with its `error`."""
         spec = {"warmup": 0, "repeat": 1, "threads": self.threads, **spec}
         tree = self.trees[by]
         module = next(m for f, m in CASES.items() if tree is None or (tree / f).is_dir())
@@ -71,7 +72,7 @@ class Bench:
         return {"by": by, **medians(self.ask(command, self.environment(by)))}
 
     def run_peer(self, spec: Spec) -> Row:
-        """One case of TRL, in the first of its Pythons that has the trainer."""
+        """One case of TRL, in the first of the given Pythons that has the trainer."""
         # The path of this Python must not affect the other.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         lacks = []
@@ -90,7 +91,7 @@ class Bench:
         return {**os.environ, **path}
 
     def ask(self, command: Sequence[str], environment: Mapping[str, str]) -> Row:
-        """The JSON object that a process prints last, or its `error`."""
+        """The last JSON object that a process prints, or its `error`."""
         began = time.perf_counter()
         done = self.start(command, environment)
         seconds = time.perf_counter() - began
@@ -121,7 +122,7 @@ class Bench:
         return self.models[name]
 
     def variants(self, workload: Spec) -> Iterator[tuple[str, list[str], Spec | None]]:
-        """How the recipes are measured: case, words, what is the same in TRL."""
+        """How the recipes are measured: case, words, and the TRL equivalent."""
         usual: list[Spec] = [{"label": "", "words": [], "peer": None}]
         for recipe in self.recipes:
             for variant in self.settings["steps"].get(recipe, usual):
@@ -142,7 +143,7 @@ class Bench:
 
 
 def fault(done: subprocess.CompletedProcess) -> str:
-    """The last word of a process that failed, or an empty string."""
+    """The last error line of a failed process, or an empty string."""
     if done.returncode < 0:  # killed, for lack of memory or by a user
         return f"ended by signal {-done.returncode}"
     lines = (done.stderr or done.stdout).strip().splitlines() or ["no word of why"]
@@ -150,7 +151,7 @@ def fault(done: subprocess.CompletedProcess) -> str:
 
 
 def medians(told: Row) -> Row:
-    """A case's result, its samples as their medians."""
+    """A case's result, with its samples reduced to medians."""
     samples = told.pop("samples", None)
     return {**told, **summary(samples)} if samples else told
 
@@ -172,8 +173,8 @@ def summary(samples: Sequence[Row]) -> Row:
 
 
 def with_ratios(rows: list[Row]) -> list[Row]:
-    """Each row of another maker, with how much faster rlzoo is on the same case, and what share
-    of that one's memory it takes."""
+    """Adds to each row of another library how much faster rlzoo is on the same case, and rlzoo's
+    share of that row's memory."""
     mine = {_key(row): row for row in rows if row["by"] == "rlzoo"}
     out = []
     for row in rows:

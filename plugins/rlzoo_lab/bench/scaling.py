@@ -1,4 +1,4 @@
-"""Growth: how the cost of a step rises with samples and with response length, each with its fit."""
+"""Scaling: how the cost of a step grows with samples and with response length, with linear fits."""
 
 import statistics
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ UNITS = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
 
 
 def points(workload: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], list[str]]]:
-    """(axis, value, workload, words) of each point: four prompts, other things equal."""
+    """(axis, value, workload, words) of each point: four prompts, all else equal."""
     samples, lengths = workload["scaling"]["samples"], workload["scaling"]["length"]
     architecture = {**workload["architecture"], "max_position_embeddings": 64 + max(lengths)}
     name = f"{workload['name']}-endless"
@@ -50,7 +50,7 @@ def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def draw(rows: list[dict[str, Any]]) -> Any:
-    """A panel for each model and axis, one below for its memory."""
+    """A panel for each model and axis, with memory below."""
     points = [row for row in rows if "axis" in row and "cpu_seconds" in row]
     panels = list(dict.fromkeys((row["model"], row["axis"]) for row in points))
     wide = max(1, len(panels))

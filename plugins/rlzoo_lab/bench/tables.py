@@ -13,13 +13,13 @@ TITLES = {
     "step": "a whole training step",
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
-    "processes": "a step on several processes, wall time",
+    "processes": "wall time of a step on several processes",
     "gpu": "on a device",
 }
 
 
 def variant(row: Row) -> str:
-    """The settings that distinguish a row from other rows of its case and of the same library."""
+    """The settings that distinguish a row from other rows of the same case and library."""
     if "processes" in row:
         return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
     return f"{row['rows']} rows" if "rows" in row else ""
@@ -80,7 +80,7 @@ def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
 
 
 def grid(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the columns in which some row has a value."""
+    """Header and cells of the columns in which any row has a value."""
     cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
     if len(set(cells["by"])) == 1:
         del cells["by"]
@@ -89,7 +89,7 @@ def grid(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def tables(document: Row) -> Iterator[Any]:
-    """What a terminal shows: for each part and model its title, a rich table, notes."""
+    """The terminal output: for each part and model a title, a rich table and notes."""
     from rich.table import Table
     from rich.text import Text
 
@@ -112,7 +112,7 @@ def tables(document: Row) -> Iterator[Any]:
 
 
 def notes(rows: list[Row]) -> Iterator[str]:
-    """Notes below a table: faults, fits, what the ratios mean."""
+    """Notes below a table: errors, fits and the meaning of the ratios."""
     for row in rows:
         if "error" in row:
             yield f"{row['case']}, {row['by']}: {row['error']}"
@@ -123,12 +123,18 @@ def notes(rows: list[Row]) -> Iterator[str]:
             f"R^2 = {line['r2']:.4f}"
         )
     if any("loaded_mb" in row for row in rows):
-        yield "work MB: peak memory above what the process held before the first pass"
+        yield "work MB: peak memory minus the memory of the process before the first pass"
     if any("copy_share" in row for row in rows):
-        yield "of copy: bytes of weights that generation reads, over what the device copies"
-        yield "MFU: FLOP of columns and update, over what its matrix product does"
+        yield (
+            "of copy: bytes of weights that generation reads, divided by the device's copy "
+            "bandwidth"
+        )
+        yield "MFU: FLOP of columns and update, divided by those of its matrix product"
     if any("times_faster" in row for row in rows):
-        yield "faster: rlzoo in tokens per CPU second; mem: its share of that row's memory"
+        yield (
+            "faster: tokens per CPU second of rlzoo relative to that row; mem: memory of rlzoo "
+            "relative to that row"
+        )
 
 
 def markdown(rows: list[Row]) -> str:

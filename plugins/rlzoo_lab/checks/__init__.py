@@ -1,9 +1,9 @@
-"""The conformance kit: small named checks that hold every component to its contract.
+"""The conformance kit: small named checks that every component meets its contract.
 
-In the spirit of scikit-learn's `check_estimator` and Gymnasium's `check_env`. A check is a function
-of the subject that raises AssertionError with one line; its name states what holds where it passes,
-its docstring the rule. `run_checks` runs those of a component's kind, `parametrize` makes pytest
-tests of them:
+It is similar to scikit-learn's `check_estimator` and Gymnasium's `check_env`. A check is a function
+of the subject that raises AssertionError with one line; its name states the property, its docstring
+the rule. `run_checks` runs the checks for a component's kind, and `parametrize` turns them into
+pytest tests:
 
     from rlzoo import checks
 
@@ -15,13 +15,14 @@ May import `mdp`, `runs` and the layers below; no model.
 
     aggregations  a weight for each token
     columns       examples of column plugins
-    estimators    who is praised, for what, against which baseline
-    executors     objects that have runs done
-    functions     what holds for every function of columns
+    estimators    which actions get credit, for which rewards, against which baseline
+    executors     objects that execute runs
+    functions     properties of every function of columns
     kl            KL penalties against the exact KL
     loggers       objects that are given metrics
     losses        which way policy and value losses push
     made_up       made-up batches with every column there is
+    own_samples   which tokens a loss or a correction weights, before any update
     subject       the component under judgement, and how it is called
     tasks         objects that draw prompts and score responses
 """
@@ -48,6 +49,7 @@ from rlzoo_lab.checks import (
     losses,
     tasks,
 )
+from rlzoo_lab.checks.own_samples import on_own_samples
 from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
@@ -82,7 +84,7 @@ def run_checks(
 ) -> list[CheckResult]:
     """Check one component; `zoo` (default: the installed one) gives the shapes of columns.
 
-    options: in place of defaults, for a component that does nothing until one is set.
+    options: replace defaults, for a component that does nothing until one is set.
     """
     given = component.check_options(options or {})
     preset = {n: dataclasses.replace(o, default=given[n]) for n, o in component.options.items()}
@@ -97,7 +99,7 @@ def judge(check: Check, subject: Subject) -> CheckResult:
     if torch.get_default_dtype() is dtype:
         return result
     torch.set_default_dtype(dtype)
-    return CheckResult(result.name, False, "changes torch's default dtype, which all share")
+    return CheckResult(result.name, False, "changes torch's default dtype, which is global")
 
 
 def _judge(check: Check, subject: Subject) -> CheckResult:
@@ -131,7 +133,8 @@ def parametrize(what: Any) -> Any:
 
 
 def named(name: str, zoo: Zoo) -> list[Component]:
-    """The components of that name, at most one of each kind; raises UnknownName without any."""
+    """The components of that name, at most one of each kind; raises UnknownName if there are
+    none."""
     components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
     if components:
         return components
@@ -139,7 +142,7 @@ def named(name: str, zoo: Zoo) -> list[Component]:
         if name in shelf.clashes:
             raise UnknownName(shelf.clashes[name])
     hint = nearest(name, {c.name for c in zoo}) + left_out(name, zoo.broken)
-    raise UnknownName(f"no component {name!r}{hint}")
+    raise UnknownName(f"there is no component {name!r}{hint}")
 
 
 def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:
@@ -166,4 +169,4 @@ def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
     return run
 
 
-__all__ = ["CHECKS", "CheckResult", "named", "parametrize", "run_checks"]
+__all__ = ["CHECKS", "CheckResult", "named", "on_own_samples", "parametrize", "run_checks"]

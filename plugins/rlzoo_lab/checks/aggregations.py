@@ -5,7 +5,7 @@ from rlzoo_lab.checks.subject import Subject, same, show
 
 
 def weights_are_weights(s: Subject) -> None:
-    """No weight is negative, and where there are actions some weigh."""
+    """No weight is negative, and if there are actions, some weight is positive."""
     for options in s.variants():
         weights = s.call(s.batch(), **options)["weights"]
         assert bool((weights >= 0).all()), f"gives a negative weight{show(options)}"
@@ -13,10 +13,11 @@ def weights_are_weights(s: Subject) -> None:
 
 
 def empty_rows_do_not_count(s: Subject) -> None:
-    """Rows without an action are in no denominator: without them the weights are the same."""
+    """Rows without an action do not count in any denominator: removing them does not change the
+    weights."""
     for options, columns in s.trials():
         acts = columns["response_mask"].bool().any(1)
-        assert not acts.all(), "the made-up batch lost its empty row"
+        assert not acts.all(), "the synthetic batch has lost its empty row"
         fewer = made_up.rows_of(s.zoo, columns, acts.nonzero()[:, 0])
         whole = {"weights": s.call(columns, **options)["weights"][acts]}
         same(s.call(fewer, **options), whole, f"counts rows without an action{show(options)}")

@@ -1,4 +1,4 @@
-"""Checks of column plugins, beyond those of every function: what others are shown of them."""
+"""Checks of column plugins, in addition to those of every function: their examples."""
 
 import math
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 
 def example_is_like_the_column(s: Subject) -> None:
-    """Its example is of the declared shape, finite, and determined by the generator only."""
+    """Its example has the declared shape, is finite, and depends only on the generator."""
     if s.component.example is None:
-        raise NotApplicable("has no example; the kit makes up noise of its shape")
+        raise NotApplicable("has no example; the kit uses noise of its shape")
     mask = s.batch()["response_mask"]
     rows, steps = mask.shape
     made, again = (
@@ -29,14 +29,14 @@ def example_is_like_the_column(s: Subject) -> None:
         return
     assert isinstance(made, Tensor), f"its example is {type(made).__name__}, not a tensor"
     right = has_shape(made, s.component.shape, rows, steps)
-    assert right, f"its example is {tuple(made.shape)}, declared {s.component.shape}"
-    assert torch.equal(made, again), "its example differs from call to call: use the generator"
+    assert right, f"its example has shape {tuple(made.shape)}, but {s.component.shape} is declared"
+    assert torch.equal(made, again), "its example differs between calls; use the generator"
     assert bool(torch.isfinite(made).all()), "its example is not finite"
 
 
 def reference_is_asked_by_its_methods(s: Subject) -> None:
-    """It calls the reference's methods (`log_probs`, `logits`, ...), never `reference.model`: with
-    LoRA that is the policy's own network, adapters on."""
+    """It calls the reference's methods (`log_probs`, `logits`, ...), never `reference.model`, which
+    with LoRA is the policy's own network with active adapters."""
     if "reference" not in s.needs:
         raise NotApplicable("needs no reference")
     others = [name for name in s.needs if name in RESOURCES and name != "reference"]
@@ -46,11 +46,11 @@ def reference_is_asked_by_its_methods(s: Subject) -> None:
     try:
         s.component.function(*(inputs[n] for n in s.needs), **s.component.check_options({}))
     except RlzooError as error:
-        raise NotApplicable(f"needs its options set: {error}") from None
+        raise NotApplicable(f"requires options to be set: {error}") from None
 
 
 class _Reference:
-    """A made-up frozen policy, uniform over a hundred tokens."""
+    """A synthetic frozen policy, uniform over a hundred tokens."""
 
     temperature = 1.0
     device = torch.device("cpu")

@@ -1,4 +1,5 @@
-"""Checks of advantage estimators: who is praised, for what, against which baseline."""
+"""Checks of advantage estimators: which actions get credit, for which rewards, against which
+baseline."""
 
 import torch
 
@@ -13,7 +14,7 @@ _TEACHER = {"teacher_log_probs", "teacher_kl"}
 
 
 def reward_raises_its_own_advantage(s: Subject) -> None:
-    """More reward for an action never lowers its advantage, and does raise some."""
+    """More reward for an action never lowers its advantage, and raises some advantages."""
     s.require(*REWARD_COLUMNS)
     for options in s.variants():
         _own_gain(s, options, in_sum=True)
@@ -22,7 +23,8 @@ def reward_raises_its_own_advantage(s: Subject) -> None:
 
 
 def teacher_raises_what_it_prefers(s: Subject) -> None:
-    """A teacher that finds a chosen token likelier never lowers its advantage, and raises some."""
+    """A higher teacher probability of a token never lowers its advantage, and raises some
+    advantages."""
     column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
     s.require(column)
     for options, columns in s.trials():
@@ -33,9 +35,10 @@ def teacher_raises_what_it_prefers(s: Subject) -> None:
             more = s.call({**columns, column: liked}, **options)["advantages"]
             gains.append(float((more - before)[row, at]))
         assert min(gains) > -1e-9, (
-            f"a token that the teacher finds likelier gets less{show(options)}: the other sign?"
+            "a token that is more likely under the teacher gets a lower "
+            f"advantage{show(options)}: wrong sign?"
         )
-        assert max(gains) > 1e-9, f"the teacher is not heard{show(options)}"
+        assert max(gains) > 1e-9, f"the teacher has no effect{show(options)}"
 
 
 def past_reward_is_no_credit(s: Subject) -> None:
@@ -52,12 +55,13 @@ def past_reward_is_no_credit(s: Subject) -> None:
             more = made_up.paid_more(columns, int(row), first, RIGHT)
             gap = (s.call(more, **options)["advantages"] - before)[row, first + 1 :]
             assert float(gap.abs().max()) < 1e-9, (
-                f"a reward counts for actions after it{show(options)}: one too late?"
+                f"a reward counts for actions after it{show(options)}: off by one?"
             )
 
 
 def exact_values_leave_nothing(s: Subject) -> None:
-    """Where rewards are certain and values exact, there is no advantage; off by one, there is."""
+    """With deterministic rewards and exact values, advantages are 0; an off-by-one error makes them
+    nonzero."""
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
         raise NotApplicable("compares with more than the values")
@@ -81,19 +85,24 @@ def exact_values_leave_nothing(s: Subject) -> None:
         result = s.component(columns, **options)
         worst = float(result["advantages"].abs().max())
         assert worst < 1e-9, (
-            f"advantages up to {worst:.3g} under exact values{show(options)}: values off by one?"
+            f"advantages are up to {worst:.3g} with exact values{show(options)}: are values off "
+            "by one?"
         )
         gap = float((result["returns"] - values).abs().max())
-        assert gap < 1e-9, f"returns miss the exact values by {gap:.3g}{show(options)}"
+        assert gap < 1e-9, f"returns differ from the exact values by {gap:.3g}{show(options)}"
 
 
 def baseline_is_the_groups_own(s: Subject) -> None:
-    """If a constant on all rewards changes nothing, neither does one on a single group's."""
+    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
+    rewards."""
     columns = _with_group_baseline(s)
     before = s.call(columns)
     for group in columns["group_ids"].unique():
         own = columns["group_ids"] == group
-        fault = "a constant on one group's rewards changes advantages: a baseline across groups?"
+        fault = (
+            "a constant added to one group's rewards changes advantages: does the baseline mix "
+            "groups?"
+        )
         same(s.call(_raised(columns, own)), before, fault)
 
 
@@ -101,7 +110,7 @@ ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
 
 
 def equal_rewards_give_zeros(s: Subject) -> None:
-    """No signal, no advantage: equal rewards (0.1 + 0.2 and 0.3 are) and groups of one give 0."""
+    """Equal rewards (such as 0.1 + 0.2 and 0.3) and groups of one give advantages of 0."""
     _with_group_baseline(s)
     rewards = set(REWARD_COLUMNS) & set(s.needs)
     if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
@@ -120,14 +129,14 @@ def equal_rewards_give_zeros(s: Subject) -> None:
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
                 assert worst <= tiny, (
-                    f"advantages up to {worst:.3g} from {case}{show(options)}; they must be 0 "
+                    f"advantages are up to {worst:.3g} from {case}{show(options)}; they must be 0 "
                     "where rlzoo.group_degenerate(rewards, group_ids)"
                 )
 
 
 def discount_is_marked(s: Subject) -> None:
-    """An option called gamma or discount is annotated `rlzoo.Discount`: metrics and diagnose
-    discount by what is declared so, and where nothing is, not at all."""
+    """An option called gamma or discount is annotated `rlzoo.Discount`: metrics and diagnose use
+    the option with this annotation, and do not discount without one."""
     named = [name for name in s.component.options if name in ("gamma", "discount")]
     if not named:
         raise NotApplicable("has no option called gamma or discount")
@@ -149,7 +158,9 @@ def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
         gain = torch.stack(gains)
         what = f"when the reward of the {place} action rises, its advantage"
         assert bool((gain >= -1e-9).all()), f"{what} falls{show(options)}"
-        assert bool((gain > 1e-9).any()), f"{what} stays{show(options)}: reward misplaced?"
+        assert bool((gain > 1e-9).any()), (
+            f"{what} does not change{show(options)}: is the reward misplaced?"
+        )
 
 
 def _exotic_per_token(s: Subject) -> list[str]:
@@ -174,7 +185,7 @@ def _with_group_baseline(s: Subject) -> made_up.Columns:
     try:
         same(s.call(_raised(columns, columns["group_ids"] > -1)), s.call(columns), "")
     except (AssertionError, RlzooError):
-        raise NotApplicable("the level of the rewards matters to it") from None
+        raise NotApplicable("it depends on the level of the rewards") from None
     return columns
 
 

@@ -1,4 +1,4 @@
-"""Checks of executors: objects that have the runs of a sweep done, somewhere."""
+"""Checks of executors: objects that execute the runs of a sweep."""
 
 import tempfile
 from collections import defaultdict
@@ -14,7 +14,7 @@ CODE = """lambda job, tell: (tell("note", "under way"), (
 
 
 class _Work:
-    """In the place of a run. It travels as text, so that a process needs no torch to unpack it."""
+    """A stand-in for a run. It is sent as text, so that a process can unpack it without torch."""
 
     def __call__(self, job: Any, tell: Any) -> Any:
         return eval(CODE)(job, tell)
@@ -24,12 +24,12 @@ class _Work:
 
 
 def does_every_run(s: Subject) -> None:
-    """Each run is begun and ends once, with what it gave; one that fails stops no other."""
+    """Each run starts and ends once, with its result; a failed run does not stop the others."""
     try:
         s.component.refuse({name: o.default for name, o in s.component.options.items()})
         executor = s.component({})
     except (RlzooError, ImportError) as error:
-        raise NotApplicable(f"not to be had here: {error}") from None
+        raise NotApplicable(f"not available here: {error}") from None
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
             SimpleNamespace(
@@ -53,7 +53,9 @@ def does_every_run(s: Subject) -> None:
         assert said[:1] == ["begun"], f"did not report to the board that {job.name!r} began"
         want = ("failed", "no luck") if job.name == "b" else ("done", {"seconds": len(job.name)})
         ends = [what for what in said if what != "begun"]
-        assert ends == [want], f"reported the end of {job.name!r}: {ends}, which gave {want} once"
+        assert ends == [want], (
+            f"reported the end of {job.name!r} as {ends}, but it returned {want} once"
+        )
 
 
 ALL = (does_every_run,)

@@ -1,4 +1,4 @@
-"""Checks of every component that maps columns to a tensor, whatever it computes."""
+"""Checks of every component that maps columns to a tensor."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ from rlzoo_lab.checks.subject import (  # fmt: skip
 
 def documented(s: Subject) -> None:
     """It has a docstring that names its source."""
-    assert s.component.doc, "has no docstring: state the idea, the formula, what breaks it"
-    assert s.component.source, "has no source: end the docstring with a line 'Source: ...'"
+    assert s.component.doc, "has no docstring; state the idea, the formula and its assumptions"
+    assert s.component.source, "has no source; end the docstring with a line 'Source: ...'"
 
 
 def defaults_work(s: Subject) -> None:
@@ -35,7 +35,8 @@ def defaults_work(s: Subject) -> None:
 
 
 def finite_at_the_bounds(s: Subject) -> None:
-    """No legal option makes NaN or infinity: each is tried at the ends of its range."""
+    """No legal option value causes NaN or infinity; each option is tried at the ends of its
+    range."""
     flat = s.batch(1)
     flat = made_up.paid(flat, torch.ones_like(flat["sequence_scores"]))
     for name, option in s.component.options.items():
@@ -50,7 +51,8 @@ def finite_at_the_bounds(s: Subject) -> None:
 
 
 def finite_everywhere(s: Subject) -> None:
-    """Finite, gradient too: groups of one, equal rewards, empty rows, one action, T = 1, B = 1."""
+    """Results and gradients are finite for groups of one, equal rewards, empty rows, T = 1, B =
+    1."""
     cases = _edge_cases(s)
     for options in s.variants():
         for case, columns in cases:
@@ -58,7 +60,7 @@ def finite_everywhere(s: Subject) -> None:
 
 
 def deterministic(s: Subject) -> None:
-    """The same columns give the same result, and no random number is drawn."""
+    """The same columns give the same result, and it draws no random numbers."""
     for options in s.variants():
         torch.rand(())  # so that one that seeds again is seen, too
         before = torch.get_rng_state()
@@ -67,11 +69,13 @@ def deterministic(s: Subject) -> None:
             "draws random numbers, or seeds torch; use the column 'noise' instead"
         )
         for name in first:
-            assert torch.equal(first[name], again[name]), f"gives two {name} for one input"
+            assert torch.equal(first[name], again[name]), (
+                f"returns different {name} for the same input"
+            )
 
 
 def inputs_unchanged(s: Subject) -> None:
-    """No input is changed in place, but for a `memory`."""
+    """No input is changed in place, except a `memory`."""
     for options in s.variants():
         columns, before = s.batch(), s.batch()
         s.call(columns, **options)
@@ -81,7 +85,7 @@ def inputs_unchanged(s: Subject) -> None:
 
 
 def no_gradient_of_its_own(s: Subject) -> None:
-    """No gradient comes out where none went in."""
+    """Outputs have no gradient if no input has one."""
     with torch.enable_grad():
         output = s.tensors(s.batch())
         for name, x in output.items():
@@ -89,7 +93,8 @@ def no_gradient_of_its_own(s: Subject) -> None:
 
 
 def shape_dtype_device(s: Subject) -> None:
-    """(B, T) where that is due, of its inputs' dtype (float32 and float64) and device."""
+    """Outputs are (B, T) where required, with the dtype (float32, float64) and device of the
+    inputs."""
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     for device in devices:
         for dtype in (torch.float32, torch.float64):
@@ -102,29 +107,31 @@ def shape_dtype_device(s: Subject) -> None:
                     assert right, f"is {tuple(x.shape)}, declared {s.component.shape}"
                 elif s.kind == "rewards":
                     right = tuple(x.shape) in ((rows,), (rows, steps))
-                    assert right, f"scores are {tuple(x.shape)}, not (B,) or (B, T)"
+                    assert right, f"scores have shape {tuple(x.shape)}, not (B,) or (B, T)"
                 else:
                     right = tuple(x.shape) == (rows, steps)
-                    assert right, f"its {name} are {tuple(x.shape)}, not (B, T) = {(rows, steps)}"
+                    assert right, (
+                        f"its {name} have shape {tuple(x.shape)}, not (B, T) = {(rows, steps)}"
+                    )
                     exact = name.startswith("metric") or x.dtype == dtype
-                    assert exact, f"its {name} are {x.dtype}, the inputs {dtype}"
+                    assert exact, f"its {name} are {x.dtype}, but the inputs are {dtype}"
                     # The core puts lists on the device; it does not move tensors.
                     assert x.device.type == device, f"its {name} are on {x.device}, not {device}"
 
 
 def zero_off_the_mask(s: Subject) -> None:
-    """Its own output, before the core cleans up, is 0 where no action is."""
+    """Its raw output is 0 at positions without an action."""
     if s.kind != "rewards" and "response_mask" not in s.needs:
-        raise NotApplicable("sees no response_mask: the core zeroes its output")
+        raise NotApplicable("does not get response_mask, so the core zeroes its output")
     for options, columns in s.trials():
         for name, x in s.tensors(columns, **options).items():
             if x.shape[:2] == columns["response_mask"].shape and not name.startswith("metric"):
                 off = x[~columns["response_mask"].bool()]
-                assert not off.any(), f"its {name} are not 0 off the mask{show(options)}"
+                assert not off.any(), f"its {name} are not 0 outside the mask{show(options)}"
 
 
 def padding_is_not_read(s: Subject) -> None:
-    """Appended padding changes nothing, whatever it contains."""
+    """Appended padding changes nothing, regardless of its content."""
     for options, columns in s.trials():
         steps = columns["response_mask"].shape[1]
         for count in (1, 70):  # 70: beyond a block of the scan
@@ -136,7 +143,7 @@ def padding_is_not_read(s: Subject) -> None:
             dirty = made_up.widened(s.zoo, columns, steps, 70, fill=dirt)
             found = _flat(s.component({**dirty, "memory": {}}, **options))
             for got, want in zip(found, clean, strict=True):
-                assert torch.equal(got, want), f"reads padding that holds {dirt}{show(options)}"
+                assert torch.equal(got, want), f"reads padding that contains {dirt}{show(options)}"
 
 
 def holes_are_stepped_over(s: Subject) -> None:
@@ -152,7 +159,7 @@ def holes_are_stepped_over(s: Subject) -> None:
 
 
 def token_texts_belong_to_actions(s: Subject) -> None:
-    """`response_tokens` lists actions only: observations before one do not move its text."""
+    """`response_tokens` lists only actions: observations before an action do not shift its text."""
     s.require("response_tokens")
     columns = s.batch()
     mask = columns["response_mask"].bool()
@@ -168,11 +175,11 @@ def token_texts_belong_to_actions(s: Subject) -> None:
         except (ValueError, RlzooError):  # not an option of that sort
             continue
         got = positions(more, wide["response_mask"], kept)
-        same(got, whole, f"takes the place in response_tokens for a column{show(options)}")
+        same(got, whole, f"uses the index in response_tokens as a column index{show(options)}")
 
 
 def float64_is_kept(s: Subject) -> None:
-    """In float64 the loss answers to 1e-8 of an input in proportion: nothing is cast to float32."""
+    """In float64, the loss reacts proportionally to changes of 1e-8: nothing is cast to float32."""
     for options, columns in s.trials():
         draw = torch.Generator().manual_seed(0)
         plain = next(iter(s.tensors(columns, **options).values()))
@@ -213,21 +220,23 @@ def groups_by_any_name(s: Subject) -> None:
         _, inverse = torch.unique(columns["group_ids"], return_inverse=True)
         renamed = torch.tensor([10**12, -5, 0, 2**40 + 1])[inverse]
         got = s.tensors({**columns, "group_ids": renamed}, **options)
-        same(got, s.tensors(columns, **options), f"reads meaning into group ids{show(options)}")
+        same(
+            got, s.tensors(columns, **options), f"depends on the values of group ids{show(options)}"
+        )
 
 
 def groups_matter(s: Subject) -> None:
-    """It needs group_ids because it uses them: other groups, another result."""
+    """It uses the group_ids that it needs: other groups give another result."""
     s.require("group_ids")
     columns = s.batch()
     merged = {**columns, "group_ids": torch.zeros_like(columns["group_ids"])}
     one, other = s.tensors(columns), s.tensors(merged)
     differs = any(not torch.allclose(one[name], other[name]) for name in one)
-    assert differs, "needs group_ids and gives the same for any: a global statistic?"
+    assert differs, "needs group_ids but does not depend on them: a global statistic?"
 
 
 def couples_as_declared(s: Subject) -> None:
-    """No row depends on others beyond what was declared: itself, its group, or the batch."""
+    """A row depends only on the declared rows: itself, its group, or the batch."""
     couples = s.component.couples
     if couples == "batch":
         raise NotApplicable("declares that it couples the batch")
@@ -242,7 +251,11 @@ def couples_as_declared(s: Subject) -> None:
             stays = units == unit
             mixed = made_up.rows_replaced(s.zoo, columns, other, ~stays)
             got = {name: x[stays] for name, x in s.tensors(mixed, **options).items()}
-            wider = "group; say couples='batch'" if couples == "group" else "row; say couples=..."
+            wider = (
+                ("group; declare couples='batch'")
+                if couples == "group"
+                else "row; declare couples=..."
+            )
             want = {name: x[stays] for name, x in whole.items()}
             same(got, want, f"depends on more than its {wider}{show(options)}")
 
@@ -274,9 +287,9 @@ def _edge_cases(s: Subject) -> list[tuple[str, made_up.Columns]]:
     return [
         ("groups of one", s.batch(groups=torch.arange(rows).flip(0))),
         ("one group", s.batch(groups=torch.zeros(rows, dtype=torch.long))),
-        ("responses that are all right", made_up.paid(plain, right)),
+        ("responses that are all correct", made_up.paid(plain, right)),
         ("responses that are all wrong", made_up.paid(plain, 0 * right)),
-        ("rewards equal up to rounding", made_up.paid(plain, nearly)),
+        ("rewards that are equal up to rounding", made_up.paid(plain, nearly)),
         ("rows without an action", s.batch(mask=mask * (torch.arange(rows) < 2)[:, None])),
         ("a batch without an action", s.batch(mask=torch.zeros_like(mask))),
         ("one action in the batch", s.batch(mask=one)),

@@ -1,7 +1,7 @@
 """Checks of KL penalties against the exact KL: a vocabulary small enough to enumerate.
 
-Value and gradient are judged separately, being independent: the value matters in the reward, the
-gradient in the loss. Each state has a policy softmax(logits) and a reference; each action of each
+Value and gradient are checked separately because they are independent: the reward uses the value,
+the loss the gradient. Each state has a policy softmax(logits) and a reference; each action of each
 state is a response of one token, so that a mean under the policy is a sum over actions.
 """
 
@@ -19,7 +19,7 @@ STATES, VOCABULARY = 6, 7
 
 
 def value_is_a_divergence(s: Subject) -> str:
-    """Its mean under the policy is 0 at the reference, else positive, and grows with distance."""
+    """Its mean under the policy is 0 at the reference and grows with the distance from it."""
     note = ""
     for options in s.variants():
         reference, direction = _logits(0), _logits(1)
@@ -54,21 +54,21 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
     for options in s.variants():
         near = _gradient(s, reference.clone(), reference, options)
         assert near is None or float(near.abs().max()) < 1e-9, (
-            f"as a loss it pushes away from policy = reference{show(options)}"
+            f"as a loss, it pushes the policy away from the reference{show(options)}"
         )
         got = _gradient(s, logits, reference, options)
         if got is None:
-            return "gradient: none, it is a number to the loss"
+            return "gradient: none, it is a constant in the loss"
         if torch.allclose(got, reverse, atol=1e-9):
             said = "gradient: reverse KL"
         elif torch.allclose(got, forward, atol=1e-9):
             said = "gradient: forward KL"
         elif float(got.abs().max()) < 1e-9:
-            said = "gradient: zero in expectation, no use as a loss"
+            said = "gradient: zero in expectation, useless as a loss"
         else:
             along = float((got * reverse).sum() / (got.norm() * reverse.norm()))
             assert along > 0.1, (
-                f"as a loss it raises the KL (cosine {along:.2f} with its gradient){show(options)}"
+                f"as a loss, it raises the KL (cosine {along:.2f} with its gradient){show(options)}"
             )
             said = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
         note = note or said
@@ -76,10 +76,10 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
 
 
 def gradient_is_the_slope(s: Subject) -> None:
-    """Where it weighs by a ratio to `old_log_probs`: the gradient of its mean over what another
-    policy sampled is the slope of that mean. Others may be straight-through."""
+    """If it is weighted by a ratio to `old_log_probs`, the gradient of its mean over samples of
+    another policy is the slope of that mean. Other penalties may be straight-through."""
     if "old_log_probs" not in s.needs:
-        raise NotApplicable("needs no old_log_probs: may be straight-through")
+        raise NotApplicable("does not use old_log_probs, so it may be straight-through")
     reference, direction = _logits(0), _logits(3)
     logits, old = reference + 0.7 * _logits(1), reference + 0.5 * _logits(2)
     for options in s.variants():
@@ -101,7 +101,8 @@ def gradient_is_the_slope(s: Subject) -> None:
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:
-    """As a loss: where policy = reference, rounding of 1e-7 moves its gradient by as little."""
+    """As a loss with policy = reference, rounding of 1e-7 changes its gradient by about as
+    little."""
     s.require("log_probs")
     for options, columns in s.trials():
         anchor = "teacher_log_probs" if "teacher_log_probs" in s.needs else "ref_log_probs"
@@ -109,7 +110,7 @@ def rounding_moves_no_gradient(s: Subject) -> None:
         exact = s.gradient(at, **options)["log_probs"]
         worst = rounding_gap(s, columns, anchor, exact, options)
         assert worst < 1e-3, (
-            f"rounding moves its gradient at the reference by {worst:.3g}{show(options)}: a kink?"
+            f"rounding changes its gradient at the reference by {worst:.3g}{show(options)}: a kink?"
         )
 
 

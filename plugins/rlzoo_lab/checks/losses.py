@@ -1,4 +1,5 @@
-"""Checks of policy losses and value losses: which way they push, and when they are silent."""
+"""Checks of policy losses and value losses: the direction of their gradients, and when these are
+0."""
 
 import torch
 from torch import Tensor
@@ -11,61 +12,69 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject, same, show
 
 
 def praise_raises_the_probability(s: Subject) -> str:
-    """On the policy's own data a positive advantage pushes log_probs up, a negative one less."""
+    """On the policy's own data, a positive advantage raises log_probs, and a negative one raises
+    them less."""
     note = ""
     for options in s.variants():
-        signs, push = _push(s, 1.0, **options)
-        _, opposite = _push(s, -1.0, **options)
+        signs, push = pushes(s, 1.0, **options)
+        _, opposite = pushes(s, -1.0, **options)
         praise = torch.where(signs > 0, push, opposite)[signs != 0]
         blame = torch.where(signs > 0, opposite, push)[signs != 0]
         assert bool((praise >= -1e-12).all()), (
-            f"a positive advantage pushes a token down{show(options)}: sign flipped?"
+            f"a positive advantage lowers a token's log-prob{show(options)}: is the sign flipped?"
         )
-        assert bool((praise > 1e-12).any()), f"a positive advantage pushes nothing{show(options)}"
+        assert bool((praise > 1e-12).any()), f"a positive advantage has no effect{show(options)}"
         assert bool((blame <= praise + 1e-12).all()), (
-            f"a negative advantage pushes up more than a positive one{show(options)}"
+            f"a negative advantage raises log-probs more than a positive one{show(options)}"
         )
-        assert bool((blame < praise - 1e-12).any()), f"blind to the advantage{show(options)}"
+        assert bool((blame < praise - 1e-12).any()), (
+            f"does not depend on the advantage{show(options)}"
+        )
         if not options and torch.allclose(push, signs):
             note = "its gradient at ratio 1 is REINFORCE's"
     return note
 
 
 def no_advantage_no_push(s: Subject) -> None:
-    """On the policy's own data an advantage of 0 gives no gradient: the weights carry none."""
+    """On the policy's own data, an advantage of 0 gives no gradient: the weights are detached."""
     if "sequence_scores" in s.needs:
-        raise NotApplicable("learns from the scores, too")
+        raise NotApplicable("also learns from the scores")
     for options in s.variants():
-        signs, push = _push(s, 10.0, **options)
+        signs, push = pushes(s, 10.0, **options)
         if bool((push[signs < 0] > 1e-12).any()):
             raise NotApplicable("imitates whatever the advantage, only more or less")
-        _, push = _push(s, 0.0, **options)
+        _, push = pushes(s, 0.0, **options)
         worst = float(push.abs().max())
         assert worst < 1e-9, (
-            f"pushes by {worst:.3g} at advantage 0{show(options)}: does a target carry a gradient?"
+            f"has a gradient of {worst:.3g} at advantage 0{show(options)}: is a target not "
+            "detached?"
         )
 
 
 def rows_without_signal_leave_no_gradient(s: Subject) -> None:
-    """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient, wherever
-    the policy is, and gives none to others. The trainer leaves such rows out."""
+    """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient for any
+    policy and does not affect other rows. The trainer leaves such rows out."""
     if not s.component.needs_signal:
-        raise NotApplicable("not declared: such rows are never left out")
+        raise NotApplicable("not declared, so such rows are never left out")
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
         push = s.gradient(columns, **options)["log_probs"]
-        assert not bool(push[silent].any()), f"pushes a row without signal{show(options)}"
+        assert not bool(push[silent].any()), (
+            f"has a gradient in a row without signal{show(options)}"
+        )
         alone = s.gradient(take(columns, (~silent).nonzero()[:, 0]), **options)["log_probs"]
         worst = float((push[~silent] - alone).abs().max())
-        assert worst < 1e-12, f"a row without signal moves others by {worst:.3g}{show(options)}"
+        assert worst < 1e-12, (
+            f"a row without signal changes other rows by {worst:.3g}{show(options)}"
+        )
 
 
 def metrics_do_not_see_rows_left_out(s: Subject) -> None:
-    """Declared with needs_signal=True: rows without signal are read separately, so loss
-    and metrics of a row may not depend on which rows come with it."""
+    """Declared with needs_signal=True: rows without signal are processed separately, so the loss
+    and metrics of a row must not depend on the other rows."""
     if not s.component.needs_signal:
-        raise NotApplicable("not declared: such rows are never read separately")
+        raise NotApplicable("not declared, so such rows are never processed separately")
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
@@ -73,25 +82,25 @@ def metrics_do_not_see_rows_left_out(s: Subject) -> None:
         for some in (silent, ~silent):
             alone = s.call(take(columns, some.nonzero()[:, 0]), **options)
             want = {name: x[some] for name, x in whole.items()}
-            same(alone, want, f"depends on rows that are read separately{show(options)}")
+            same(alone, want, f"depends on rows that are processed separately{show(options)}")
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:
-    """At ratio 1 a log-probability that is off by 1e-7 moves the gradient by as little: else the
-    cut into micro-batches, which rounds otherwise, decides the first step."""
+    """At ratio 1, a change of 1e-7 in a log-probability changes the gradient by about as little.
+    Otherwise the split into micro-batches, which affects rounding, would decide the first step."""
     for options in s.variants():
         columns = s.batch()
         columns["sampler_log_probs"] = columns["old_log_probs"]
         exact = s.gradient({**columns, "log_probs": columns["old_log_probs"]}, **options)
         worst = rounding_gap(s, columns, "old_log_probs", exact["log_probs"], options)
         assert worst < 1e-3, (
-            f"rounding moves its gradient at ratio 1 by {worst:.3g}{show(options)}: a kink there?"
+            f"rounding changes its gradient at ratio 1 by {worst:.3g}{show(options)}: a kink?"
         )
 
 
 def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor,
                  options: dict) -> float:  # fmt: skip
-    """How far the gradient in log_probs moves, at most, when they are off `other` by 1e-7."""
+    """The largest change of the gradient in log_probs when they differ from `other` by 1e-7."""
     noise = torch.where(torch.rand(exact.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
                         -1e-7, 1e-7) * columns["response_mask"]  # fmt: skip
     off = {**columns, "log_probs": columns[other] + noise}
@@ -99,7 +108,7 @@ def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor
 
 
 def finite_far_off_policy(s: Subject) -> None:
-    """Finite, with its gradient, where policy and data differ by e^+-8 at every token."""
+    """Value and gradient are finite if policy and data differ by e^+-8 at every token."""
     for options in s.variants():
         for gap in (8.0, -8.0):
             columns = s.batch()
@@ -112,16 +121,20 @@ def finite_far_off_policy(s: Subject) -> None:
             assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
 
 
-def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
+def pushes(
+    s: Subject, size: float, ref_log_probs: Tensor | None = None, **options
+) -> tuple[Tensor, Tensor]:
     """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
 
-    The ratio is 1, the reference the policy. Every other response is good, for losses that compare
-    the responses of a group.
+    The ratio is 1, the reference the policy if none is given. Every other response is good, for
+    losses that compare the responses of a group.
     """
-    assert "log_probs" in s.needs, "needs no log_probs: what should it move?"
+    assert "log_probs" in s.needs, "does not use log_probs, so it cannot train the policy"
     columns = s.batch()
     for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
         columns[name] = columns["old_log_probs"]
+    if ref_log_probs is not None:
+        columns["ref_log_probs"] = ref_log_probs
     columns["full_kl"] = torch.zeros_like(columns["full_kl"])
     even = torch.arange(len(columns["group_ids"])) % 2 == 0
     signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
@@ -130,7 +143,7 @@ def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
 
 
 def pushes_towards_the_target(s: Subject) -> None:
-    """Gradient descent moves the value towards `returns`, and nothing moves once it is there."""
+    """Gradient descent moves the value towards `returns`, and the gradient is 0 at the target."""
     for options, columns in s.trials():
         mask = columns["response_mask"].bool()
         if "value_logits" in s.needs:
@@ -141,15 +154,17 @@ def pushes_towards_the_target(s: Subject) -> None:
         error = columns["returns"] - columns["value_preds"]
         clear = mask & (error.abs() > 1e-3)
         assert bool((push * error)[clear].gt(0).all()), (
-            f"pushes away from the target, or not at all{show(options)}: sign, or a gradient leak?"
+            f"moves away from the target, or not at all{show(options)}: wrong sign or gradient "
+            "leak?"
         )
         columns["values"] = columns["value_preds"] = columns["returns"]
         worst = float(s.gradient(columns, **options)["value_preds"].abs().max())
-        assert worst < 1e-9, f"pushes by {worst:.3g} at its target{show(options)}"
+        assert worst < 1e-9, f"has a gradient of {worst:.3g} at its target{show(options)}"
 
 
 def gradient_is_the_slope(s: Subject) -> None:
-    """Its gradient is the slope of its value: no gradient runs into the target, none is lost."""
+    """Its gradient is the slope of its value: no gradient flows into the target, and none is
+    lost."""
     for options, columns in s.trials():
         for name, gradient in s.gradient(columns, **options).items():
             direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0),
@@ -161,13 +176,13 @@ def gradient_is_the_slope(s: Subject) -> None:
             )
             slope, expected = float(up - down) / 2, float((gradient * step).sum())
             assert abs(slope - expected) < 1e-5 * float(step.norm()), (
-                f"its gradient in {name} is not the slope of its value{show(options)}: "
-                "does a gradient run into the target?"
+                f"its gradient in {name} is not the slope of its value{show(options)}: does a "
+                "gradient flow into the target?"
             )
 
 
 def token_by_token(s: Subject) -> None:
-    """What happens at one token changes nothing at another: nothing is off by one."""
+    """A token does not affect other tokens: nothing is off by one."""
     if s.component.couples != "row":
         raise NotApplicable("declares that it couples rows")
     for options in s.variants():
@@ -197,8 +212,8 @@ def _bins_reach_the_target(s: Subject, columns: made_up.Columns, options: dict) 
     value = logits.softmax(-1) @ support
     worst = float((value - columns["returns"])[mask].abs().max())
     assert worst < bin_width, (
-        f"trained to the end, its value is {worst:.3g} off the target (bins of {bin_width:.3g})"
-        f"{show(options)}"
+        f"after training, its value differs from the target by {worst:.3g} (bins of "
+        f"{bin_width:.3g}){show(options)}"
     )
 
 

@@ -1,9 +1,9 @@
-"""Made-up batches: every column there is, seeded, in the shapes on which real runs break.
+"""Synthetic seeded batches with every column, in shapes that break faulty components.
 
 Ragged responses, holes (observations inside a response), a full row, a row with one action, a row
-with none, scattered groups, and one group of one. Off the mask everything is 0, as a
-batch promises. Scores are 0/1 per response, spread over its tokens, so that both the methods for
-outcomes and an error in the index have something to show.
+with none, scattered groups, and one group of one. Outside the mask everything is 0, as in any
+batch. Scores are 0/1 per response, spread over its tokens, so that outcome-based methods work and
+index errors become visible.
 """
 
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ def _as_in_a_batch(zoo: Any, name: str, x: Any, mask: Tensor, dtype: torch.dtype
 
 
 def exotic(plugin: Any, draw: torch.Generator, mask: Tensor) -> Any:
-    """The column of a plugin: its registered example, else seeded noise of its shape."""
+    """The column of a plugin: its registered example, or seeded noise of its shape."""
     if plugin.example is not None:
         return plugin.example(draw, *mask.shape)
     return noise(plugin.shape, draw, mask)
@@ -196,7 +196,7 @@ def rows_replaced(zoo: Any, columns: Columns, other: Columns, replace: Tensor) -
 
 
 def widened(zoo: Any, columns: Columns, at: int, count: int, fill: float = 0.0) -> Columns:
-    """`count` further positions with mask 0 before position `at`; `fill` is their value."""
+    """`count` additional positions with mask 0 before position `at`; `fill` is their value."""
     wide: Columns = dict(columns)
     for name in per_token(zoo, columns):
         x = columns[name]
@@ -212,7 +212,7 @@ def widened(zoo: Any, columns: Columns, at: int, count: int, fill: float = 0.0) 
 def paid_more(
     columns: Columns, row: int, at: int, amount: float, *, in_sum: bool = True
 ) -> Columns:
-    """`columns` where one action's reward is greater by `amount`, and so is its response's sum."""
+    """`columns` in which one action's reward, and its response's sum, is greater by `amount`."""
     more = {n: x.clone() if isinstance(x, Tensor) else x for n, x in columns.items()}
     for name in PER_TOKEN_REWARDS:
         more[name][row, at] += amount
@@ -224,7 +224,7 @@ def paid_more(
 
 
 def paid(columns: Columns, outcome: Tensor) -> Columns:
-    """`columns` where each response earns `outcome` (B,) at its last action, and no KL."""
+    """`columns` in which each response gets `outcome` (B,) at its last action, without KL."""
     mask = columns["response_mask"]
     outcome = outcome.to(mask.dtype)
     return {

@@ -1,7 +1,7 @@
-"""The component under judgement, and how the kit calls it: raw, without the core's safety net.
+"""The component under test, which the kit calls directly, without the core's corrections.
 
-The core puts zeros off the mask, detaches and copies. A component's own output shows only
-when its bare function is called; a check that needs the core in between calls the component.
+The core zeroes outputs outside the mask, detaches and copies. To see a component's own output, the
+kit calls its bare function; a check that needs the core calls the component.
 """
 
 import math
@@ -29,7 +29,7 @@ class NotApplicable(Exception):
 
 
 class Subject:
-    """One component and a zoo around it, from which exotic columns take their shape."""
+    """One component, and the zoo that defines the shapes of columns."""
 
     def __init__(self, component: Component, zoo: Any):
         self.component = component
@@ -40,7 +40,8 @@ class Subject:
         self._taken: dict[tuple[str, str], bool] = {}
 
     def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
-        """A made-up batch, the caller's own. It is made once: copies take a tenth of the time."""
+        """A copy of the synthetic batch, which is made only once because copying is ten times
+        faster."""
         key = (seed, *changes.items())
         if any(isinstance(x, Tensor) for x in changes.values()):
             return made_up.made_up(self.zoo, seed, **changes)
@@ -50,9 +51,9 @@ class Subject:
                 for n, x in self._batches[key].items()}  # fmt: skip
 
     def require(self, *names: str) -> None:
-        """This check is about components that need one of these columns."""
+        """Skip the check unless the component needs one of these columns."""
         if not set(names) & set(self.needs):
-            raise NotApplicable(f"needs no {' or '.join(names)}")
+            raise NotApplicable(f"does not need {' or '.join(names)}")
 
     def exotic(self) -> list[str]:
         """The needs that are columns of plugins."""
@@ -71,7 +72,7 @@ class Subject:
             return self.named(self.component.function(*inputs, **checked))
         except RlzooError as error:
             if any(value == "" for value in checked.values()):  # an option that must be set
-                raise NotApplicable(f"needs its options set: {error}") from None
+                raise NotApplicable(f"requires options to be set: {error}") from None
             raise
 
     def named(self, output: Any) -> dict[str, Tensor]:
@@ -86,7 +87,7 @@ class Subject:
         return {_WORD[self.kind]: output}
 
     def tensors(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
-        """As `call`; a component that makes lists has nothing to compare."""
+        """Like `call`; skips a component that returns lists, because they cannot be compared."""
         output = self.call(columns, **options)
         if not all(isinstance(x, Tensor) for x in output.values()):
             raise NotApplicable("its output is not a tensor")
@@ -97,7 +98,7 @@ class Subject:
         leaves = {n: columns[n].detach().clone().requires_grad_()
                   for n in WITH_GRADIENT if n in self.needs}  # fmt: skip
         if not leaves:
-            raise NotApplicable("reads nothing that carries a gradient")
+            raise NotApplicable("reads no input that has a gradient")
         with torch.enable_grad():
             total = next(iter(self.call({**columns, **leaves}, **options).values())).sum()
             assert total.requires_grad, f"no gradient reaches {', '.join(leaves)}"
@@ -108,7 +109,7 @@ class Subject:
         }
 
     def variants(self) -> Iterator[dict[str, Any]]:
-        """The default options, then one option changed at a time; what is refused is left out."""
+        """The default options, then one option changed at a time; refused values are left out."""
         yield {}
         for name, option in self.component.options.items():
             for value in others(option):
@@ -126,12 +127,12 @@ class Subject:
         return self._taken[key]
 
     def trials(self) -> Iterator[tuple[dict[str, Any], made_up.Columns]]:
-        """Each of the variants with a batch of its own."""
+        """Each variant with its own batch."""
         return ((options, self.batch()) for options in self.variants())
 
 
 def others(option: Option) -> list[Any]:
-    """Some legal values other than the default, one of each sort."""
+    """Some legal values other than the default, one of each kind."""
     values: list[Any] = []
     for arm in _arms(option.type):
         low, high = _ends(option.range)
@@ -179,7 +180,7 @@ def _ends(span: Range | None) -> tuple[float, float]:
 
 
 def show(options: Mapping[str, Any]) -> str:
-    """` at lam=0.5`, or nothing at the defaults."""
+    """` at lam=0.5`, or an empty string for the defaults."""
     return "".join(f" at {name}={value!r}" for name, value in options.items())
 
 
@@ -188,10 +189,12 @@ def equal(x: Any, y: Any) -> bool:
 
 
 def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
-    """Equal up to rounding in float64; `fault` is the error's text where they are not."""
+    """Assert equality up to rounding in float64; `fault` is the text of the error."""
     for name, x in got.items():
         y = want[name]
-        assert x.shape == y.shape, f"{fault}: {name} of shape {tuple(x.shape)} and {tuple(y.shape)}"
+        assert x.shape == y.shape, (
+            f"{fault}: {name} have shapes {tuple(x.shape)} and {tuple(y.shape)}"
+        )
         if not x.is_floating_point():
             assert torch.equal(x, y), f"{fault}: {name} differ"
             continue
@@ -201,5 +204,5 @@ def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
 
 
 def positions(output: dict[str, Tensor], mask: Tensor, index: Any) -> dict[str, Tensor]:
-    """What belongs to the positions `index` of (B, T, ...) outputs; others stay whole."""
+    """The positions `index` of (B, T, ...) outputs; other outputs unchanged."""
     return {n: x[:, index] if x.shape[:2] == mask.shape else x for n, x in output.items()}

@@ -21,14 +21,14 @@ MOST = 64  # tokens of a made-up response
 
 
 def made_as_declared(s: Subject) -> None:
-    """Its options suffice to make it, and it has `draw` and `score`."""
+    """It can be made from its options, and it has `draw` and `score`."""
     for options, task in _made(s):
         for method in ("draw", "score"):
             assert callable(getattr(task, method, None)), f"has no method {method!r}{show(options)}"
 
 
 def draws_by_the_generator(s: Subject) -> None:
-    """Only the generator decides what is drawn: n Examples of either split, the same again."""
+    """The n Examples drawn from either split depend only on the generator."""
     for options, task in _made(s):
         for split in SPLITS:
             before = torch.get_rng_state()
@@ -43,22 +43,24 @@ def draws_by_the_generator(s: Subject) -> None:
 
 
 def scores_are_finite(s: Subject) -> None:
-    """(B,) or (B, T), finite, of right, wrong, empty and truncated responses alike."""
+    """Scores are (B,) or (B, T) and finite for correct, wrong, empty and truncated responses."""
     for options, task, columns in _answered(s):
         scores = _score(task, columns)
         shape = tuple(columns["response_mask"].shape)
         assert tuple(scores.shape) in (shape, shape[:1]), (
-            f"scores are {tuple(scores.shape)}, not (B,) or (B, T) = {shape}{show(options)}"
+            f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}{show(options)}"
         )
         assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float{show(options)}"
         assert bool(torch.isfinite(scores).all()), f"scores are not finite{show(options)}"
         if scores.ndim == 2:
             off = scores[~columns["response_mask"].bool()]
-            assert not off.any(), f"scores tokens where no action is{show(options)}: misplaced?"
+            assert not off.any(), (
+                f"scores tokens that are not actions{show(options)}: are scores misplaced?"
+            )
 
 
 def scores_repeat(s: Subject) -> None:
-    """The same responses get the same scores, in any order of rows; inputs stay as they were."""
+    """The same responses get the same scores in any order of rows, and inputs do not change."""
     for options, task, columns in _answered(s):
         order = torch.randperm(len(columns["answers"]), generator=torch.Generator().manual_seed(0))
         before = torch.get_rng_state()
@@ -77,31 +79,33 @@ def scores_repeat(s: Subject) -> None:
 
 
 def scores_are_causal(s: Subject) -> None:
-    """A score per token needs no later token: cut the response, and what was paid stays paid."""
+    """A score per token does not depend on later tokens: cutting the response does not change
+    it."""
     per_token = False
     for options, task, columns in _answered(s):
         scores = _score(task, columns)
         if scores.ndim == 1:
             continue
         if abilities(task).respond:
-            raise NotApplicable("a conversation: the environment looks, step by step")
+            raise NotApplicable("a conversation, which the environment scores step by step")
         per_token = True
         for width in range(columns["response_mask"].shape[1]):
             cut = _score(task, _prefix(columns, width))[:, :width]
             gap = (cut - scores[:, :width]).abs()
             assert not gap.numel() or float(gap.max()) < 1e-6, (
-                f"the score of a token depends on later tokens{show(options)}: one too early?"
+                f"the score of a token depends on later tokens{show(options)}: off by one?"
             )
     if not per_token:
         raise NotApplicable("scores whole responses")
 
 
 def answers_row_by_row(s: Subject) -> None:
-    """`respond` answers each row by itself, a text or None, the same again; so do `state_keys`."""
+    """`respond` and `state_keys` answer each row independently and deterministically with a text or
+    None."""
     for options, task, columns in _answered(s):
         has = abilities(task)
         if not has.respond:
-            raise NotApplicable("holds no conversation")
+            raise NotApplicable("is not a conversation")
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
         assert fits, f"stops must be a tuple of texts, got {stops!r}{show(options)}"
@@ -137,7 +141,7 @@ def _each_by_itself(
     before, fresh = torch.get_rng_state(), deepcopy(given)
     answers = call(list(range(len(rows))))
     assert isinstance(answers, list), (
-        f"{name} gives {type(answers).__name__}, no list{show(options)}"
+        f"{name} returns {type(answers).__name__}, not a list{show(options)}"
     )
     assert len(answers) == len(rows), (
         f"{name} gives {len(answers)} for {len(rows)} rows{show(options)}"
@@ -147,11 +151,13 @@ def _each_by_itself(
     assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
     assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
     alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
-    assert alone == answers, f"what {name} gives a row depends on the others{show(options)}"
+    assert alone == answers, (
+        f"the result of {name} for a row depends on the other rows{show(options)}"
+    )
 
 
 def padding_is_not_scored(s: Subject) -> None:
-    """A wider batch scores alike: appended padding changes nothing."""
+    """Appended padding does not change scores."""
     for options, task, columns in _answered(s):
         steps = columns["response_mask"].shape[1]
         wide = _each_token(columns, lambda x: torch.nn.functional.pad(x, (0, 5)))
@@ -161,35 +167,44 @@ def padding_is_not_scored(s: Subject) -> None:
 
 
 def right_is_right(s: Subject) -> None:
-    """`is_correct` is a bool per response; what `demonstrate` calls right is, and scores more."""
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and goes with higher
+    scores."""
     for options, task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
         has = abilities(task)
         if not has.is_correct:
-            raise NotApplicable("has no notion of right")
+            raise NotApplicable("has no is_correct")
         correct = _call(has.is_correct, columns)
-        assert isinstance(correct, Tensor), f"is_correct gives {type(correct).__name__}, no tensor"
-        assert correct.dtype == torch.bool, f"is_correct gives {correct.dtype}, not bool"
-        assert correct.shape == (len(columns["answers"]),), "is_correct is not (B,)"
+        assert isinstance(correct, Tensor), (
+            f"is_correct returns {type(correct).__name__}, not a tensor"
+        )
+        assert correct.dtype == torch.bool, f"is_correct returns {correct.dtype}, not bool"
+        assert correct.shape == (len(columns["answers"]),), "is_correct does not have shape (B,)"
         kinds = columns["kinds"]
         if has.one_answer:
             # The answer itself, for demonstrations may be of several.
             said = [str(a) for a in columns["answers"]]
             given = columns | {"responses": said, "turns": [[text] for text in said]}
             marks = _call(has.is_correct, given)
-            assert bool(marks.all()), f"has one_answer, and Example.answer is wrong{show(options)}"
+            assert bool(marks.all()), f"has one_answer, but Example.answer is wrong{show(options)}"
             given = given | {"responses": [f"{text} " for text in said]}
             marks = _call(has.is_correct, given)
-            assert not marks.any(), f"has one_answer, and others are right too{show(options)}"
+            assert not marks.any(), (
+                f"has one_answer, but other answers are also correct{show(options)}"
+            )
         if not has.demonstrate:
             continue
         scores = _score(task, columns)
         total = scores.sum(-1) if scores.ndim == 2 else scores
         right, wrong = kinds == 0, kinds == 1
-        assert bool(correct[right].all()), f"its right demonstrations are wrong{show(options)}"
-        assert not correct[wrong].any(), f"its wrong demonstrations are right{show(options)}"
+        assert bool(correct[right].all()), (
+            f"its correct demonstrations are judged wrong{show(options)}"
+        )
+        assert not correct[wrong].any(), (
+            f"its wrong demonstrations are judged correct{show(options)}"
+        )
         assert float(total[right].mean()) > float(total[wrong].mean()), (
-            f"right responses score no more than wrong ones{show(options)}"
+            f"correct responses do not score higher than wrong ones{show(options)}"
         )
 
 
@@ -198,10 +213,10 @@ def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
     try:
         yield {}, s.component()
     except (RlzooError, ImportError) as error:
-        raise NotApplicable(f"not to be had here: {error}") from None
+        raise NotApplicable(f"not available here: {error}") from None
     except ValueError as error:
         if any(o.default == "" for o in s.component.options.values()):  # one that must be set
-            raise NotApplicable(f"needs its options set: {error}") from None
+            raise NotApplicable(f"requires options to be set: {error}") from None
         raise
     for name, option in s.component.options.items():
         for value in others(option):
@@ -245,7 +260,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
         columns = _encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
-            raise NotApplicable(f"scores by {', '.join(unknown)}, which only a run has")
+            raise NotApplicable(f"scores with {', '.join(unknown)}, which only a run has")
         yield options, task, columns
 
 

@@ -1,4 +1,4 @@
-"""`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
+"""`rlzoo compare`: compares runs, with intervals and a verdict.  No torch here."""
 
 import argparse
 import csv
@@ -89,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN_OR_SWEEP")
     add("--markdown", action="store_true", help="tables as markdown")
-    add("--csv", action="store_true", help="a line for each row, comma-separated")
-    add("--latex", action="store_true", help="the table of outcomes in LaTeX")
+    add("--csv", action="store_true", help="one line per row, comma-separated")
+    add("--latex", action="store_true", help="the results table in LaTeX")
     add("--html", action=Written, figures=True, metavar="FILE", help="write a report with plots")
     add("--plots", action=Written, folder=True, figures=True, metavar="DIR",
         help="write the plots as SVG and PNG")  # fmt: skip
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
-    """A comparison's document, its view and its files."""
+    """A comparison as a document, as terminal output and as files."""
     tables = [two_way(c, key) for key in arguments.by]
 
     def show(console: Any) -> list[Any]:
@@ -132,8 +132,8 @@ def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
 
 
 def frame(c: Comparison) -> list[dict[str, Any]]:
-    """A flat record for each row: only numbers, so that pandas.DataFrame takes them as they are.
-    Empty cells are None; `difference` is this row minus the reference."""
+    """A flat record for each row, for pandas.DataFrame. Empty cells are None; `difference` is this
+    row minus the reference."""
     records = []
     for row in document(c)["rows"]:
         pair = row["against_reference"] or {}

@@ -1,6 +1,6 @@
-"""`rlzoo compare`: which configuration is better, by how much, and how sure that is.  No torch.
+"""`rlzoo compare`: which configuration is better, by how much, and with what confidence.  No torch.
 
-Every number comes from `rlzoo_lab.stats`; docs/compare.md explains the choice.
+Every number comes from `rlzoo_lab.stats`; docs/compare.md explains the methods.
 """
 
 import itertools
@@ -42,11 +42,11 @@ DEARER = 1.5
 
 @dataclass
 class Pair:
-    """Two rows on the seeds they share; the difference is a - b.
+    """Two rows on their common seeds; the difference is a - b.
 
-    contrast: whether the one method is better, over seeds; its p and interval hold for all pairs
-    together. runs: whether these very runs differ, over prompts; None if the folders do not
-    record that. signs: the sign-flip test, p_signs its p after Holm's correction.
+    contrast: whether one method is better, over seeds; its p and interval hold for all pairs
+        together. runs: whether these particular runs differ, over prompts; None if the folders do
+        not record that. signs: the sign-flip test; p_signs: its p after Holm's correction.
     """
 
     a: ComparedRow
@@ -65,13 +65,13 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Shown, not in doubt, and the better row has neither lost runs nor a bimodal split."""
+        """Significant, not in doubt, and the better row has neither failed runs nor two modes."""
         winner = self.a if self.contrast.mean > 0 else self.b
         return self.shown and not (winner.lost or winner.split or self.doubt)
 
     @property
     def doubt(self) -> str:
-        """Why the test is not to be trusted with these rows' spreads; empty where it is."""
+        """Why the test is unreliable for the spreads of these rows; empty if it is reliable."""
         x, y = self.a.scores, self.b.scores
         if min(len(x), len(y)) < 3:
             return ""
@@ -79,7 +79,7 @@ class Pair:
         times = (
             f"{wide} spreads {most / least:.1f} times as much over seeds as {steady}"
             if least
-            else (f"{steady} does not spread over seeds, {wide} does")
+            else (f"{steady} is equal in all seeds and {wide} is not")
         )
         if min(len(x), len(y)) < ENOUGH:
             return times if self.contrast.p > STRICT and most > UNLIKE * least else ""
@@ -90,7 +90,7 @@ class Pair:
         if leans:
             return f"{times}, and is within {stats.NEAR:g} spreads of the bound of its scores"
         if unlike:
-            return f"{times}, and the seeds may have missed its tail"
+            return f"{times}, and these seeds may have missed its tail"
         return ""
 
     @property
@@ -115,7 +115,7 @@ def _turned(interval: stats.Interval | None) -> stats.Interval | None:
 
 @dataclass
 class Comparison:
-    """Rows and all statements about them. named: how they are not measured alike."""
+    """Rows and all results about them. named: how their measurements differ."""
 
     title: str
     metric: str
@@ -130,16 +130,16 @@ class Comparison:
 
     @property
     def what(self) -> str:
-        """The metric in words: held-out accuracy, training reward."""
+        """The metric's name in words, such as held-out accuracy or training reward."""
         return next(iter(self.rows[0].runs.values())).what
 
     @property
     def has_curves(self) -> bool:
-        """Whether there is more than final scores."""
+        """Whether there are curves, not only final scores."""
         return any(len(r.learning_curve) > 1 for row in self.rows for r in row.runs.values())
 
     def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
-        """a - b, if the two share a seed and are in the family."""
+        """a - b, if the two rows share a seed and are among the tested pairs."""
         for p in self.pairs:
             if p.a is a and p.b is b:
                 return p
@@ -148,7 +148,7 @@ class Comparison:
         return None
 
     def all_failed(self) -> dict[str, str]:
-        """Rows of which no run is left: label -> why the first of them failed."""
+        """Rows without a finished run: label -> why their first run failed."""
         failed = self.gathered.failed
         lost = sorted(set(failed) - {row.label for row in self.rows})
         return {label: next(iter(failed[label].values())) for label in lost}
@@ -158,7 +158,7 @@ class Comparison:
         return max(self.rows, key=lambda r: fmean(r.scores))
 
     def shows(self, p: Pair) -> tuple[float, float] | None:
-        """80 % interval of `detectable`: the spread is known only as well as its seeds show it."""
+        """80 % interval of `detectable`: the spread is only estimated from the seeds."""
         least = self.detectable(p)
         if least is None or not math.isfinite(least):
             return None
@@ -166,8 +166,8 @@ class Comparison:
         return low * least, high * least
 
     def detectable(self, p: Pair) -> float | None:
-        """The true difference that these seeds show in four of five repetitions, were the spread
-        the one that was seen."""
+        """The true difference that four of five repetitions with these seeds would detect, given
+        the observed spread."""
         return stats.detectable(p.contrast.sd, p.contrast.n, len(self.rows), reference=self.chosen)
 
 
@@ -179,9 +179,9 @@ def compare(
     force: bool = False,
     metric: str | None = None,
 ) -> Comparison:
-    """Read runs and sweeps, and compare their rows. metric: of evaluations, `accuracy` for
-    `eval/accuracy`; by default the chance of the right answer where all runs have it, else what
-    their summaries go by; of CSV files of scores, the column. Raises UsageError, RunError."""
+    """Read runs and sweeps, and compare their rows. metric: a metric of evaluations, `accuracy` for
+    `eval/accuracy`; by default, the chance of the correct answer if all runs have it, otherwise the
+    metric of their summaries; for CSV files of scores, the column. Raises UsageError, RunError."""
     paths = list(paths)
     if rows := rows_of_files(paths, metric):
         records = [run for row in rows for run in row.runs.values()]
@@ -206,13 +206,13 @@ def compare_rows(
     reference: str | None = None,
     threshold: float | None = None,
 ) -> Comparison:
-    """Compare rows of runs that were read. named: how they are not measured alike. Raises
+    """Compare rows of runs that were read. named: how their measurements differ. Raises
     UsageError."""
     _find_splits(rows)
     chosen = find_row(reference, [*rows, *gathered.lost()]) if reference else None
     absent = []
     if chosen and not chosen.runs:
-        absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
+        absent = [f"no run of the reference {chosen.label} is finished, so all pairs are tested"]
         chosen = None
     pairs = _pairs(rows, chosen)
     named = [*named, *_spent(rows)]
@@ -220,7 +220,7 @@ def compare_rows(
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
     title = f"{', '.join(tasks)}: {first.what}"
     if "eval.samples" in first.recipe:
-        title += f", {first.recipe['eval.samples']} samples a run"
+        title += f", {first.recipe['eval.samples']} samples per run"
     elif first.measure == TRAINING:
         title += ", mean of the last tenth of the steps"
     if named:
@@ -244,7 +244,7 @@ def _measure(gathered: Gathered, metric: str | None) -> None:
     if trained:
         raise UsageError(
             f"--metric: {metric!r} is measured in evaluations, but {', '.join(trained)} was not "
-            f"evaluated; without --metric, runs are compared by the {TRAINING}"
+            f"evaluated; without --metric, rlzoo compares runs by the {TRAINING}"
         )
     have = [set(r.evaluations[-1]) & set(r.evaluations[0]) for r in gathered.records]
     shared = {k.removeprefix("eval/") for k in set.intersection(*have) if k.startswith("eval/")}
@@ -254,8 +254,8 @@ def _measure(gathered: Gathered, metric: str | None) -> None:
         bounds = ("_low", "_high")
         known = sorted(name for name in shared if not name.endswith(bounds))
         raise UsageError(
-            f"--metric: {metric!r} is not in every run's evaluations{nearest(metric, known)} "
-            f"(there are: {', '.join(known)})"
+            f"--metric: {metric!r} is not in the evaluations of every run{nearest(metric, known)} "
+            f"(available: {', '.join(known)})"
         )
     gathered.records = [replace(r, measure=metric) for r in gathered.records]
 
@@ -292,8 +292,8 @@ def _nothing(gathered: Gathered) -> str:
 
 
 def find_row(name: str, rows: Sequence[Any]) -> Any:
-    """By its label, its values (`0.95`, `estimator.lam=0.95`), or a piece of the label that no
-    other has. Rows: anything with a label and values."""
+    """Find a row by its label, its values (`0.95`, `estimator.lam=0.95`), or a part of its label
+    that no other label contains. Rows: objects with a label and values."""
     by = [
         [r for r in rows if r.label == name],
         [r for r in rows if " ".join(map(as_typed, r.values.values())) == name],
@@ -304,8 +304,8 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     if hit is None:
         labels = [r.label for r in rows]
         raise UsageError(
-            f"--reference: {name!r} does not identify one row{nearest(name, labels)} "
-            f"(there are: {', '.join(labels)})"
+            f"--reference: {name!r} does not identify one row{nearest(name, labels)} (available: "
+            f"{', '.join(labels)})"
         )
     return hit[0]
 
@@ -338,7 +338,8 @@ def _bound(run: Record, side: str) -> float:
 
 
 def default_threshold(rows: Sequence[ComparedRow]) -> float | None:
-    """Halfway from where runs began to the best row's end, two figures; None without a rise."""
+    """Halfway between the runs' start and the best row's end, to two digits; None without a
+    rise."""
     before = [r.before for row in rows for r in row.runs.values()]
     start, best = sum(before) / len(before), max(stats.iqm(row.scores) for row in rows)
     return float(f"{(start + best) / 2:.2g}") if best > start else None
@@ -348,34 +349,37 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     notes = []
     few = [r for r in rows if len(r.seeds) < 2]
     if few:
-        notes.append(f"one seed gives no interval: {_names(few)}")
+        notes.append(f"no interval, because there is only one seed: {_names(few)}")
     spreads = {r.label: stdev(r.scores) for r in rows if len(r.seeds) > 2 and not r.split}
     if len(spreads) > 1 and max(spreads.values()) > 4 * min(spreads.values()) > 0:
         least, most = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
         notes.append(
-            f"{most} spreads {spreads[most] / spreads[least]:.0f} times as much over seeds as "
-            f"{least}: pairs are judged by their own spread where it is larger"
+            f"{most} varies {spreads[most] / spreads[least]:.0f} times as much over seeds as "
+            f"{least}, so each pair is tested with its own spread where that is larger"
         )
     for p in pairs:
         if p.unpaired:
-            notes.append(f"{p.a.label} and {p.b.label} share no seed: unpaired, by Welch's t test")
+            notes.append(
+                f"{p.a.label} and {p.b.label} share no seed, so they are compared by Welch's "
+                "unpaired t test"
+            )
     records = [run for row in rows for run in row.runs.values()]
     if any("given" in r.summary for r in records):
         return notes
     if lacking := unrecorded(records):
-        notes.append(f"not recorded by every run, so not compared: {', '.join(lacking)}")
+        notes.append(f"not compared, because not every run recorded them: {', '.join(lacking)}")
     notes += made_otherwise(records)
     if early := [r.path.name for r in records if r.summary.get("stopped", "budget") != "budget"]:
         notes.append(f"stopped before the budget ended: {', '.join(early)}")
     per_row = {row.label: spent for row in rows if (spent := tokens_spent(row)) is not None}
     if len(per_row) < len(rows):
-        notes.append("tokens were not recorded by every run: curves and areas are over steps there")
+        notes.append("some runs did not record tokens, so their curves and areas are over steps")
     else:
         fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
         if per_row[most] > 1.1 * per_row[fewest]:
             notes.append(
-                f"budgets differ in tokens: {most} generated {per_row[most] / per_row[fewest]:.1f} "
-                f"times as many as {fewest}; train.tokens makes them equal"
+                f"token budgets differ: {most} generated {per_row[most] / per_row[fewest]:.1f} "
+                f"times as many as {fewest}; set train.tokens to make them equal"
             )
     for why in dict.fromkeys(gathered.skipped.values()):
         names = [name for name, reason in gathered.skipped.items() if reason == why]
@@ -404,7 +408,8 @@ def _names(rows: Sequence[ComparedRow]) -> str:
 
 @dataclass
 class TwoWay:
-    """Cells of `key`'s values (columns) by the rows' other keys (rows); None: no such row."""
+    """A table with the values of `key` as columns and the rows' other keys as rows; None: no such
+    row."""
 
     key: str
     columns: list[str]
@@ -413,14 +418,14 @@ class TwoWay:
 
 
 def two_way(c: Comparison, key: str) -> TwoWay:
-    """Raises UsageError where no row has the key."""
+    """Raises UsageError if no row has the key."""
     keys = list(dict.fromkeys(k for row in c.rows for k in row.values))
     hits = [k for k in keys if k in (key, f"{key}.name")]
     hits = hits or [k for k in keys if k.rpartition(".")[2] == key]
     if len(hits) != 1:
         raise UsageError(
-            f"--by: rows do not differ in {key!r}{nearest(key, keys)} "
-            f"(they differ in: {', '.join(keys) or 'nothing'})"
+            f"--by: the rows do not differ in {key!r}{nearest(key, keys)} (they differ in: "
+            f"{', '.join(keys) or 'nothing'})"
         )
     cells = {}
     for row in c.rows:

@@ -36,7 +36,7 @@ tr.failed td, tr.failed th { color: var(--bad); white-space: normal; text-align:
 
 
 def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
-    """Write the report of a comparison, whole or not at all."""
+    """Write the report of a comparison atomically."""
     write_atomically(path, page(c, tables).encode())
 
 
@@ -44,7 +44,7 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     title, _, warning = c.title.partition("; NOT ON ONE SCALE: ")
     blocks = [tag("p", _subtitle(c), "muted")]
     if warning:
-        blocks.append(tag("p", f"Not on one scale: {warning}", "warn"))
+        blocks.append(tag("p", f"Scales differ: {warning}", "warn"))
     blocks.append('<div class="verdict">')
     blocks += [tag("p", sentence) for sentence in verdict(c)]
     blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
@@ -53,7 +53,7 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
         pairs = _plain("row", [p.a.label for p in c.pairs], pair_columns(c))
         blocks.append(folded("Every pair", pairs))
     if c.has_curves:
-        blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
+        blocks += ["<h2>Learning curves and cost</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
         blocks += [tag("h2", two_way_title(c, t)), _plain("", t.rows, two_way_columns(t))]
     blocks.append(tag("p", html.LINKED, "muted screen"))

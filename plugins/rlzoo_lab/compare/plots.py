@@ -96,7 +96,7 @@ def _haze(c: Comparison) -> float:
 
 
 def finals(c: Comparison) -> Any:
-    """Every run's final score, a line for each seed through the rows, and each row's IQM."""
+    """Every run's final score, a line for each seed across the rows, and each row's IQM."""
     figure = new_figure(height=1.2 + 0.42 * len(c.rows))
     axes = add_axes(figure, f"final {c.what}", "")
     for seed in sorted({s for row in c.rows for s in row.runs}):
@@ -146,7 +146,7 @@ def profiles(c: Comparison) -> Any:
 
 
 def response_keys(c: Comparison) -> list[str]:
-    """Keys with three numeric values or more: their effect can be drawn as a curve."""
+    """Keys with at least three numeric values, whose effect can be drawn as a curve."""
     keys = dict.fromkeys(k for row in c.rows for k in row.values)
     return [
         key
@@ -156,9 +156,9 @@ def response_keys(c: Comparison) -> list[str]:
 
 
 def response(c: Comparison, key: str) -> Any:
-    """Final score against a key: IQM with its interval, and each seed's runs. Values are at
-    equal distances, since those that matter (0.9, 0.95, 0.99, 1) crowd on a scale. Rows without the
-    key are level lines."""
+    """Final score against a key: IQM with its interval, and each seed's runs. Values are equally
+    spaced, since on a linear scale the interesting ones (0.9, 0.95, 0.99, 1) would overlap. Rows
+    without the key are horizontal lines."""
     figure = new_figure()
     axes = add_axes(figure, key, f"final {c.what}")
     having = [row for row in c.rows if numeric(row.values.get(key))]
@@ -190,27 +190,31 @@ def response(c: Comparison, key: str) -> Any:
 
 
 def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
-    """name -> (what it shows, how to draw it)."""
+    """name -> (its caption, how to draw it)."""
     shown: dict[str, tuple[str, Callable[[], Any]]] = {}
     runs = [run for row in c.rows for run in row.runs.values()]
     if any(len(run.learning_curve) > 1 for run in runs):
-        caption = (f"{c.what.capitalize()} while training. IQM over seeds; the band is its "
-                   "pointwise 95 % bootstrap interval.")  # fmt: skip
+        caption = (
+            f"{c.what.capitalize()} during training: the IQM over seeds with its pointwise 95 % "
+            "bootstrap interval.")  # fmt: skip
         shown["held-out"] = caption, partial(held_out, c)
     if any(REWARD in line for run in runs for line in run.steps[:1]):
-        caption = "Training reward, smoothed. IQM over seeds and its 95 % band."
+        caption = "Smoothed training reward: the IQM over seeds with its 95 % band."
         shown["training"] = caption, partial(training, c)
-    caption = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "
-               "diamond is the IQM on its 95 % interval.")  # fmt: skip
+    caption = (
+        "Final scores. Each dot is a run, each grey line connects the runs of a seed, and each "
+        "diamond is an IQM with its 95 % interval.")  # fmt: skip
     shown["finals"] = caption, partial(finals, c)
     for key in response_keys(c):
-        caption = (f"Response to {key}. Dots are runs, the line joins IQMs, bars "
-                   "are 95 % intervals; values are at equal distances.")  # fmt: skip
+        caption = (
+            f"Effect of {key}. Dots are runs, the line connects IQMs, and bars are 95 % "
+            "intervals; values are equally spaced.")  # fmt: skip
         shown[f"response-{key}"] = caption, partial(response, c, key)
     if max(len(row.seeds) for row in c.rows) > 1:
-        caption = ("Performance profile: the share of runs that end above a score. A curve "
-                   "further right is better throughout; curves that cross are better for "
-                   "some seeds only.")  # fmt: skip
+        caption = (
+            "Performance profile: the share of runs that end above a score. A row whose curve is "
+            "further right everywhere is better; if curves cross, neither row is better "
+            "throughout.")  # fmt: skip
         shown["profiles"] = caption, partial(profiles, c)
     return shown
 

@@ -1,4 +1,4 @@
-"""What runs gave prompt by prompt: whether these runs differ, whatever other seeds would do."""
+"""Results per prompt: whether these particular runs differ, regardless of other seeds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,9 @@ from rlzoo_lab.records.record import Record
 def over_prompts(
     a: ComparedRow, b: ComparedRow, seeds: Sequence[int], comparisons: int
 ) -> tuple[tuple[float, stats.Interval | None] | None, float | None]:
-    """Mean difference of the rows' runs of these seeds with its interval over prompts, and the
-    share of its variance over seeds that prompts and samples make; None for both where a folder
-    keeps no such results, or two runs of a seed had other prompts."""
+    """The mean difference between the rows' runs of these seeds with its interval over prompts, and
+    the share of its variance over seeds that comes from prompts and samples. Both are None if a
+    folder has no such results, or if two runs of a seed had different prompts."""
     if not seeds:
         return None, None
     differences, prompts, seen = [], [], []

@@ -40,7 +40,7 @@ NARROW = 70  # columns of a terminal below which some numbers are left out
 
 @dataclass
 class TableColumn:
-    """A heading and a cell for each row."""
+    """A column: a heading and a cell for each row."""
 
     name: str
     cells: list[str]
@@ -60,7 +60,7 @@ def _many(p: Pair) -> bool:
 
 
 def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
-    """What was reached, against the reference; brief: with short headings."""
+    """The results compared with the reference; brief: with short headings."""
 
     def paired(cell: Callable[[Pair], str]) -> CellOf:
         return lambda row: cell(p) if (p := c.pair(row, c.reference)) and _many(p) else NONE
@@ -88,7 +88,7 @@ def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
 
 
 def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[TableColumn]:
-    """How it was reached, and at what cost; curves are `width` wide."""
+    """The curves (`width` characters wide) and the cost."""
     cells: dict[str, CellOf] = {"area": lambda row: three_decimals(area(row))}
     if (goal := c.threshold) is not None:
         cells[f"steps to {goal:g}"] = lambda row: _steps_to(reach(row, goal), brief)
@@ -112,7 +112,7 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Ta
 
 
 def final(row: ComparedRow) -> str:
-    """The mean over seeds and its interval; for a bimodal row, each part and its size."""
+    """The mean over seeds with its interval; for a bimodal row, each mode and its size."""
     if row.split:
         low, high = sides(row)
         return " | ".join(f"{three_decimals(fmean(x))} x{len(x)}" for x in (high, low))
@@ -135,7 +135,7 @@ def _tokens_to(r: Reach) -> str:
 
 
 def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
-    """Every pair: the test over seeds, sign flips next to it, these runs over prompts."""
+    """For every pair: the test over seeds, the sign-flip test, and these runs over prompts."""
 
     def interval(x: stats.Interval | None) -> str:
         return bracket(x) if x else NONE
@@ -170,7 +170,7 @@ def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
 def view(
     c: Comparison, width: int, tables: Sequence[TwoWay] = (), details: bool = False
 ) -> list[Any]:
-    """Everything that `rlzoo compare` prints: one table, or two where the terminal is narrow."""
+    """Everything that `rlzoo compare` prints: one table, or two in a narrow terminal."""
     brief = width < 100
     outcome = outcome_columns(c, brief=brief)
     course = course_columns(c, 10 if brief else 16, brief=brief)
@@ -182,7 +182,7 @@ def view(
         made += [_table(c, None, [*outcome, *course] if c.has_curves else outcome)]
     else:
         made += [_table(c, None, outcome)]
-        made += [_table(c, "how it got there", course)] if c.has_curves else []
+        made += [_table(c, "learning curves and cost", course)] if c.has_curves else []
     made += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
         columns = pair_columns(c, brief=width < 120)
@@ -247,7 +247,7 @@ def two_way_columns(t: TwoWay) -> list[TableColumn]:
 
 
 def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> str:
-    """For pages: the tables, then the verdict."""
+    """Markdown with the tables, then the verdict."""
     columns = [
         TableColumn("row", [row.label for row in c.rows], left=True),
         *outcome_columns(c),
@@ -266,7 +266,8 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
 
 
 def latex(c: Comparison) -> str:
-    """The outcomes as a LaTeX `tabular` of booktabs, the verdict in a comment above."""
+    """The results as a LaTeX `tabular` with booktabs rules, and the verdict in a comment above
+    it."""
     columns = [TableColumn("row", [row.label for row in c.rows], left=True), *outcome_columns(c)]
     lines = zip(*([column.name, *column.cells] for column in columns), strict=True)
     head, *body = [" & ".join(map(_tex, cells)) + r" \\" for cells in lines]

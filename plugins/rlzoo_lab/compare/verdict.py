@@ -1,4 +1,5 @@
-"""A comparison in sentences: is the method better, do these runs differ, and what to beware of."""
+"""A comparison in sentences: is the method better, do these runs differ, and which caveats
+apply."""
 
 from collections.abc import Sequence
 
@@ -15,25 +16,25 @@ def difference(d: stats.Paired | stats.Contrast) -> str:
 
 
 def verdict(c: Comparison) -> list[str]:
-    """Two sentences, over seeds and over prompts, then one for each thing to beware of."""
+    """Two sentences, over seeds and over prompts, then one for each caveat."""
     beware = _beware(c)
     if len(c.rows) < 2:
-        return ["There is one row only, so nothing to compare it with.", *beware]
+        return ["There is only one row, so there is nothing to compare.", *beware]
     if not c.pairs:
         return ["No two rows can be compared.", *beware]
     sentences = [_of_methods(c), _of_runs(c), *beware]
     if c.named:
         sentences.insert(
             0,
-            f"Not on one scale ({'; '.join(c.named)}): a difference may be the measure's and not "
-            "the method's.",
+            f"The rows are not on one scale ({'; '.join(c.named)}): a difference may come from "
+            "the measurement, not from the method.",
         )
     return [sentence for sentence in sentences if sentence]
 
 
 def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
-    """The row that the verdict goes out from, and its pairs in the table's direction: each row
-    minus the reference, where one was named; else the best row minus each other."""
+    """The row with which the verdict compares the others, and its pairs in the table's direction:
+    each row minus the reference if one was named, otherwise the best row minus each other row."""
     anchor = c.reference if c.chosen else c.best
     others = [row for row in c.rows if row is not anchor]
     pairs = [c.pair(row, anchor) if c.chosen else c.pair(anchor, row) for row in others]
@@ -41,7 +42,7 @@ def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
 
 
 def _of_methods(c: Comparison) -> str:
-    """Is the one method better than the other: over seeds."""
+    """Whether one method is better than another, over seeds."""
     anchor, pairs = anchored(c)
     name, parts = anchor.label, []
     up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
@@ -65,8 +66,8 @@ def _of_methods(c: Comparison) -> str:
     if alike:
         leads = _listed([f"{_other(c, p)} ({difference(p.contrast)})" for p in alike])
         parts.append(
-            f"{name} differs from {leads} by the same in every seed: without a spread there is "
-            "nothing to judge it by"
+            f"{name} differs from {leads} by the same amount in every seed; without variation "
+            "over seeds, no test is possible"
         )
     if open_:
         what = _listed([f"{_other(c, p)} {_undecided(c, p)}" for p in open_], "; ")
@@ -75,8 +76,8 @@ def _of_methods(c: Comparison) -> str:
         leads = ", ".join(f"{_other(c, p)} ({difference(p.contrast)})" for p in few)
         needed = stats.seeds_to_show(len(c.rows), reference=c.chosen)
         parts.append(
-            f"one seed cannot distinguish {name} from {leads}: {needed} show a difference of "
-            f"{stats.LARGE:g} times the spread between seeds"
+            f"one seed cannot distinguish {name} from {leads}: {needed} can detect a difference "
+            f"of {stats.LARGE:g} times the spread between seeds"
         )
     return f"{'; '.join(parts)}." if parts else ""
 
@@ -87,7 +88,7 @@ def _other(c: Comparison, p: Pair) -> str:
 
 
 def _of_runs(c: Comparison) -> str:
-    """Do these runs differ, whatever other seeds would do: over prompts."""
+    """Whether these particular runs differ, over prompts."""
     anchor, pairs = anchored(c)
     told = [p for p in pairs if p.runs and p.runs[1]]
     if not told:
@@ -97,67 +98,74 @@ def _of_runs(c: Comparison) -> str:
     below = [_other(c, p) for p in told if p.runs_differ and sign * p.runs[0] < 0]  # type: ignore[index]
     equal = [_other(c, p) for p in told if not p.runs_differ]
     parts = [
-        f"{_listed(rows)} {where} those of {anchor.label}"
+        f"the runs of {_listed(rows)} score {where} those of {anchor.label}"
         for rows, where in ((above, "above"), (below, "below"))
         if rows
     ]
     if equal:
-        parts.append(f"{_listed(equal)} within what other prompts would change")
-    return f"These runs by themselves, over their prompts: {'; '.join(parts)}."
+        parts.append(
+            f"the runs of {_listed(equal)} do not differ from those of {anchor.label} beyond the "
+            "variation over prompts"
+        )
+    return f"Considering only these runs and their prompts, {'; '.join(parts)}."
 
 
 def _beware(c: Comparison) -> list[str]:
-    """Runs that are lost, bimodal rows, and claims withheld for either reason."""
-    found = [f"No run of {name} came to an end ({why})." for name, why in c.all_failed().items()]
+    """Failed runs, bimodal rows, and claims that are invalid for either reason."""
+    found = [f"No run of {name} finished ({why})." for name, why in c.all_failed().items()]
     for row in c.rows:
         leads = [
             f"{p.b.label} ({difference(p.contrast)} over {_seeds(p.contrast.n)})"
             for other in c.rows
             if (p := c.pair(row, other)) and p.shown and not p.claimed and p.contrast.mean > 0
         ]
-        no_claim = f"; its lead over {_listed(leads)} is not a claim" if leads else ""
+        no_claim = f"; its lead over {_listed(leads)} is not a valid claim" if leads else ""
         if row.lost:
             why, of = next(iter(row.lost.values())), len(row.lost) + len(row.runs)
             found.append(
-                f"{row.label} lost {len(row.lost)} of {of} runs ({why}), "
-                f"so its results cover only the remaining seeds{no_claim}."
+                f"{row.label} has {len(row.lost)} failed runs of {of} ({why}), so its results "
+                f"cover only the remaining seeds{no_claim}."
             )
         if row.split:
             low, high = sides(row)
             found.append(
                 f"{row.label} is bimodal: {len(low)} of {len(row.runs)} seeds end at "
-                f"{_range(low)}, the others at {_range(high)}; their mean describes "
-                f"neither{no_claim if not row.lost else ''}."
+                f"{_range(low)}, the others at {_range(high)}; their mean describes neither "
+                f"group{no_claim if not row.lost else ''}."
             )
     for p in c.pairs:
         if p.shown and p.doubt:
             found.append(
-                f"Withheld: the difference between {p.a.label} and {p.b.label} "
-                f"({difference(p.contrast)}) does not count at {_seeds(p.contrast.n)}: {p.doubt}. "
-                "A t test errs too often there; more seeds help."
+                f"No claim: the difference between {p.a.label} and {p.b.label} "
+                f"({difference(p.contrast)}) is not reliable at {_seeds(p.contrast.n)}: "
+                f"{p.doubt}. A t test is wrong too often in this case; use more seeds."
             )
     return found
 
 
 def sides(row: ComparedRow) -> tuple[list[float], list[float]]:
-    """The scores of a bimodal row: those that ended low, and the others."""
+    """The scores of a bimodal row: the low ones and the high ones."""
     low = [row.runs[seed].score for seed in row.split]
     return low, [row.runs[seed].score for seed in row.seeds if seed not in row.split]
 
 
 def method(c: Comparison) -> str:
-    """How the verdict was reached, in a line."""
+    """How the verdict was computed, in one line."""
     n = len(c.pairs)
     if len(c.rows) == 2:
         how = "Paired t test at 0.05"
     elif c.chosen:
-        how = f"Seed-and-row model, Dunnett's t at .05 over the {n} pairs with {c.reference.label}"
+        how = (
+            f"Seed-and-row model, Dunnett's t test at 0.05 over the {n} pairs with "
+            f"{c.reference.label}"
+        )
     else:
-        how = f"Seed-and-row model, Tukey's range at .05 over all {n} pairs"
+        how = f"Seed-and-row model, Tukey's range test at 0.05 over all {n} pairs"
     return (
-        f"{how}; intervals hold for all pairs together. Supposed: differences about normal over "
-        "seeds. P = P(X > Y), the chance that a run of the one is better than a run of the other. "
-        "Over prompts: these runs only, no other seeds."
+        f"{how}; intervals hold for all pairs together. The tests assume that differences over "
+        "seeds are about normal. P = P(X > Y) is the probability that a run of one row is better "
+        "than a run of the other. Results over prompts hold for these runs only, not for other "
+        "seeds."
     )
 
 
@@ -169,7 +177,7 @@ def _undecided(c: Comparison, p: Pair) -> str:
     least = c.shows(p)
     known = least is not None and least[1] > 0
     ends = [three_decimals(x) for x in least] if least else []
-    shows = f"; {_seeds(p.contrast.n)} could have shown {' to '.join(ends)}" if known else ""
+    shows = f"; {_seeds(p.contrast.n)} could have detected {' to '.join(ends)}" if known else ""
     return f"at {_seeds(p.contrast.n)} ({_measured(p)}{shows})"
 
 

@@ -1,21 +1,21 @@
-"""`rlzoo diagnose`: bias, variance and what they cost, of any estimator.
+"""`rlzoo diagnose`: bias and variance of any estimator, and their cost.
 
 May import `train` and the layers below, and no other verb.
 
-    against            estimates with their errors by the jackknife
+    against            estimates with jackknife errors
     asked              the requested estimators, critics and sizes
-    branch_rollouts    the truth by branch rollouts where a world is too large to enumerate
+    branch_rollouts    the truth from branch rollouts if a world is too large to enumerate
     branch_tables      tables of `--branches`
     branches           `--branches K`: estimators against branch rollouts
     checkpoint_tables  tables of `--checkpoints`
-    checkpoints        `--checkpoints`: the run's own critic against the truth, over training
-    command            the arguments and which of the four it is
-    critic_cells       V against what came of it, by position and in bins of V
-    critic_tables      a critic by position, and in bins of its own values
-    exact              in a made-up world, or the recipe's own on few tokens
+    checkpoints        `--checkpoints`: the run's critic against the truth during training
+    command            the arguments, and which of the four modes they select
+    critic_cells       V compared with returns, by position and in bins of V
+    critic_tables      a critic by position and in bins of its values
+    exact              in an artificial world, or in the recipe's own with few tokens
     model_world        a recipe's model and task as an enumerated world
-    plot               the bias-variance frontier, and the cosine against batch size
-    saved              `diagnose RUN`: one saved batch through many estimators
-    setting            a world and what a recipe does in it: each estimator run
-    tables             tables of an exact diagnosis; numbers, and what all tables share
+    plot               the bias-variance frontier and the cosine against batch size
+    saved              `diagnose RUN`: many estimators on one saved batch
+    setting            a world, and every estimator of a recipe evaluated in it
+    tables             tables of an exact diagnosis, and code that all tables share
 """

@@ -1,4 +1,4 @@
-"""Advantages against two references whose errors are independent of each other."""
+"""Compares advantages with two references whose errors are independent of each other."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from rlzoo_lab.stats import jackknife_se, student_quantile
 def jackknife(
     statistic: Callable[..., float], columns: Sequence[np.ndarray], clusters: np.ndarray
 ) -> tuple[float | None, float | None]:
-    """A statistic of columns (N,) and its standard error, states of a prompt left out together.
+    """A statistic of columns (N,) and its jackknife error, which leaves out one prompt at a time.
 
-    None where it is not defined, or where there are fewer than two prompts.
+    None if it is undefined, or if there are fewer than two prompts.
     """
     value = statistic(*columns)
     if not math.isfinite(value):
@@ -29,8 +29,8 @@ def jackknife(
 
 
 def squared_error(a: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """The mean of (a - A1)(a - A2): unbiased for that of (a - A)^2, where A1 and A2 are A plus
-    errors independent of each other and of a."""
+    """The mean of (a - A1)(a - A2): an unbiased estimate of the mean of (a - A)^2, if A1 and A2 are
+    A plus errors that are independent of each other and of a."""
     return float(((a - first) * (a - second)).mean())
 
 
@@ -49,7 +49,7 @@ def _sign(a: np.ndarray, truth: np.ndarray) -> float:
 def against(
     a: np.ndarray, first: np.ndarray, second: np.ndarray, clusters: np.ndarray
 ) -> dict[str, Any]:
-    """Advantages (N,) against two references of independent errors."""
+    """Compare advantages (N,) with two references with independent errors."""
     middle = (first + second) / 2
     numbers: dict[str, Any] = {}
     for name, statistic, columns in (
@@ -67,7 +67,8 @@ def against(
 
 
 def reference_quality(reference: Reference, clusters: np.ndarray) -> dict[str, Any]:
-    """How good the reference is: its own noise, the truth's size, how far its halves agree."""
+    """How good the reference is: its noise, the size of the truth, and the agreement of its
+    halves."""
     first, second = reference.first, reference.second
     size, se = jackknife(lambda x, y: float((x * y).mean()), (first, second), clusters)
     r = _correlation(first, second)
@@ -84,9 +85,10 @@ def reference_quality(reference: Reference, clusters: np.ndarray) -> dict[str, A
 def critic_against(
     values: np.ndarray, reference: Reference, clusters: np.ndarray, at: np.ndarray
 ) -> dict[str, Any]:
-    """The critic's V against V^, and against what came of it: each branch is a return G.
+    """Compare the critic's V with V^ and with the returns G, one per branch.
 
-    at: (N,) the position of each state. The share of G that a line in it explains needs no critic.
+    at: (N,) the position of each state. The share of G explained by a line in the position requires
+        no critic.
     """
     half = reference.here.shape[1] // 2
     first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)

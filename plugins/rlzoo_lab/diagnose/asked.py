@@ -13,13 +13,13 @@ from rlzoo_lab.variants import in_full, shown_options, variants
 
 
 def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
-    """A recipe for each estimator, with each of the swept options that it has."""
+    """A recipe for each estimator and each combination of the swept options that it has."""
     words = in_full(words, zoo)
     for word in words:
         key, _, value = word.partition("=")
         if key != "recipe" and not key.startswith("estimator") and has_sweep(value):
             raise RlzooError(
-                f"{key}={value}: diagnose sweeps estimators and their options; give options "
+                f"{key}={value}: diagnose sweeps only estimators and their options; give options "
                 "such as --critic and --world once"
             )
     return variants(words, [], zoo)
@@ -33,7 +33,8 @@ def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
 
 
 def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
-    """How a row of a document begins. `shown`: options worth naming: swept, or not the default."""
+    """The first fields of a row of a document. `shown`: options that are swept or not at their
+    defaults."""
     component, options = estimator.component, estimator.options
     shown = shown_options(component, options, words)
     return {"estimator": component.name, "options": options, "shown": shown}
@@ -58,7 +59,7 @@ def sizes_of(listed: str, samples: int) -> tuple[int, ...]:
     try:
         sizes = list(map(int, listed.split(",")))
     except ValueError:
-        raise RlzooError(f"--batches must be integers, 4,16,64. Got {listed!r}") from None
+        raise RlzooError(f"--batches must be integers, such as 4,16,64. Got {listed!r}") from None
     if sizes == [0]:
         return ()
     if min(sizes) < 1 or max(sizes) > 8192:
@@ -70,7 +71,7 @@ MOST_SAMPLES = 64
 
 
 def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
-    """Rows in a group; checks --cut on the way."""
+    """The number of rows in a group; also checks --cut."""
     samples = arguments.samples or first.config.rollout.samples
     if not 2 <= samples <= MOST_SAMPLES:
         place = "--samples" if arguments.samples else first.blame("rollout.samples")

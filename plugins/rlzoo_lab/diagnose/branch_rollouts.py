@@ -1,4 +1,4 @@
-"""Fresh rollouts from states of a batch: estimates of V and A from K branches."""
+"""New rollouts from states of a batch: estimates of V and A from K branches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ STREAM = "branches"  # of noise
 
 
 def choose_tokens(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """n tokens of a mask (B, T), each as likely as any other: rows and positions, (n,) each.
+    """Draw n tokens of a mask (B, T) uniformly: rows and positions, (n,) each.
 
-    Every N-th token of all, in the order of their positions, the rows in random order
-    within each: positions come up as often as the policy visits them.
+    Takes every N-th token in the order of positions, with the rows in random order within each
+    position, so that positions appear as often as the policy visits them.
     """
     step, row = mask.bool().T.nonzero().unbind(1)
     order = (step + torch.rand(len(step), generator=generator, dtype=torch.float64)).argsort()
@@ -33,10 +33,10 @@ def choose_tokens(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Ten
 
 @dataclass
 class Reference:
-    """For N states: the scores still to come from s, from s with its token, and from s', by K
-    branches, (N, K) each.
+    """For N states: the future scores from s, from s with its token, and from s' in K branches, (N,
+    K) each.
 
-    `ended`: the token was the last, so that nothing is to come and no branch was drawn.
+    `ended`: the token was the last one, so there is no future score and no branch was drawn.
     """
 
     here: np.ndarray
@@ -47,12 +47,12 @@ class Reference:
 
     @property
     def reward(self) -> np.ndarray:
-        """(N,) what the token itself is paid, on average where chance pays."""
+        """(N,) the reward of the token itself, averaged if it is random."""
         paid: np.ndarray = (self.taken - self.after).mean(1)
         return paid
 
     def advantage(self, some: slice) -> np.ndarray:
-        """(N,) r + V^(s') - V^(s), by some of the branches."""
+        """(N,) r + V^(s') - V^(s), estimated from some of the branches."""
         gain: np.ndarray = self.taken[:, some].mean(1) - self.here[:, some].mean(1)
         return gain
 
@@ -69,7 +69,8 @@ class Reference:
         return self.advantage(slice(None))
 
     def interval(self, scores: np.ndarray) -> tuple[float, float]:
-        """95 % of a state's V: Wilson's for scores of 0 and 1, else the normal one."""
+        """The 95 % interval of a state's V: Wilson's for scores of 0 and 1, otherwise the normal
+        interval."""
         if self.binary:
             return wilson(float(scores.sum()), len(scores))
         return mean_interval(scores.tolist())
@@ -78,7 +79,7 @@ class Reference:
 def make_reference(
     models: Models, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
 ) -> Reference:
-    """For the states before token `at` (N,) of rows `row` (N,), and of those after it."""
+    """Branches for the states before token `at` (N,) of rows `row` (N,), and for those after it."""
     lengths = batch["response_mask"].long().sum(1).cpu()[row]
     ended = at + 1 >= lengths
     on = ~ended
@@ -134,8 +135,8 @@ def branch(
     """The rewards of K fresh rollouts after the first `begin` (N,) tokens of `row` from position
     `since` <= `begin` on, and from `begin` on; (N, K) float64 each.
 
-    The length limit is the whole response's. As many at a time as the batch has rows; those with
-    prefixes of like length together.
+    The length limit applies to the whole response. Samples as many at a time as the batch has rows,
+    grouped by similar prefix lengths.
     """
     of = torch.arange(len(row)).repeat_interleave(rollouts)
     numbers = torch.arange(len(of))  # of the noise: a branch of its own each

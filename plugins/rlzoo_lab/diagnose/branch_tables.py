@@ -13,18 +13,18 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     states, tokens, quality = document["states"], document["tokens"], document["reference"]
     k = document["branches"]
     head = (
-        f"{document['run']}, {document['source']}: {document['rows']} fresh responses to "
-        f"{document['task']}, mean score {document['mean_score']:.3f}; {len(states)} states "
-        f"of {document['prompts']} prompts, {k} branches from each and from the state after"
+        f"{document['run']}, {document['source']}: {document['rows']} new responses to "
+        f"{document['task']}, mean score {document['mean_score']:.3f}; {len(states)} states of "
+        f"{document['prompts']} prompts, {k} branches from each state and from the state after it"
     )
     spent = f"tokens drawn: {tokens['batch']:,} batch, {tokens['branches']:,} branches"
     if tokens["columns"]:
-        spent += f", {tokens['columns']:,} by the estimators' own columns"
-    notes = [f"{spent}; {tokens['all']:,} in all"]
+        spent += f", {tokens['columns']:,} for the estimators' own columns"
+    notes = [f"{spent}; {tokens['all']:,} in total"]
     kind = "Wilson's" if document["binary"] else "normal"
     notes.append(f"V^: mean score of {k} branches, 95 % interval ({kind}); A^ = r + V^(s') - V^(s)")
     if len(states) > SHOWN:
-        notes.append(f"{SHOWN} of {len(states)} states; --json has all")
+        notes.append(f"{SHOWN} of {len(states)} states are shown; --json prints all")
     critic = document["critic"]
     if critic:
         notes.append(
@@ -33,24 +33,24 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
             "the interval"
         )
         notes.append(
-            f"of the variance of returns G, V explains {with_error(critic, 'explained_variance')}, "
-            f"the true V would {with_error(critic, 'ceiling')}, only a line in t "
-            f"{with_error(critic, 'by_position')}"
+            "share of the variance of returns G explained by V: "
+            f"{with_error(critic, 'explained_variance')}; by the true V: "
+            f"{with_error(critic, 'ceiling')}; by a line in t: {with_error(critic, 'by_position')}"
         )
     after = [
-        "bias: mean of a - A^; corr, sign: with A^, sign weighted by |A^|; MSE: against the truth, "
-        f"by two halves of {k // 2} branches; ± one standard error over states, those of a prompt "
-        "together",
+        "bias: mean of a - A^; corr: correlation with A^; sign: agreement of signs, weighted by "
+        f"|A^|; MSE: against the truth, from two halves of {k // 2} branches; ±: one standard "
+        "error, with the states of a prompt grouped",
         f"truth: E[A²] = {two_digits(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
         f"estimator that returns 0; noise of A^: {two_digits(quality['noise'])}",
     ]
     best = quality["best_correlation"] or 0.0
     after[-1] += f"; so corr can reach about {best:.2f}"
     if quality["truth"] < 2 * (quality["truth_se"] or 0.0):
-        after.append("A may be 0 here: ignore corr and sign, or take more branches")
-    kl = "KL: not in the target; scores only, for the estimators too"
+        after.append("A may be 0 here: ignore corr and sign, or use more branches")
+    kl = "KL is not part of the target: the estimators also see only scores"
     if document["kl_in_training"]:
-        kl += " (the run has KL in its reward, and its critic learnt with it)"
+        kl += " (the run has KL in its reward, so its critic was trained with it)"
     after.append(kl)
     after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
     above = page(head, [_state_table(document, width)], notes)

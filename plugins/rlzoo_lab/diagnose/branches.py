@@ -1,10 +1,10 @@
 """`rlzoo diagnose RUN --branches K`: estimators against branch rollouts, in worlds too large to
 enumerate.
 
-From chosen states of a fresh batch, and from the states after their tokens, K responses each are
-drawn to their end. Their mean scores stand for V(s) and V(s'), and A^ = r + V^(s') - V^(s) for the
-truth. Two halves of the branches, drawn separately, give two references A1 and A2 whose errors are
-independent: E[(a - A1)(a - A2)] is the squared error against the truth itself.
+K complete responses are drawn from each of some states of a new batch, and from the states after
+their tokens. Their mean scores estimate V(s) and V(s'), and A^ = r + V^(s') - V^(s) estimates A.
+The branches are drawn in two independent halves, so their references A1 and A2 have independent
+errors, and E[(a - A1)(a - A2)] is the squared error against the true A.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from rlzoo_lab.words import is_run
 
 
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The document of a command line."""
+    """The document for a command line."""
     run, *words = arguments.words
     if not is_run(run):
         raise RlzooError(
-            "--branches: give a RUN folder, not a recipe: the rollouts need a run's policy"
+            "--branches: give a RUN folder, not a recipe, because the rollouts need a run's policy"
         )
     if arguments.branches is None:
-        raise RlzooError("--states: give --branches K, the rollouts from each state, too")
+        raise RlzooError("--states: also give --branches K, the number of rollouts from each state")
     for word in words:
         if "=" not in word:
             raise RlzooError(f"diagnose: {word!r} is not a key=value")
@@ -56,10 +56,11 @@ def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
 def diagnose_branches(
     path: str, words: list[str], *, branches: int, states: int | None = None
 ) -> dict[str, Any]:
-    """What `--json` prints.
+    """The document that `--json` prints.
 
-    words: estimator=... and options, else the run's own and all others; and other keys.
-    branches: K, rollouts from each state, even.   states: N, how many states.
+    words: estimator=... and options (by default, the run's estimator and all others), and other
+        keys.
+    branches: K, the number of rollouts from each state; even. states: N, the number of states.
     """
     if branches < 2 or branches % 2:
         raise RlzooError(f"--branches must be even (two halves) and at least 2. Got {branches}")
@@ -137,12 +138,14 @@ def _plans(
         if wanted and not run_plan.critic:
             undone[name] = f"needs {min(wanted)}, and this run has no critic"
         elif more and not named:
-            undone[name] = f"needs {', '.join(sorted(more))}, which the run does not make; name it"
+            undone[name] = (
+                f"needs {', '.join(sorted(more))}, which the run does not compute; name it"
+            )
         else:
             plans.append(plan)
     if not plans:
         name, why = next(iter(undone.items()))
-        raise RunError(f"{folder.path}: no estimator can be evaluated: {name}: {why}")
+        raise RunError(f"{folder.path}: no estimator can be evaluated; {name}: {why}")
     return run_plan, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
 
 
@@ -177,7 +180,7 @@ def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
     add_rewards(plan, batch, 0.0)
     if plan.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
         raise RlzooError(
-            "--branches: these responses contain observations, and branches cannot continue those"
+            "--branches: these responses contain observations, which branches cannot continue"
         )
     return batch, tokens
 

@@ -25,11 +25,12 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     if rows:
         tables.append(_estimators(stages, *cells(rows, wide), padding))
     notes = [
-        "KL: from the base model; inside: share of the policy's responses within the allowed "
-        "tokens when it is not held to them; V: the critic's, V^π: the truth, states as often as "
-        "visited; RMSE: of V; expl. var: 1 - Var(V^π - V) / Var(V^π); of G: what V explains of "
-        "Monte Carlo returns G, as critic/vf_explained_var; ceiling: what V^π would; slope: of V^π "
-        "on V, 1 if calibrated",
+        "KL: from the base model; inside: share of the unconstrained policy's responses that use "
+        "only the allowed tokens; V: the critic's value; V^π: the true value, with states "
+        "weighted by visits; RMSE: error of V; expl. var: 1 - Var(V^π - V) / Var(V^π); of G: the "
+        "share of the variance of Monte Carlo returns G that V explains, as in "
+        "critic/vf_explained_var; ceiling: the share that V^π would explain; slope: of V^π on V, "
+        "1 if calibrated",
         *document["notes"],
         *notes_of(document, rows, wide),
     ]

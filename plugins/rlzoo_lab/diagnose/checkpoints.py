@@ -1,8 +1,8 @@
-"""`rlzoo diagnose RUN --checkpoints`: the run's own critic against the truth, during training.
+"""`rlzoo diagnose RUN --checkpoints`: compares the run's critic with the truth during training.
 
 The run's task is enumerated on a few tokens, the same ones at every checkpoint. The policy of each
-checkpoint has an exact V there; its critic predicts the same prefixes, and is shown next to it
-in the estimators.
+checkpoint has an exact V there. The estimators are evaluated with it and with the critic's
+predictions for the same prefixes.
 """
 
 import argparse
@@ -44,9 +44,9 @@ OWN = "own"  # the run's critic, a choice of --critic
 
 
 def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `--json` prints: an entry for each checkpoint, the base model first.
+    """The document that `--json` prints: an entry for each checkpoint, the base model first.
 
-    words: the run folder, then estimator=... and options; without them the run's own.
+    words: the run folder, then estimator=... and options; by default, the run's estimator.
     """
     began = time.perf_counter()
     _check(words, arguments)
@@ -119,7 +119,7 @@ def _check(words: list[str], arguments: argparse.Namespace) -> None:
 
 @dataclass
 class _Stage:
-    """A checkpoint, or the start of the run (path None): `networks` that it has weights of."""
+    """A checkpoint, or the start of the run (path None); `networks`: those whose weights it has."""
 
     step: int
     path: Path | None
@@ -127,7 +127,7 @@ class _Stage:
     start: dict[str, dict[str, Tensor]]  # weights at the start of the run
 
     def load(self) -> dict[str, Any]:
-        """Put the weights into the networks; the checkpoint's state."""
+        """Load the weights into the networks; returns the checkpoint's state."""
         if self.path is not None:
             return load_networks(self.path, self.networks)
         for name, network in self.networks.items():
@@ -157,13 +157,15 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
         there = {n: x for n, x in networks.items() if (path / f"{n}.safetensors").exists()}
         stages.append(_Stage(step, path, there, start))
         if "critic" in networks and "critic" not in there:
-            notes.append(f"checkpoint {path.name} has no critic: exact only")
+            notes.append(f"checkpoint {path.name} has no critic, so only exact values are shown")
     if len(stages) == 1:
         raise RunError(f"{folder.checkpoints}: {'; '.join(notes)}")
     if "critic" not in networks:
-        notes.append("this run has no critic: exact values only")
+        notes.append("this run has no critic, so only exact values are shown")
     if len(paths) == 1:
-        notes.append("one checkpoint is kept; checkpoint.every=N checkpoint.keep=M keeps more")
+        notes.append(
+            "only one checkpoint was kept; set checkpoint.every=N checkpoint.keep=M to keep more"
+        )
     return stages, notes
 
 
@@ -199,20 +201,24 @@ def _cautions(plan: Plan, models: Models, arguments: argparse.Namespace) -> list
     """Where the run's critic learns something else than what it is compared with."""
     notes = []
     if _in_reward(plan) and plan.recipe.config.kl.coef and not arguments.kl:
-        notes.append("the run's rewards hold a KL, which its critic learns; --kl counts it here")
+        notes.append(
+            "the run's rewards include KL, which its critic learns; use --kl to include it here"
+        )
     if models.critic is not None and plan.gamma != 1:
         notes.append(
-            f"the run's critic learns returns of gamma = {plan.gamma:g}, the truth is of 1"
+            f"the run's critic learns returns with gamma = {plan.gamma:g}, but the truth uses "
+            "gamma = 1"
         )
     return notes
 
 
 def critic_error(oracle: Oracle, values: Tensor) -> dict[str, Any]:
-    """A critic's values (S,) against V of the policy, states as often as it visits them.
+    """Compare a critic's values (S,) with V of the policy, with states weighted by visits.
 
-    explained_variance: 1 - Var(V^pi - V) / Var(V^pi), 0 where V^pi does not vary.
-    of_returns: what V explains of Monte Carlo returns, as the metric of training; ceiling: what
-    V^pi would, 1 - mean Var(G | s) / Var(G).  positions, bins: by depth, and by the size of V.
+    explained_variance: 1 - Var(V^pi - V) / Var(V^pi), 0 if V^pi does not vary.
+    of_returns: the share of Monte Carlo returns that V explains, as in the training metric;
+        ceiling: the share that V^pi would explain, 1 - mean Var(G | s) / Var(G). positions, bins:
+        the same by depth and by the size of V.
     """
     weight = oracle.visits / oracle.visits.sum()
     exact, luck = oracle.v, oracle.return_variance

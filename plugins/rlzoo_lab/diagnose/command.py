@@ -34,7 +34,9 @@ def run(arguments: argparse.Namespace) -> Result:
     of_run = is_run(words[0]) or arguments.checkpoints or arguments.branches is not None
     for option in ("plot", "html") if of_run else ():
         if getattr(arguments, option):
-            raise UsageError(f"--{option}: is for a recipe; --json has all numbers of a RUN")
+            raise UsageError(
+                f"--{option}: works only with a recipe; for a RUN, --json prints all numbers"
+            )
     if arguments.checkpoints:
         from rlzoo_lab.diagnose.checkpoints import diagnose_checkpoints
 

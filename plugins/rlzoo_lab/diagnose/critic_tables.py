@@ -1,4 +1,4 @@
-"""A critic by position, and in bins of its own values."""
+"""A critic by position and in bins of its values."""
 
 from collections.abc import Mapping
 from typing import Any

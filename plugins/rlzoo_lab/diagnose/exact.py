@@ -1,8 +1,8 @@
-"""`rlzoo diagnose`: bias, variance and what they cost, of any estimator, against the exact truth.
+"""`rlzoo diagnose`: bias and variance of any estimator, and their cost, against the exact truth.
 
-A recipe names the estimators, their options and the group size; the truth comes from a small
+A recipe names the estimators, their options and the group size. The truth comes from a small
 enumerated world (`rlzoo_lab.oracle.worlds`) or, with `--model`, from the recipe's own task and
-model with few tokens allowed.
+model restricted to a few tokens.
 """
 
 import argparse

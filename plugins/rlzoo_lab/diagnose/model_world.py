@@ -1,8 +1,8 @@
-"""A recipe's own model and task as an enumerated world: its policy on a few allowed tokens.
+"""A recipe's model and task as an enumerated world, with the policy restricted to a few tokens.
 
 The mask is the same for sampling and enumeration: softmax over only the allowed tokens, at the
-recipe's temperature. Every prefix goes through the model once; the gradient in the parameters is
-the gradient in the logits carried through that one graph.
+recipe's temperature. Every prefix passes through the model once; backpropagation through that graph
+turns the gradient in the logits into the gradient in the parameters.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from rlzoo_lab.oracle.tree import Tree, expected
 
 @dataclasses.dataclass
 class ModelWorld:
-    """The oracle, and the way from its logits to the model's parameters."""
+    """The oracle, and the graph from the model's parameters to its logits."""
 
     oracle: Oracle
     policy: Any
@@ -43,18 +43,18 @@ class ModelWorld:
         return {"tokens": " ".join(map(repr, self.tokens)), "prompt_texts": self.prompts}
 
     def read(self) -> Tensor:
-        """(S, V) float64, the model's logits as it is now."""
+        """(S, V) float64, the current logits of the model."""
         return self.reading.logits()
 
     @torch.no_grad()
     def renewed(self, kl_coef: float) -> "ModelWorld":
-        """The same world with the policy as it is now; the KL's reference stays."""
+        """The same world with the current policy; the KL reference does not change."""
         oracle = dataclasses.replace(self.oracle, logits=self.read(), kl_coef=kl_coef)
         return dataclasses.replace(self, oracle=oracle)
 
     @torch.no_grad()
     def values(self, critic: Any) -> Tensor:
-        """(S,) float64, the value of each prefix by a critic of the run."""
+        """(S,) float64, the value of each prefix according to a critic of the run."""
         columns = dict(self.reading.columns)
         for name in ("response_ids", "response_mask", "response_attention"):
             # A column of padding: V before it is that of the full prefix, even of an empty one.
@@ -64,8 +64,8 @@ class ModelWorld:
 
     @torch.no_grad()
     def share(self) -> float:
-        """The probability that the model, not limited to the allowed tokens, stays among them for
-        a whole episode."""
+        """The probability that the unconstrained model uses only the allowed tokens for a whole
+        episode."""
         pi = self.reading.logits(masked=False).exp()
         ends = (self.oracle.tree.child < 0).double()
         return float(expected(self.oracle.tree, pi, ends))
@@ -81,8 +81,8 @@ class ModelWorld:
         return torch.cat([g.flatten() for g in grads]).double()
 
     def measure(self, subject: EstimatorInWorld) -> dict[str, float]:
-        """Cosine and scale of E[g^] against g*, in the parameters, and what a step along it gains
-        as a share of one along g*; cosine and gain as the recipe's loss makes it."""
+        """Cosine and scale of E[g^] against g* in the parameters, and the gain of a step along
+        E[g^] as a share of the gain along g*; also the cosine and gain for the recipe's loss."""
         star, estimated = self.gradient(truth(subject)), means(subject)
         own = self.gradient(expected_gradient(subject, estimated))
         mine = self.gradient(loss_gradient(subject, estimated))
@@ -95,7 +95,7 @@ class ModelWorld:
 
     @torch.no_grad()
     def step(self, direction: Tensor) -> float:
-        """The objective's gain by a step of the parameters of KL `STEP_KL` per response."""
+        """The objective's gain from a parameter step whose KL per response is `STEP_KL`."""
         if float(direction.norm()) < 1e-14:
             return 0.0
         before = [w.detach().clone() for w in self.weights]
@@ -118,7 +118,7 @@ class ModelWorld:
 
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
-    """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
+    """Raises RlzooError if there are too many prefixes for the model's vocabulary."""
     torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)
     policy = build_policy(recipe.config)
@@ -131,14 +131,15 @@ MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
 
 def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
-    """As many as the tree has, distinct; raises where that is too much for the model."""
+    """As many distinct prompts as the tree has; raises if the model would have too many
+    prefixes."""
     wide = policy.model.config.get_text_config().vocab_size
     leaves = tree.level(tree.horizon - 1)
     needed = (leaves.stop - leaves.start) * (tree.horizon + 1) * wide
     if needed > MAX_LOGITS:
         raise RlzooError(
             f"too much to enumerate with this model: {needed:,} logits at vocabulary "
-            f"{tree.vocabulary}, horizon {tree.horizon}; the limit is {MAX_LOGITS:,}: lower "
+            f"{tree.vocabulary}, horizon {tree.horizon}; the limit is {MAX_LOGITS:,}. Lower "
             "--vocabulary, --horizon or --prompts"
         )
     generator = noise.generator(plan.recipe.config.seed, "diagnose/prompts")
@@ -154,7 +155,7 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
 
 def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], allowed: Tensor, *,
                kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
-    """The world of the policy as it is, which is the KL's reference too."""
+    """The world of the current policy, which is also the KL reference."""
     ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
     tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
     reading = _Reading(policy, tree, ids, allowed)
@@ -165,8 +166,9 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
     rewards = _rewards(plan, policy, oracle, examples, ids, allowed)
     if not bool((rewards != rewards[0, 0]).any()):
         raise RlzooError(
-            f"nothing to learn: every response over {' '.join(map(repr, tokens))} of up "
-            f"to {tree.horizon} tokens gets the same reward; allow more (--vocabulary, --horizon)"
+            "there is nothing to learn: every response of the tokens "
+            f"{' '.join(map(repr, tokens))} of up to {tree.horizon} tokens gets the same reward; "
+            "allow more tokens (--vocabulary, --horizon)"
         )
     oracle = dataclasses.replace(oracle, rewards=rewards)
     return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
@@ -190,7 +192,7 @@ def greedy_mass(policy: Any, examples: list[Example], tree: Tree) -> Tensor:
 
 
 def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
-    """(V,) EOS and the other tokens of most mass."""
+    """(V,) EOS and the other tokens with the most mass."""
     mass = mass.clone()
     special = [*policy.eos_ids, *policy.tokenizer.all_special_ids]
     mass[torch.tensor(sorted(set(special)), device=mass.device)] = -1
@@ -199,7 +201,7 @@ def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
 
 
 class _Reading:
-    """A network's input for every prefix: those of full depth hold all shorter ones."""
+    """A network's input for every prefix; prefixes of full depth contain all shorter ones."""
 
     def __init__(self, policy: Any, tree: Tree, ids: list[list[int]], allowed: Tensor):
         self.policy, self.tree, self.allowed = policy, tree, allowed
@@ -224,7 +226,7 @@ class _Reading:
         return x[self.where[:, 0], self.where[:, 1]].cpu()
 
     def logits(self, *, masked: bool = True) -> Tensor:
-        """(S, V) logits / temperature; not masked: log-probabilities among all tokens."""
+        """(S, V) logits / temperature; if not masked, log-probabilities over all tokens."""
         every = self.policy.logits(self.columns).float() / self.policy.temperature
         logits = every[..., self.allowed]  # (leaves, T, V)
         if not masked:
@@ -237,8 +239,8 @@ def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
     """(S, V) what the recipe's rewards pay for each choice, chance at its median."""
     if plan.conversation:
         raise RlzooError(
-            f"--model: task {plan.task_name!r} replies in the middle of an episode, which the "
-            "enumerated world cannot do"
+            f"--model: task {plan.task_name!r} sends observations within an episode, which the "
+            "enumerated world does not support"
         )
     tree, episodes = oracle.tree, enumerate_episodes(oracle)
     mask = episodes.mask

@@ -1,4 +1,4 @@
-"""The bias-variance frontier and the cosine against batch size, as PNG or SVG, or in a page."""
+"""The bias-variance frontier and the cosine against batch size, as PNG, SVG or a page."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,34 +37,41 @@ th, td { padding: .35rem .55rem } td:first-child { white-space: normal; min-widt
 
 # As docs/diagnose.md has them.
 MEANINGS = (
-    ("b_perp²", "the bias that reaches the gradient, squared. Good: 0"),
-    ("bias²", "the square of b = E[A^ given state and token] - A; a baseline counts as bias here, "
-     "and is harmless"),
-    ("variance", "how much A^ varies for the same token in the same state. Good: small"),
+    ("b_perp²", "the square of the bias that affects the gradient. Ideal: 0"),
+    ("bias²",
+        "the square of b = E[A^ given state and token] - A; a baseline counts as bias here, but "
+        "is harmless"),
+    ("variance", "how much A^ varies for the same token in the same state. Ideal: small"),
     ("MSE", "bias² plus variance"),
-    ("sign", "how often A^, minus its mean in the state, has the sign of A, weighted by how much "
-     "is at stake. Good: 1"),
-    ("cos A^", "cosine of the estimator's own expected gradient, all tokens alike, and the true "
-     "one. Good: 1"),
-    ("cos", "the same of the gradient that the recipe takes, by its aggregation and whitening. "
-     "Good: 1"),
-    ("scale", "length of the estimator's expected gradient along the true one, over that one's; "
-     "the learning rate takes it up"),
-    ("SNR", "of one row's gradient: the squared length of its mean over its variance. Good: large"),
-    ("cos@B", "mean cosine of the recipe's gradient of B rows with the true one. Good: 1"),
-    ("gain", "what a step along the gradient adds to J, as a share of what one along the natural "
-     "gradient adds; gain@B: along that of a batch of B rows. Bias and variance in one number"),
-    ("critic", "exact: V itself; noisy: V plus a fixed error of each state; zero: nothing"),
+    ("sign",
+        "how often A^ minus its mean in the state has the sign of A, weighted by |A|. Ideal: 1"),
+    ("cos A^",
+        "cosine of the estimator's expected gradient, with equal token weights, with the true "
+        "gradient. Ideal: 1"),
+    ("cos",
+        "the same for the recipe's gradient, which uses its aggregation and whitening. Ideal: 1"),
+    ("scale",
+        "length of the estimator's expected gradient along the true one, divided by the length of "
+        "the true one; the learning rate can compensate for it"),
+    ("SNR",
+        "signal-to-noise ratio of one row's gradient: the squared length of its mean divided by "
+        "its variance. Ideal: large"),
+    ("cos@B", "mean cosine of the recipe's gradient from B rows with the true one. Ideal: 1"),
+    ("gain",
+        "how much a step along the gradient adds to J, as a share of a step along the natural "
+        "gradient; gain@B: the same for the gradient of a batch of B rows, which combines bias "
+        "and variance in one number"),
+    ("critic", "exact: the true V; noisy: V plus a fixed error for each state; zero: 0 everywhere"),
 )  # fmt: skip
 
-CAPTION = """Left: bias against variance, a mark for each estimator and critic. Right: how well the
-gradient of a batch points the true way, against the rows of the batch."""
+CAPTION = """Left: bias against variance, with a mark for each estimator and critic. Right: cosine
+of a batch's gradient with the true one, against the batch size in rows."""
 
 ABOUT = (
-    "Each mark is an estimator with one critic. Bias and variance: low and to the left is better; "
-    "the gradient's direction: high is better. A^ is the estimator's advantage of a token, A the "
-    "true one, Q - V of the policy as it is. Means are over tokens as often as the policy visits "
-    "them."
+    "Each mark is an estimator with one critic. For bias and variance, lower and further left is "
+    "better; for the gradient's direction, higher is better. A^ is the estimator's advantage of a "
+    "token; A is the true one, Q - V of the current policy. Means weight tokens by how often the "
+    "policy visits them."
 )
 
 
@@ -77,7 +84,9 @@ def draw(document: Mapping[str, Any]) -> Any:
     """Both panels as a figure."""
     rows = document["estimators"]
     if not rows:
-        raise RlzooError("--plot: there is nothing to draw: no estimator could be diagnosed")
+        raise RlzooError(
+            "--plot: there is nothing to draw, because no estimator could be diagnosed"
+        )
     names = list(dict.fromkeys(map(name_of, rows)))
     panels = 2 if rows[0]["batches"] else 1
     figure = new_figure(12 if panels == 2 else 7.5, 5)
@@ -149,7 +158,7 @@ def _power(value: float, _: Any) -> str:
 
 
 def write_html(document: Mapping[str, Any], path: Path) -> None:
-    """One page with everything in it."""
+    """One self-contained page."""
     rows = document["estimators"]
     picture = html.figure(svg(draw(document), "diagnose"), CAPTION)
     blocks = [tag("p", headline(document), "muted"), tag("p", html.LINKED, "muted screen"), picture]
@@ -160,7 +169,9 @@ def write_html(document: Mapping[str, Any], path: Path) -> None:
     blocks += [tag("p", note, "muted") for note in notes_of(document, rows, wide=True)]
     blocks.append(html.ROW_OF)
     script, css = html.touch()
-    text = html.page("Against the exact truth", blocks, css + CSS, script=script + "linkRows();")
+    text = html.page(
+        "Compared with the exact truth", blocks, css + CSS, script=script + "linkRows();"
+    )
     path.write_text(text, encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""`rlzoo diagnose RUN`: the same saved batch through many estimators.
+"""`rlzoo diagnose RUN`: many estimators on the same saved batch.
 
-The truth is not known here: this reports how alike estimators are, token by token, and whether
-their gradients point the same way.
+The truth is unknown here. This reports how similar estimators are, token by token, and whether
+their gradients point in the same direction.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ from rlzoo_lab.words import quoted
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
-    """What `--json` prints; the first estimator is the one that others are compared with.
+    """The document that `--json` prints; it compares the others with the first estimator.
 
-    words: estimator=... and options; without them the run's own, then all others.
+    words: estimator=... and options; by default, the run's estimator and then all others.
     """
     folder = open_own(path, "its batches")
     zoo = load_zoo()
@@ -92,7 +92,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(
-                f"{model} does not exist: the run has not finished; leave out --parameters"
+                f"{model} does not exist, because the run has not finished; remove --parameters"
             )
         said = [base, *(w for w in words if w.startswith(TRUST))]
         document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))

@@ -1,4 +1,4 @@
-"""A world and what a recipe does in it: each estimator run in it, and measured."""
+"""A world, and each estimator of a recipe run and measured in it."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from rlzoo_lab.oracle.resources import Resources, supply
 
 @dataclass
 class Setting:
-    """`samples`: rows in a group; `space`: where the world is that of a model."""
+    """`samples`: rows per group; `space`: the parameters, if the world comes from a model."""
 
     recipe: Recipe
     zoo: Zoo
@@ -35,7 +35,7 @@ class Setting:
     space: ModelWorld | None = None
 
     def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """The world's facts in a document, which do not depend on the policy."""
+        """The properties of the world in a document; they do not depend on the policy."""
         config, tree, name = self.recipe.config, self.oracle.tree, arguments.world
         if self.space:
             name = f"{config.task.name} on {config.model.name or config.model.path}"
@@ -62,8 +62,8 @@ class Setting:
         critics: Mapping[str, Tensor],
         sizes: tuple[int, ...],
     ) -> dict[str, list[dict[str, Any]]]:
-        """The lists of a document: `estimators`, a row for each under each critic, name -> V (S,),
-        that it reads; `not_diagnosable` and `failed`."""
+        """The lists of a document: `estimators`, a row for each estimator and each critic, name ->
+        V (S,), that it reads; `not_diagnosable`; and `failed`."""
         lists = ("estimators", "not_diagnosable", "failed")
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for recipe in recipes:
@@ -93,7 +93,8 @@ class Setting:
         return rows
 
     def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
-        """A recipe's estimator and loss as a subject for measuring, and what its columns lack."""
+        """A recipe's estimator and loss as a subject to measure, and the columns that are
+        missing."""
         config, mine = self.recipe.config, recipe.config
         options = recipe.options("estimator")
         component = Bound(self.zoo.estimators[mine.estimator.name], options).component
@@ -129,7 +130,7 @@ class Setting:
         return subject, missing
 
     def columns(self, values: Tensor, rows: Tensor | None = None) -> dict[str, Any]:
-        """The columns of all episodes, or of some (B,), under a critic (S,)."""
+        """The columns of all or some (B,) episodes with a critic (S,)."""
         config, kl = self.recipe.config, None
         if self.kl_coef:
             kl = Bound(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))

@@ -7,7 +7,7 @@ from rlzoo_lab.numbers import option_text
 
 
 def two_digits(x: float, se: float = 0.0) -> str:
-    """Two digits; with a standard error where there is one."""
+    """Two digits, with the standard error if there is one."""
     if se >= 1e-12:
         return f"{_digits(x, 2)}±{_digits(se, 1)}"
     return "0" if abs(x) < 1e-12 else _digits(x, 2)
@@ -23,7 +23,7 @@ def with_error(row: Mapping[str, Any], key: str) -> str:
 
 
 def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
-    """An empty table: the estimator in bold and folded, its critic, else numbers to the right."""
+    """An empty table with columns for the estimator, its critic, and right-aligned numbers."""
     from rich import box
     from rich.table import Table
 
@@ -55,7 +55,7 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """The world in a line; of several policies without what changes from one to the next."""
+    """The world in a line; for several policies, without the numbers that differ between them."""
     w = document["world"]
     ends = "EOS included" if w["eos"] else "no EOS"
     facts = [
@@ -68,7 +68,7 @@ def headline(document: Mapping[str, Any]) -> str:
     if w["prompts"] > 1:
         facts.append(f"{w['prompts']} prompts")
     if w["cut"]:
-        facts.append(f"rows cut at {w['cut']}")
+        facts.append(f"rows truncated at {w['cut']}")
     if w.get("kl_coef"):
         facts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
     if "tokens" in w:
@@ -79,7 +79,7 @@ def headline(document: Mapping[str, Any]) -> str:
 def cells(
     rows: Sequence[Mapping[str, Any]], wide: bool
 ) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
-    """Heads of the numbers' columns, and a row's cells."""
+    """Headers of the numeric columns, and the cells of a row."""
     sizes = list(rows[0]["batches"]) if rows else []
     middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
     in_parameters = bool(rows) and "parameters" in rows[0]
@@ -111,8 +111,8 @@ def add_rows(
     cells_of: Callable[[Mapping[str, Any]], list[str]],
     lead: tuple[str, ...] = (),
 ) -> None:
-    """A row for each estimator and critic, the estimator's name once; `lead`: cells before
-    the first."""
+    """A row for each estimator and critic, with the estimator's name once; `lead`: leading
+    cells."""
     before = None
     for row in rows:
         first = lead if before is None else ("",) * len(lead)
@@ -146,27 +146,30 @@ def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
 def notes_of(
     document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], wide: bool
 ) -> list[str]:
-    """Notes below the numbers of `rows`."""
+    """Notes below the table of `rows`."""
     notes = []
     sampled = [row for row in rows if row["method"] != "exact"]
     if sampled:
         methods = dict.fromkeys(f"{row['estimator']}: {row['method']}" for row in sampled)
-        notes.append(f"± one standard error; {'; '.join(methods)}; the others are exact")
+        notes.append(f"± one standard error; {'; '.join(methods)}; the other numbers are exact")
     errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
     if errors:
         notes.append(
-            "cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B at "
-            f"most {max(errors):.2g}"
+            "cos@B, gain@B: sampled batches of B rows, the same for all estimators; standard "
+            f"error of cos@B at most {max(errors):.2g}"
         )
     if rows:
         notes.append(
-            f"gain: of J, in a step of KL {document['world']['step_kl']}, as a share of the "
-            f"natural gradient's; the true gradient's own: {_true_gains(rows)}"
+            f"gain: increase of J from a step with KL {document['world']['step_kl']}, as a share "
+            f"of the natural gradient's; that of the true gradient is {_true_gains(rows)}"
         )
     notes += _losses(rows)
     notes += undiagnosable(document)
     if not wide:
-        notes.append("bias², scale, SNR, other sizes: in a terminal of 110 columns, or --json")
+        notes.append(
+            "bias², scale, SNR and other sizes are shown in a terminal with 110 columns, or by "
+            "--json"
+        )
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
     return notes
@@ -178,17 +181,17 @@ def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whose gradient the cosine is of, and of which return the truth is."""
+    """Notes on the gradient behind the cosine and on the return behind the truth."""
     how = {"none": "not whitened", "batch": "whitened over the batch", "group": "within groups"}
     losses = dict.fromkeys(f"{row['aggregation']}, {how[row['whiten']]}" for row in rows)
     notes = [
-        "cos A^: for the estimator by itself, with equal weights; cos, cos@B, gain@B: as the "
-        f"recipe's loss weighs them: {' or '.join(losses)}"
+        "cos A^: only the estimator, with equal token weights; cos, cos@B, gain@B: with the "
+        f"weights of the recipe's loss: {' or '.join(losses)}"
     ]
     discounts = {f"{name_of(row)}: gamma = {row['gamma']:g}" for row in rows if row["gamma"] != 1}
     if discounts:
         notes.append(
-            f"{'; '.join(sorted(discounts))}; the truth is of gamma = 1, the return as it is paid"
+            f"{'; '.join(sorted(discounts))}; the truth uses gamma = 1, the undiscounted return"
         )
     return notes
 

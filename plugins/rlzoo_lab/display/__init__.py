@@ -1,10 +1,10 @@
-"""What a run shows on a terminal: a panel while it trains, tables at its end. No torch.
+"""The display of a run in a terminal: a panel during training, tables at the end. No torch.
 
 May import `rlzoo.cli.run`, `records` and `curve`. `rlzoo run` finds `make` by the entry point
 `display` of the group `rlzoo.names`.
 
-    live    the panel, and plain lines that end in tables
-    tables  a finished run next to earlier ones, and its last samples
+    live    the panel, or plain lines followed by tables
+    tables  a finished run compared with earlier ones, and its last samples
 """
 
 from rich.console import Console
@@ -14,6 +14,6 @@ from rlzoo_lab.display.live import Panelled, Plain
 
 
 def make(console: Console) -> Lines | Panelled:
-    """A panel in a terminal that can redraw, lines elsewhere."""
+    """A panel in a terminal that can redraw, plain lines otherwise."""
     redrawn = console.is_terminal and not console.is_dumb_terminal
     return Panelled(console) if redrawn else Plain(console)

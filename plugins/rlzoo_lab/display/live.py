@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
+"""The display during training: a live panel in a terminal, plain lines otherwise."""
 
 import time
 from collections import deque
@@ -31,7 +31,7 @@ def curve_text(rewards: Sequence[float], width: int) -> Text:
 
 
 def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
-    """`name value   name value`, as many on a line as fit."""
+    """`name value name value`, with as many on a line as fit."""
     lines: list[Text] = []
     for name, value in pairs:
         one = Text.assemble((f"{name} ", "dim"), value)
@@ -60,7 +60,7 @@ class Plain(Lines):
 
 
 class Panelled(Silent):
-    """A panel that is redrawn: progress, a sparkline of the reward, the metrics that matter. Its
+    """A panel that is redrawn: progress, a sparkline of the reward, and the main metrics. Its
     last state stays on the screen."""
 
     def __init__(self, console: Console):

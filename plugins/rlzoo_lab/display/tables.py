@@ -21,7 +21,7 @@ from rlzoo_lab.records.record import Record, flat_config
 
 
 def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:
-    """Before and after, with earlier runs that can be compared with it; a few samples."""
+    """The run before and after training, comparable earlier runs, and a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
     table = beside_earlier(mine, earlier, width)
@@ -29,8 +29,8 @@ def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> li
     parts: list[Any] = [title, table, samples_table(folder)]
     if others:
         text = (
-            f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with another "
-            "task, data, model, budget or evaluation."
+            f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with a "
+            "different task, data, model, budget or evaluation."
         )
         parts.insert(2, Text(text, style="dim"))
     return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
@@ -69,7 +69,7 @@ def _record(run: RunFolder, summary: dict[str, Any]) -> Record:
 
 
 def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table:
-    """A row for each run, labelled by the settings in which these runs differ."""
+    """A row for each run, labeled by the settings in which these runs differ."""
     summary = mine.summary
     table = Table(
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "

@@ -1,4 +1,4 @@
-"""Rules about the surroundings of learning: the end of a run, its evaluation, its teacher."""
+"""Rules about the end of a run, its evaluation and its teacher."""
 
 import math
 from statistics import fmean
@@ -42,7 +42,7 @@ def ended_early(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
 def evaluated_otherwise(run: Record) -> Finding | None:
-    """Before any learning, training and held-out accuracy agree unless they sample differently."""
+    """Training and held-out accuracy differ because evaluations sample differently."""
     differ = [
         f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
         for k in ("temperature", "top_k", "top_p")
@@ -51,7 +51,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     before = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if not differ or before is None:
         return None
-    first, when = fmean(run.series(names.RIGHT)[:2]), "Before any learning"
+    first, when = fmean(run.series(names.RIGHT)[:2]), "Before any training"
     n = rows(run)
     error = math.sqrt(0.25 / n + 0.25 / max(1, run.key("eval.samples", n)))
     if abs(first - before) < max(0.1, 3 * error):
@@ -71,7 +71,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",))
 def right_answers_are_not_paid(run: Record) -> Finding | None:
-    """A binary reward that pays nothing for many correct answers."""
+    """A binary reward is 0 for many correct answers."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     low = min(run.series("score/min"), default=1.0)
@@ -80,18 +80,17 @@ def right_answers_are_not_paid(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"The reward misses correct answers: {right:.0%} of the training responses are correct, "
-        f"{paid:.0%} get a reward; the correlation of the two is {corr:.2f}. The reward is "
+        f"{paid:.0%} get a reward; the correlation between the two is {corr:.2f}. The reward is "
         "binary and disagrees with the task's own check.",
-        "Read samples.jsonl: which correct responses score 0? Typical causes: a verifier that "
-        "times out, parses another format, or compares too strictly.",
+        "Read samples.jsonl: which correct responses score 0? Typically the verifier times out, "
+        "expects another format, or compares too strictly.",
         {"right": right, "paid": paid, "correlation": corr},
     )
 
 
 @rule(names.REWARD, least=3, explains=SYMPTOMS)
 def teacher_teaches_nothing(run: Record) -> Finding | None:
-    """A teacher that agrees with the policy gives no signal; one that stays far away cannot be
-    imitated."""
+    """The teacher agrees with the policy from the start, or the policy never comes closer to it."""
     if not run.has(TEACHER_KL):
         return None
     values = run.series(TEACHER_KL)
@@ -126,7 +125,7 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
 @rule(names.REWARD, names.TRUNCATED, least=3, explains=(*SYMPTOMS, "length_limit_too_short",
       "no_response_is_right"))  # fmt: skip
 def base_never_ends_right(run: Record) -> Finding | None:
-    """No answer is ever correct, held out or in training, and nearly all are truncated."""
+    """No answer is ever correct, in training or held out, and nearly all are truncated."""
     found = [e.get(k, 0.0) for e in run.evaluations for k in (names.ACCURACY, names.GREEDY)]
     cut = run.series(names.TRUNCATED)
     if not found or max(found) > 0 or not right_or_wrong(run) or min(cut) < 0.8:
@@ -135,7 +134,7 @@ def base_never_ends_right(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"No response was ever correct, sampled or greedy, and {fmean(cut):.0%} reach "
+        f"No response was ever correct, whether sampled or greedy, and {fmean(cut):.0%} reach "
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}. Either the model "
         f"({run.key('model.name') or run.key('model.path')}) was not trained for this task "
         f"({run.key('task.name')}) or its format, or the limit truncates every answer.",

@@ -37,7 +37,7 @@ def not_finite(run: Record) -> Finding | None:
 
 @rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
 def sampler_and_policy_disagree(run: Record) -> Finding | None:
-    """Tokens were sampled from another distribution than the trained policy."""
+    """Tokens were not sampled from the trained policy's distribution."""
     gaps = run.series(names.LOG_PROB_GAP)
     gap = fmean(gaps)
     weighed = run.key("correction.name") or run.key("rollout.old_log_probs") == "sampled"
@@ -47,10 +47,10 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     if top_k > 0 or top_p < 1:
         keys = [f"rollout.top_k={top_k}"] * (top_k > 0) + [f"rollout.top_p={top_p:g}"] * (top_p < 1)
         why = f"{' and '.join(keys)} truncate the distribution"
-        advice = "Set rollout.top_k=0 rollout.top_p=1, or weight the loss by correction=NAME."
+        advice = "Set rollout.top_k=0 rollout.top_p=1, or set correction=NAME to reweight the loss."
     elif behind := run.key("rollout.staleness", 0):
-        why = f"rollout.staleness={behind} samples from the weights of {behind} steps ago"
-        advice = "Weight the loss by correction=NAME, or lower rollout.staleness or actor.lr."
+        why = f"rollout.staleness={behind} uses the weights of {behind} steps ago"
+        advice = "Set correction=NAME to reweight the loss, or lower rollout.staleness or actor.lr."
     elif gaps[0] < 0.1 * gap:
         why = (
             f"the sampler uses old weights: the gap is {gaps[0]:.1g} at the first step and "
@@ -58,12 +58,12 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
         )
         advice = "Send the trained weights to the sampler after each update."
     else:
-        why = "sampling and scoring compute different numbers (precision, dropout, temperature)"
+        why = "sampling and scoring use different settings (precision, dropout or temperature)"
         advice = "Sample and score with the same precision and temperature, or set correction=NAME."
     return Finding(
         "problem" if gap > 0.05 else "note" if learning(run) else "warning",
-        f"Samples are off-policy: their log-probabilities differ by {gap:.2g} nats per token from "
-        f"the policy's, because {why}.",
+        "The samples are off-policy: their log-probabilities differ from the policy's by "
+        f"{gap:.2g} nats per token because {why}.",
         advice,
         {"gap": gap, "first": gaps[0]},
     )
@@ -73,9 +73,9 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
 def ratio_not_one_at_first(run: Record) -> Finding | None:
     """The ratio differs from 1 before any update changed the policy.
 
-    Newer runs record the first optimizer step of each training step. Older runs have means over
-    all of them: with one update per batch that is the same; with more, the updates are mixed in,
-    yet the mean of pi / pi_old over samples of pi_old is 1 for any pi.
+    Newer runs record the first optimizer step of each training step. Older runs record means over
+    all of them. With one update per batch that is the same. With more, the mean includes the
+    updates, but the mean of pi / pi_old over samples of pi_old is 1 for any pi.
     """
     exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
     gaps = run.series(names.FIRST_RATIO_GAP)
@@ -93,18 +93,18 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"old_log_probs are not those of the trained policy: {how} of a step (median over "
-        f"{len(gaps or ratios)} steps). No weight has changed by then, so it must be 0 and the "
-        "ratio 1. All later ratios and clips are wrong.",
-        "Set rollout.old_log_probs=recomputed; look for log-probs of another step, another "
-        "temperature or a lower precision.",
+        f"old_log_probs were not computed with the trained policy: {how} of a step (median over "
+        f"{len(gaps or ratios)} steps). No weight has changed by then, so the difference must be "
+        "0 and the ratio 1. All later ratios and clips are wrong.",
+        "Set rollout.old_log_probs=recomputed; look for log-probs from another step, at another "
+        "temperature or in lower precision.",
         {"off_by": away, "updates_per_batch": updates(run)},
     )
 
 
 @rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
-    """Better scores do not get better advantages: a fault of the estimator."""
+    """Better scores do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
     steps = len(run.series(names.SCORE_STD))
     # A critic's errors lower it, and groups that are nearly solved do so late in a run.
@@ -127,9 +127,9 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
         + (other if columns else ""),
         "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
         if wrong
-        else "Inspect one response with `rlzoo trace RUN` and run `rlzoo check NAME`. Look for "
-        "rewards read at the wrong token or row, ranks or indices taken for rewards, or a critic "
-        "whose errors dominate them.",
+        else "Inspect one response with `rlzoo trace RUN` and run `rlzoo check NAME`. Does the "
+        "estimator read rewards at the wrong token or row? Does it use ranks or indices "
+        "instead of rewards? Do the critic's errors dominate?",
         {"correlation": middle, "steps": len(values)},
     )
 
@@ -137,7 +137,7 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
 @rule("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND, explains=(*SYMPTOMS,
       "advantages_do_not_follow_scores", "update_too_large"))  # fmt: skip
 def advantages_not_centred(run: Record) -> Finding | None:
-    """With a baseline or whitening, advantages are positive and negative about equally."""
+    """Advantages mostly have the same sign, despite a baseline or whitening."""
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
     off = median(mean / max(std, 1e-6) for mean, std in pairs)
     textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
@@ -152,20 +152,20 @@ def advantages_not_centred(run: Record) -> Finding | None:
     punishing = off < 0 and max(run.series("score/max"), default=1.0) <= 0 and whiten == "none"
     what = (
         f"{'All' if off > 2 else 'Most'} advantages are positive: estimator {name} subtracts no "
-        "baseline, or too small a one, so every sampled token is made more likely, right or wrong"
+        "baseline, or too small a one, so every sampled token becomes more likely, correct or not"
         if off > 0
-        else "All rewards are negative and no baseline is subtracted, so every sampled token is "
-        "made less likely"
+        else "All rewards are negative and no baseline is subtracted, so every sampled token "
+        "becomes less likely"
         if punishing
         else f"Advantages are too low{' (not one is positive)' * never}: estimator {name} "
-        "subtracts too large a baseline (twice, a sum for a mean, a maximum, or another group's), "
-        "so even good tokens are made less likely"
+        "subtracts too large a baseline (subtracted twice, a sum instead of a mean, a maximum, or "
+        "that of another group), so even good tokens become less likely"
     )
     meant = off > 0 and run.improved and not any(foreign(run))  # a zoo's estimator, and it learns
     return Finding(
         "note" if meant else "warning" if learning(run) else "problem",
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
-        f"or whitening it is near 0 (whiten={whiten}). Reward {course(run)}.",
+        f"or whitening it is near 0 (whiten={whiten}). The reward went from {course(run)}.",
         f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch."
         if not punishing
         else "Set whiten=batch, or use an estimator with a baseline.",
@@ -183,7 +183,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     if middle == 0 and run.key("correction.name"):  # its weights multiply the loss
         loss += f" and correction {run.key('correction.name')}"
     weighed = (
-        " The loss may be correct and the correction weigh every token that has a signal with 0."
+        " The loss may be correct, with a correction that gives weight 0 to all useful tokens."
         if " and correction" in loss
         else ""
     )
@@ -195,8 +195,8 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
         if middle == 0
         else f"The {loss} (or the whitening) hardly follows the advantages"
         + (
-            ", though it did at the first step: its ratio or clip refers to another policy than "
-            "the one that sampled"
+            ", though it did at the first step: its ratio or clipping does not use the policy "
+            "that sampled"
             if run.series(names.PULL_CORR)[0] > 0.8
             else ""
         )
@@ -204,37 +204,37 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
-        f"(median); correct losses have 0.9 or more. Gradient norm "
-        f"{late(run, 'actor/grad_norm', 0.0):.2g}, reward {course(run)}.{weighed}",
+        "(median); correct losses have 0.9 or more. Gradient norm "
+        f"{late(run, 'actor/grad_norm', 0.0):.2g}, the reward went from {course(run)}.{weighed}",
         f"Train once without {run.key('correction.name')} (correction.name=null)."
         if weighed
-        else "Check the loss: its sign, what is detached, and whether each row is paired with its "
-        "own advantages (`rlzoo check NAME`). No learning rate helps.",
+        else "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether "
+        "each row uses its own advantages. Changing the learning rate does not help.",
         {"correlation": middle},
     )
 
 
 @rule(names.UNTAUGHT, least=3, explains=(*SYMPTOMS, "advantage_at_the_end_is_off"))
 def tokens_without_advantage(run: Record) -> Finding | None:
-    """The first or last token of a response gets no advantage though others do."""
+    """The first or last token of a response gets no advantage although others do."""
     share = median(run.series(names.UNTAUGHT))
     if share < 0.9:
         return None
     return Finding(
         "problem" if not learning(run) else "warning",
         f"Credit is lost: in {share:.0%} of the responses with a signal, the advantage or the "
-        f"gradient of the first or last token is exactly 0 (responses have "
-        f"{late(run, names.LENGTH):.1f} tokens). Advantages shifted by one token cause this, and "
-        "so does a mask of the advantages or the loss that leaves tokens out.",
-        "Inspect one response with `rlzoo trace RUN`: at which tokens is the advantage 0? If at "
-        "none, check the policy loss. Then run `rlzoo check NAME`.",
+        "gradient of the first or last token is exactly 0 (responses have "
+        f"{late(run, names.LENGTH):.1f} tokens). Either the advantages are shifted by one token, "
+        "or a mask of the advantages or the loss leaves tokens out.",
+        "Inspect one response with `rlzoo trace RUN`: which tokens have an advantage of 0? If "
+        "none has, check the policy loss. Then run `rlzoo check NAME`.",
         {"share": share},
     )
 
 
 @rule(names.LAST_CORR, least=3, explains=SYMPTOMS)
 def advantage_at_the_end_is_off(run: Record) -> Finding | None:
-    """At the last action there is no future: the advantage is its reward minus V."""
+    """The advantage of the last action is not its reward minus V."""
     middle = median(run.series(names.LAST_CORR))
     if middle > 0.8 or late(run, names.SCORE_STD, 1.0) < 1e-6:
         return None
@@ -251,7 +251,7 @@ def advantage_at_the_end_is_off(run: Record) -> Finding | None:
 
 
 def noise_share(run: Record) -> float:
-    """The share of the scores' variance that identical responses to one prompt have."""
+    """The share of the scores' variance that is between identical responses to one prompt."""
     spread = late(run, names.SCORE_STD, 0.0)
     return min(1.0, (late(run, names.SCORE_NOISE, 0.0) / spread) ** 2) if spread > 1e-9 else 0.0
 
@@ -259,7 +259,7 @@ def noise_share(run: Record) -> float:
 @rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale",
       "reward_is_gamed", "reward_at_the_wrong_index"))  # fmt: skip
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
-    """The score does not correlate with correctness, or it is a different binary check."""
+    """The score does not correlate with correctness, or it is another binary check."""
     values = run.series(names.RIGHT_CORR)
     middle, verdict, noise = fmean(values), says_yes_or_no(run), noise_share(run)
     if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
@@ -270,7 +270,7 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
     negative = [f"{k}={run.key(k):g}" for k in weights if run.key(k, 1.0) < 0]
     turned = middle < -0.8 or bool(negative)
     what = (
-        "The reward pays for wrong answers"
+        "The reward favors wrong answers"
         if middle < -0.2 or turned
         else "The reward is unrelated to correctness"
         if middle < 0.1
@@ -278,21 +278,21 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
     )
     random = noise > 0.1 and (
         f" Identical responses to a prompt score differently ({noise:.0%} of the scores' "
-        "variance): noise, or the score of another row or of an earlier step."
+        "variance): the reward is noisy, or returns the score of another row or step."
     )
     return Finding(
         "problem",
         f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
         f"response's score with the task's own check is {middle:.2f} (mean of {len(values)} "
-        f"steps); reward {course(run)}, response length {course(run, names.LENGTH)}."
-        f"{random or ''}{heldout}",
+        f"steps); the reward went from {course(run)}, the response length from "
+        f"{course(run, names.LENGTH)}.{random or ''}{heldout}",
         "Flip the sign of the reward or of its weight."
         if turned
         else "Call the reward twice with one response: it must return the same score, computed "
         "only from this row's prompt, response and answer."
         if random
-        else "Read samples.jsonl and the scores: which responses are paid? The reward reads "
-        "another answer than the task does, or something else such as length.",
+        else "Read samples.jsonl and the scores: which responses get a reward? The reward may read "
+        "a different answer than the task does, or depend on something else, such as length.",
         {"correlation": middle, "before": before, "after": after, "noise": noise},
     )
 
@@ -310,20 +310,20 @@ def reward_is_noisy(run: Record) -> Finding | None:
         severity = "note"
     return Finding(
         severity,
-        f"The reward is noisy: identical responses to a prompt differ in score by a standard "
-        f"deviation of {late(run, names.SCORE_NOISE):.2g}, which is {share:.0%} of the scores' "
-        f"variance ({late(run, names.SCORE_STD):.2g} squared).{corr} Possible causes: noise "
-        "(intended in some tasks), or the score of another row or of an earlier step. Reward "
-        f"{course(run)}.",
-        "Compute the score only from this row's prompt, response and answer; if that is not "
-        "possible (a judge that is sampled), average several calls.",
+        "The reward is noisy: identical responses to a prompt differ in score by a standard "
+        f"deviation of {late(run, names.SCORE_NOISE):.2g}, {share:.0%} of the scores' variance "
+        f"({late(run, names.SCORE_STD):.2g} squared).{corr} The reward may be random (some tasks "
+        "intend this), or return the score of another row or an earlier step. The reward went "
+        f"from {course(run)}.",
+        "Compute the score only from this row's prompt, response and answer; if it cannot be "
+        "deterministic (a judge that samples), average several calls.",
         {"share": share},
     )
 
 
 @rule(names.REWARD, names.SCORE_STD, least=6, explains=SYMPTOMS)
 def reward_jumps_between_steps(run: Record) -> Finding | None:
-    """The mean reward changes between steps by more than the spread of its rows explains."""
+    """The mean reward varies between steps by more than the spread of its rows explains."""
     values, rows = run.series(names.REWARD), run.key("rollout.prompts", 64)
     jumps = median(abs(b - a) for a, b in itertools.pairwise(values)) / 0.954
     due = median(run.series(names.SCORE_STD)) / rows**0.5
@@ -331,12 +331,12 @@ def reward_jumps_between_steps(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning" if learning(run) else "problem",
-        f"The mean reward jumps by {jumps:.2g} from step to step, where the spread of scores "
+        f"The mean reward changes by {jumps:.2g} from step to step, but the spread of scores "
         f"within a step ({median(run.series(names.SCORE_STD)):.2g}, {rows} prompts) explains "
-        f"{due:.2g}. Something adds the same noise to all rows of a step. An estimator without a "
+        f"{due:.2g}. The reward adds the same noise to all rows of a step. An estimator without a "
         "group baseline treats it as credit.",
-        "Find what the reward reads from outside the row: the step, a clock, a running mean or a "
-        "random offset.",
+        "Check whether the reward depends on anything outside the row, such as the step, a clock, "
+        "a running mean or a random offset.",
         {"jumps": jumps, "due": due},
     )
 
@@ -357,7 +357,7 @@ def says_yes_or_no(run: Record) -> bool:
 @rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,
       "policy_does_not_move"))  # fmt: skip
 def samples_are_copies(run: Record) -> Finding | None:
-    """All samples of a prompt are the same text though the policy has entropy."""
+    """All samples of a prompt are the same text although the policy has entropy."""
     samples, entropy = run.key("rollout.samples", 1), early(run, names.ENTROPY)
     same = early(run, names.DISTINCT_IN_GROUP)
     if samples < 2 or same > 1.05 / samples or entropy < 0.15:
@@ -365,8 +365,8 @@ def samples_are_copies(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"The {samples} samples of a prompt are copies: {same:.0%} of a group's texts are "
-        f"distinct, which is one text per prompt, at an entropy of {entropy:.2g} nats per token. "
-        "All rows use the same random numbers, or the sampler is greedy.",
+        f"distinct, or one per prompt, although the entropy is {entropy:.2g} nats per token. All "
+        "rows use the same random numbers, or the sampler is greedy.",
         "Check the sampler: each row needs its own random numbers and rollout.top_k=0. Raising "
         "rollout.samples does not help.",
         {"distinct": same, "entropy": entropy},
@@ -375,16 +375,16 @@ def samples_are_copies(run: Record) -> Finding | None:
 
 @rule(names.REF_KL, explains=("kl_too_strong", "kl_exploding", "reward_flat", "reward_falling"))
 def reference_is_another_policy(run: Record) -> Finding | None:
-    """Before the first update the policy equals the reference: their KL must be 0."""
+    """The KL to the reference is not 0 before the first update."""
     first = abs(run.series(names.REF_KL)[0])
     if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
         return None
     return Finding(
         "problem",
-        f"The reference is not the initial policy: at step 1 their distance is {first:.2g} nats "
-        f"per token, and the KL penalty (kl.coef={run.key('kl.coef')}) pulls towards "
-        "another model.",
-        "Check the weights, temperature and precision behind the reference's log-probabilities.",
+        f"The reference is not the initial policy: at step 1 their KL divergence is {first:.2g} "
+        f"nats per token, and the KL penalty (kl.coef={run.key('kl.coef')}) pulls the policy "
+        "towards another model.",
+        "Check the weights, temperature and precision used for the reference's log-probabilities.",
         {"first": first},
     )
 
@@ -416,18 +416,18 @@ def right_ends(run: Record) -> tuple[float | None, float | None]:
 
 @rule(names.AT_END, least=3, explains=SYMPTOMS)
 def reward_at_the_wrong_index(run: Record) -> Finding | None:
-    """No reward is ever at the last token, where the score of a whole answer belongs."""
+    """The last token never has a reward, but the score of a whole answer belongs there."""
     values = run.series(names.AT_END)
     part_by_part = max(run.series(names.PAID_TOKENS), default=1.0) > 1.5  # a word, a turn, a step
     if max(values) > 0.02 or part_by_part or not right_or_wrong(run):
         return None
     return Finding(
         "problem",
-        f"The reward is at the wrong token: in {len(values)} steps no response had a reward at "
-        "its last action, where the score of a whole answer belongs. Tokens after the paid one "
-        "get no credit, and a reward behind the end of a response is lost.",
-        "Return one score per response, or put it at the last action of the mask. "
-        "`rlzoo trace RUN` shows its position.",
+        f"The reward is at the wrong token: in {len(values)} steps, no response had a reward at "
+        "its last action, where the score of a whole answer belongs. Tokens after the rewarded "
+        "one get no credit, and a reward after the end of a response is lost.",
+        "Return one score per response, or put it at the last action in the mask. `rlzoo trace "
+        "RUN` shows where it is.",
         {"share_at_end": fmean(values)},
     )
 
@@ -442,6 +442,6 @@ def one_prompt(run: Record) -> Finding | None:
         "problem",
         f"All {prompts} prompts of a step are the same prompt, in each of {len(values)} steps "
         f"({spans(run, names.DISTINCT)[0]} and later).",
-        "Check the task's `draw`: its examples must depend on the generator that it gets.",
+        "Check the task's `draw`: its examples must depend on the generator that is passed to it.",
         {"share_distinct": fmean(values), "prompts": prompts},
     )

@@ -20,9 +20,10 @@ LISTED = 12  # names of rules that a terminal still shows
 
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:
-    """(findings, most severe first and causes before symptoms; names of rules that could not run).
+    """(findings, the most severe first and causes before symptoms; names of rules that could not
+    run).
 
-    A finding that another one explains is listed under it, not separately.
+    A finding that another finding explains is listed under it, not separately.
     """
     findings: list[Finding] = []
     left_out = []
@@ -41,7 +42,7 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
     order = {r.name: i for i, r in enumerate(RULES)}
 
     def causes(k: Finding, f: Finding) -> bool:
-        """Whether f follows from k; of two that explain each other, the first rule is the cause."""
+        """Whether f follows from k. If two rules explain each other, the first one is the cause."""
         if k.severity == "note" or f.rule not in explains[k.rule]:
             return False
         return k.rule not in explains[f.rule] or order[k.rule] < order[f.rule]
@@ -59,7 +60,10 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--environment",
         action="store_true",
-        help="instead of a run: versions, devices, plugins and terminal, for a bug report",
+        help=(
+            "print versions, devices, plugins and terminal for a bug report, instead of reading a "
+            "run"
+        ),
     )
 
 
@@ -88,7 +92,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
-    """The view on a terminal."""
+    """The findings as a terminal view."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -108,13 +112,15 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
             yield Padding(Text.assemble(("so   ", "bold"), follows), (0, 0, 0, 2))
         yield Padding(Text.assemble(("try  ", "bold"), f["advice"]), (0, 0, 0, 2))
     if not steps:
-        yield Text("\nNo step to judge yet.")
+        yield Text("\nNo step has finished yet.")
         return
     wrong = sum(f["severity"] != "note" for f in findings)
     verdict = f"{wrong} found a fault" if wrong else "no fault found"
     yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
     if document["not_judged"]:
         names = [name.replace("_", " ") for name in document["not_judged"]]
-        what = ", ".join(names) if len(names) <= LISTED else f"{len(names)} rules (--json: which)"
+        what = (
+            ", ".join(names) if len(names) <= LISTED else (f"{len(names)} rules (listed by --json)")
+        )
         why = "too few steps, or the metric is missing"
-        yield Text(f"Not judged ({why}): {what}.", style="dim")
+        yield Text(f"Rules not run ({why}): {what}.", style="dim")

@@ -1,7 +1,7 @@
 """Rules about the critic: does it learn, what does it explain, and does that matter?
 
-The estimator's dependence on the critic is measured: `critic/mc_corr` is 1 for advantages that are
-Monte Carlo returns minus V, and falls as the values of later states count more.
+`critic/mc_corr` measures how much the estimator depends on the critic: it is 1 for advantages that
+are Monte Carlo returns minus V, and falls as the values of later states count more.
 """
 
 import math
@@ -26,19 +26,19 @@ LEANS = 0.8  # below: the critic decides an advantage
 
 
 def trust_in_critic(run: Record) -> float:
-    """The share of the advantages' variance that is not Monte Carlo's: 0 at lam = 1."""
+    """The share of the advantages' variance that comes from the critic; 0 at lam = 1."""
     return 1 - late(run, names.MC_CORR, 1.0) ** 2
 
 
 def returns_vary(run: Record) -> bool:
-    """Whether returns vary, so that a critic can explain something."""
+    """Whether returns vary, so that a critic has something to explain."""
     spread = [late(run, n, 0.0) for n in ("returns/std", "rewards/std", names.SCORE_STD)]
     return max(spread[1:]) > 0.02 and spread[0] > 2e-3
 
 
 @rule("critic/lr", names.EXPLAINED_VARIANCE, least=3, explains=OF_A_CRITIC)
 def critic_does_not_learn(run: Record) -> Finding | None:
-    """A setting keeps the critic's weights from changing."""
+    """A setting prevents the critic's weights from changing."""
     rates, norm = run.series("critic/lr"), median(run.series("critic/grad_norm") or [0.0])
     limit, eps = run.key("critic.max_grad_norm"), run.key("critic.eps", 1e-6)
     decay = run.key("critic.weight_decay", 0.0) * sum(rates) * updates(run)
@@ -48,11 +48,11 @@ def critic_does_not_learn(run: Record) -> Finding | None:
     elif norm == 0 and run.has("critic/grad_norm") and late(run, "critic/vf_loss", 1.0) > 0:
         key = "value_loss.name"
         why = (
-            "the critic's gradient is exactly 0 and its loss is not: the value loss is cut off "
-            "from the critic's weights, as by .detach() or .item()"
+            "the critic's gradient is exactly 0 although its loss is not: no gradient of the "
+            "value loss reaches the critic's weights, perhaps because of .detach() or .item()"
         )
     elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
-        key, why = "critic.lr_warmup", f"its rate only reached {rates[-1]:.2g} by the end"
+        key, why = "critic.lr_warmup", f"its learning rate only reached {rates[-1]:.2g} by the end"
     elif max(rates) < 2e-7 or (
         max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
     ):
@@ -73,7 +73,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
         f"{against_default(run, key)}: {why}. Its values have a standard deviation of "
         f"{late(run, 'values/std'):.2g} (the returns: {late(run, 'returns/std'):.2g}) and explain "
         f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance, and {leans:.0%} of "
-        "the advantages' variance comes from it.",
+        "the advantages' variance comes from the critic.",
         f"Use the default of {key}."
         if not cut_off
         else "Check the value loss and its targets (`rlzoo check NAME`).",
@@ -83,7 +83,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
 
 @rule("values/mean", "returns/mean", least=3, explains=(*OF_A_CRITIC, "critic_diverges"))
 def critic_range_too_narrow(run: Record) -> Finding | None:
-    """A critic with bins cannot predict returns outside critic.low and critic.high."""
+    """A critic with bins cannot predict returns outside [critic.low, critic.high]."""
     low, high = run.key("critic.low", -math.inf), run.key("critic.high", math.inf)
     values, paid = late(run, "values/mean"), late(run, names.REWARD)
     gap = 0.05 * (high - low)
@@ -93,7 +93,7 @@ def critic_range_too_narrow(run: Record) -> Finding | None:
     return Finding(
         "problem" if trust_in_critic(run) > 0.1 or not learning(run) else "warning",
         f"{against_default(run, 'critic.low')}, {against_default(run, 'critic.high')}: the "
-        f"critic's values are within these bounds ({values:.3g} on average) and the rewards "
+        f"critic's values are within these bounds ({values:.3g} on average) and the rewards are "
         f"outside ({paid:.3g}), so it cannot predict them.",
         "Set critic.low and critic.high to bounds of the returns.",
         {"values": values, "rewards": paid},
@@ -107,7 +107,7 @@ def critic_range_too_narrow(run: Record) -> Finding | None:
     explains=(*SYMPTOMS, *OF_A_CRITIC, "actor_gradient_always_clipped"),
 )
 def critic_drowns_the_policy(run: Record) -> Finding | None:
-    """On a shared trunk the value loss outweighs the policy's."""
+    """On a shared trunk, the value loss outweighs the policy loss."""
     coef, usual = run.key("critic.coef", 0.0), default("critic.coef")
     size = coef * median(run.series("critic/vf_loss"))
     if run.key("critic.trunk") != "shared" or coef < 10 * usual or size < 1 or learning(run):
@@ -116,8 +116,9 @@ def critic_drowns_the_policy(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'critic.coef')}: policy and critic share their weights "
         f"(critic.trunk=shared), and the value loss, {size:.2g} with its coefficient, outweighs "
-        f"the policy's (advantages have a standard deviation of about 1). The gradient (norm "
-        f"{late(run, 'actor/grad_norm', 0.0):.2g}) is mostly the critic's; reward {course(run)}.",
+        "the policy loss (advantages have a standard deviation of about 1). Most of the gradient "
+        f"(norm {late(run, 'actor/grad_norm', 0.0):.2g}) comes from the critic; the reward went "
+        f"from {course(run)}.",
         f"Set critic.coef={usual:g}, or critic.trunk=own.",
         {"coef": coef, "size": size},
     )
@@ -125,7 +126,7 @@ def critic_drowns_the_policy(run: Record) -> Finding | None:
 
 @rule("values/std", "critic/lr", least=3, explains=OF_A_CRITIC)
 def critic_diverges(run: Record) -> Finding | None:
-    """Values vary far more than the returns: the critic's learning rate is too high."""
+    """Values vary far more than the returns, because the critic's learning rate is too high."""
     times = run.key("critic.lr", 0.0) / default("critic.lr")
     values, paid = late(run, "values/std"), late(run, "rewards/std", 0.0)
     bounds = chain(run.series("rewards/max"), run.series("rewards/min"))
@@ -138,7 +139,7 @@ def critic_diverges(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'critic.lr')}: the critic diverges. Its mean value reaches "
-        f"{level:.3g} with a standard deviation of {values:.2g}; rewards of responses reach "
+        f"{level:.3g} with a standard deviation of {values:.2g}; response rewards reach "
         f"{most:.3g} with {paid:.2g}. Explained variance {ev:.2g} (median of the last third); "
         "predicting the mean return gives 0.",
         "Lower critic.lr tenfold.",
@@ -149,7 +150,7 @@ def critic_diverges(run: Record) -> Finding | None:
 @rule(names.EXPLAINED_VARIANCE, least=SHORTEST_TREND, explains=("critic_explains_nothing",
       "critic_is_off", "critic_gradient_always_clipped"))  # fmt: skip
 def critic_worse_than_a_constant(run: Record) -> Finding | None:
-    """The critic predicts returns worse than their mean does."""
+    """The critic predicts returns worse than a constant would."""
     late_span = spans(run, names.EXPLAINED_VARIANCE)[1]
     tail = median(last(run.series(names.EXPLAINED_VARIANCE)))
     if tail >= -0.1 or not returns_vary(run):
@@ -157,14 +158,15 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     rate = run.key("critic.lr", 0.0)
     return Finding(
         "problem",
-        f"The critic is worse than a constant: its explained variance is {tail:.2f} (median of "
-        f"{late_span}); predicting the mean return gives 0. Values have a standard deviation of "
-        f"{late(run, 'values/std'):.2g}, returns of {late(run, 'returns/std'):.2g}. Its errors "
-        f"enter the advantages.{'' if rate > default('critic.lr') else unknown(run)}",
+        "The critic predicts returns worse than a constant would: its explained variance is "
+        f"{tail:.2f} (median of {late_span}); predicting the mean return gives 0. Values have a "
+        f"standard deviation of {late(run, 'values/std'):.2g}, returns of "
+        f"{late(run, 'returns/std'):.2g}. Its errors enter the "
+        f"advantages.{'' if rate > default('critic.lr') else unknown(run)}",
         f"Lower critic.lr (now {rate:g})."
         if rate > default("critic.lr")
-        else "Check the sign of the value loss, its targets (returns) and how values are read. "
-        f"{compare_first(run)}",
+        else "Check the sign of the value loss, its targets (the returns) and how values are "
+        f"computed. {compare_first(run)}",
         {"explained_variance": tail},
     )
 
@@ -172,7 +174,7 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
 @rule(names.EXPLAINED_VARIANCE, names.MC_CORR, least=SHORTEST_TREND,
       explains=("reward_flat", "held_out_falls", "reward_falling"))  # fmt: skip
 def critic_explains_nothing(run: Record) -> Finding | None:
-    """The estimator depends on differences between values, and the critic's are all equal."""
+    """The estimator depends on differences between values, but the critic's are all equal."""
     tail, leans = late(run, names.EXPLAINED_VARIANCE), trust_in_critic(run)
     if tail > 0.1 or not returns_vary(run):
         return None
@@ -182,21 +184,22 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         harmless = (
             "The policy learns nevertheless"
             if learns
-            else "It is harmless here, since such a critic acts as a mean-reward baseline"
+            else "This is harmless here, since such a critic acts as a mean-reward baseline"
         )
         return Finding(
             "note",
-            f"The critic explains nothing so far: explained variance {tail:.2f} in {span}. "
+            f"The critic explains nothing so far: its explained variance is {tail:.2f} in {span}. "
             f"{harmless}: {1 - leans:.0%} of the advantages' variance comes from rewards.",
-            "For a better baseline, give it more updates (train.critic_warmup, critic.lr).",
+            "For a better baseline, give the critic more updates (train.critic_warmup) or raise "
+            "critic.lr.",
             {"explained_variance": tail, "leans": leans},
         )
     return Finding(
         "problem",
-        f"The critic explains nothing: explained variance {tail:.2f} in {span}, and the estimator "
-        f"depends on it: {leans:.0%} of the advantages' variance comes from values (standard "
-        f"deviation {late(run, 'values/std'):.2g}, of returns {late(run, 'returns/std'):.2g}), not "
-        f"from rewards. Reward {course(run)}.",
+        f"The critic explains nothing: its explained variance is {tail:.2f} in {span}, and the "
+        f"estimator depends on it: {leans:.0%} of the advantages' variance comes from values "
+        f"(standard deviation {late(run, 'values/std'):.2g}, of returns "
+        f"{late(run, 'returns/std'):.2g}), not from rewards. The reward went from {course(run)}.",
         (
             f"Raise estimator.lam (now {run.key('estimator.lam'):g}) towards 1, or u"
             if 0 <= run.key("estimator.lam", 1.0) < 1
@@ -209,7 +212,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
 
 @rule("values/mean", "returns/mean", "critic/vf_bias", least=SHORTEST_TREND, explains=OF_A_CRITIC)
 def critic_targets_are_off(run: Record) -> Finding | None:
-    """The critic learns its targets, and these are not the returns."""
+    """The critic learns its targets, but these are not the returns."""
     values, taught = late(run, "values/mean"), late(run, "returns/mean")
     happened = values - late(run, "critic/vf_bias")
     spread = max(late(run, "rewards/std", 0.0), 0.02)
@@ -221,15 +224,15 @@ def critic_targets_are_off(run: Record) -> Finding | None:
         "warning",
         f"The critic's targets are not the returns: targets are {taught:.3g} on average and "
         f"values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
-        "Check the estimator's `returns`: rewards of single tokens, another discount, or another "
-        "scale.",
+        "Check the estimator's `returns`: it may use rewards of single tokens, a different "
+        "discount or a different scale.",
         {"targets": taught, "returns": happened},
     )
 
 
 @rule("values/mean", "returns/mean", least=SHORTEST_TREND)
 def critic_is_off(run: Record) -> Finding | None:
-    """Values differ from the returns by a constant."""
+    """The values differ from the returns by a constant."""
     values, returns = late(run, "values/mean"), late(run, "returns/mean")
     spread = late(run, "rewards/std", 0.0)
     off = late(run, "critic/vf_bias", values - returns)
@@ -240,21 +243,21 @@ def critic_is_off(run: Record) -> Finding | None:
         f"The critic is off by a constant: its values are {values:.3g} on average, the returns "
         f"{returns:.3g}; the difference is {off:+.2g}, the standard deviation of rewards "
         f"{spread:.2g}.",
-        "Check how values are read: another network, another scale, an offset. Otherwise raise "
-        "train.critic_warmup.",
+        "Check how values are computed: is the network, the scale or an offset wrong? If not, "
+        "raise train.critic_warmup.",
         {"values": values, "returns": returns, "off": off},
     )
 
 
 @rule("values/std", least=3)
 def nothing_to_explain(run: Record) -> Finding | None:
-    """Returns do not vary, so the critic's metrics are meaningless."""
+    """The returns do not vary, so the critic's metrics are meaningless."""
     if returns_vary(run) or not run.has(names.EXPLAINED_VARIANCE):
         return None
     return Finding(
         "note",
-        f"Returns do not vary (standard deviation {late(run, 'returns/std', 0.0):.1g}), so the "
-        f"critic has nothing to explain; its explained variance "
+        f"The returns do not vary (standard deviation {late(run, 'returns/std', 0.0):.1g}), so "
+        "the critic has nothing to explain; its explained variance "
         f"({late(run, names.EXPLAINED_VARIANCE):.2g}) is meaningless.",
         "Check the reward first.",
         {"returns_std": late(run, "returns/std", 0.0)},

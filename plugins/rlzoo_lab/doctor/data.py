@@ -1,4 +1,4 @@
-"""Rules about data: prompts, answers, and how a response is read.
+"""Rules about data: prompts, answers, and how responses are checked.
 
 They compare the start of training with the first evaluation, and read samples.jsonl.
 """
@@ -26,7 +26,7 @@ READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": ""
 
 
 def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
-    """`task.answer=a, task.template='{a}='`: those that are not as usual; empty if all are."""
+    """`task.answer=a, task.template='{a}='`: the options that are not at their defaults."""
     return ", ".join(
         f"{key}={option_text(run.key(key))}"
         for key in keys
@@ -42,7 +42,7 @@ def texts(run: Record) -> list[dict[str, Any]]:
 
 @rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
 def data_differ_before_training(run: Record) -> Finding | None:
-    """Before any learning, training prompts and held-out prompts are answered equally well."""
+    """Before any learning, accuracy differs between training and held-out prompts."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if run.key("sampler.name") not in (None, "transformers"):  # it may replace groups
         return None
@@ -58,25 +58,25 @@ def data_differ_before_training(run: Record) -> Finding | None:
     if abs(first - held) < max(3.5 * error, 0.15):
         return None
     common = (
-        f"Before any learning, {first:.0%} of the training responses (steps 1 to {FIRST_STEPS}) "
-        f"and {held:.0%} of the held-out responses are correct, though both sample in the same "
-        "way: training and held-out data differ. "
+        f"Before any training, {first:.0%} of the training responses (steps 1 to {FIRST_STEPS}) "
+        f"and {held:.0%} of the held-out responses are correct, although both use the same "
+        "sampling, so training and held-out data differ. "
     )
     key = reads(run)
-    where = f" The task reads its rows by {key}." if key else ""
+    where = f" The task reads its rows with {key}." if key else ""
     if first < held:
         what = (
-            "The answers (labels) of the training prompts are wrong or in another form, or these "
-            "prompts are harder."
+            "The answers (labels) of the training prompts are wrong or in another format, or "
+            "these prompts are harder."
         )
         advice = (
-            "Read samples.jsonl: does each answer belong to its prompt, and is it written as "
-            "responses are?"
+            "Read samples.jsonl: does each answer belong to its prompt, and is its format that of "
+            "the responses?"
         )
     else:
         what = (
-            "The held-out prompts have another form, source or rule than the training prompts, or "
-            "are harder. What is learned in training does not show there."
+            "The held-out prompts differ in format, source or rule from the training prompts, or "
+            "are harder. Held-out accuracy does not show what training achieves."
         )
         advice = "Compare a held-out prompt and answer with a training one, character by character."
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
@@ -96,7 +96,7 @@ def _alike(sample: dict[str, Any]) -> bool:
 @rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "right_answers_are_not_paid",
       "reward_is_not_what_is_right", "answers_belong_to_other_prompts"))  # fmt: skip
 def right_texts_are_judged_wrong(run: Record) -> Finding | None:
-    """Responses whose text is the answer count as wrong."""
+    """Responses that are exactly the answer count as wrong."""
     same = [s for s in texts(run) if s["response"].strip() == s["answer"].strip() != ""]
     scores = [s["score"] for s in same if isinstance(s.get("score"), int | float)]
     low, high = min(run.series("score/min"), default=0.0), max(run.series("score/max"), default=1.0)
@@ -105,15 +105,15 @@ def right_texts_are_judged_wrong(run: Record) -> Finding | None:
         return None
     known = late(run, names.RIGHT, 0.0) > 0.02  # the task itself judges them right
     key = "" if known else reads(run, ("task.response_pattern", "task.answer_pattern"))
-    which = key or ("the reward" if known else "the task's check of a response, or the reward,")
+    which = key or ("the reward" if known else "the task's check of a response, or the reward")
     example = same[0]
     return Finding(
         "problem",
-        f"Correct responses are judged wrong: {len(same)} samples have exactly the answer as their "
-        f"text (for example {example['response']!r} to {example['prompt'][-40:]!r}), and "
+        f"Correct responses are judged wrong: {len(same)} samples are exactly the answer (for "
+        f"example {example['response']!r} to {example['prompt'][-40:]!r}), and "
         f"{sum(s <= low + 1e-9 for s in scores)} of them get the lowest score. The cause is "
-        f"{which}{'' if not key else ', which takes another part out of the text'}.",
-        f"Correct {key.split('=')[0]}: it must find the whole answer in a response."
+        f"{which}{'' if not key else ', which extracts another part of the text'}.",
+        f"Fix {key.split('=')[0]}: it must match the whole answer in a response."
         if key
         else "Call the check with one of these responses and its answer.",
         {"same": len(same), "wrong": sum(s <= low + 1e-9 for s in scores)},
@@ -122,7 +122,7 @@ def right_texts_are_judged_wrong(run: Record) -> Finding | None:
 
 @rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS))
 def answers_belong_to_other_prompts(run: Record) -> Finding | None:
-    """Responses are written as answers are, and yet none is ever correct."""
+    """Responses have the form of answers, but none is ever correct."""
     most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
     if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
         return None
@@ -136,8 +136,8 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
         return None  # fmt: skip
     inside = fmean(s["answer"].strip() in s["prompt"] for s in found)
     copied = (
-        f" {inside:.0%} of the answers are a part of their prompt, as in "
-        f"{found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}: another column of the data?"
+        f" {inside:.0%} of the answers are part of their prompt, as in "
+        f"{found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}: is it the wrong column?"
         if inside > 0.6
         else f" An example: {found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}, answered "
         f"{found[0]['response']!r}."
@@ -146,10 +146,10 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     where = f" Suspects: {key}." if key else ""
     return Finding(
         "problem",
-        "The model answers in the right form and is never correct, in training "
+        "The model answers in the right format but is never correct, in training "
         f"({fmean(run.series(names.RIGHT)):.1%}) or held out ({most:.1%}): prompts and answers do "
-        f"not belong together, or a response is read wrongly.{copied}{where} Otherwise the task is "
-        "too hard for this model.",
+        f"not belong together, or responses are parsed wrongly.{copied}{where} Otherwise the task "
+        "is too hard for this model.",
         "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
         "answer? If both are correct, use easier prompts or a warm start (`rlzoo sft`).",
         {"right": fmean(run.series(names.RIGHT)), "answer_in_prompt": inside},
@@ -159,7 +159,7 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
       "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
 def wrong_answers_are_paid(run: Record) -> Finding | None:
-    """A binary reward that pays many wrong answers."""
+    """A binary reward is 1 for many wrong answers."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
@@ -168,10 +168,11 @@ def wrong_answers_are_paid(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"The reward pays wrong answers: {right:.0%} of the training responses are correct, the "
-        f"mean score is {paid:.2f}; the correlation of the two is {corr:.2f}. The reward looks at "
-        "something else than the whole answer: a part of it, its form, its length.",
-        "Read samples.jsonl: which incorrect responses are paid?",
+        f"The reward accepts wrong answers: {right:.0%} of the training responses are correct, "
+        f"the mean score is {paid:.2f}; the correlation between correctness and score is "
+        f"{corr:.2f}. The reward does not check the whole answer, but a part of it, its format or "
+        "its length.",
+        "Read samples.jsonl: which incorrect responses get a reward?",
         {"right": right, "paid": paid, "correlation": corr},
     )
 
@@ -185,7 +186,7 @@ def _number(text: str) -> float | None:
 
 @rule(names.RIGHT, explains=("reward_is_noisy",))
 def other_numbers_count_as_correct(run: Record) -> Finding | None:
-    """Responses that are a number, and another one than the answer, count as correct."""
+    """Responses whose number differs from the answer count as correct."""
     pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
     known = [(a, b, s) for a, b, s in pairs if a is not None and b is not None and a != b]
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
@@ -195,11 +196,11 @@ def other_numbers_count_as_correct(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"Wrong numbers count as correct: {len(paid)} of {len(known)} samples with another number "
-        f"than the answer have the highest score (for example {paid[0]['response']!r} for "
-        f"{paid[0]['answer']!r}), and the task calls {right:.0%} of the responses correct. The "
-        "accuracy of this run is too high.",
-        "Check the comparison of numbers: a tolerance (task.tolerance) or a part of the text.",
+        f"Wrong numbers count as correct: {len(paid)} of {len(known)} samples whose number "
+        f"differs from the answer have the highest score (for example {paid[0]['response']!r} for "
+        f"{paid[0]['answer']!r}), and the task counts {right:.0%} of the responses as correct. "
+        "The accuracy reported for this run is too high.",
+        "Check how numbers are compared: a tolerance (task.tolerance), or only a part of the text?",
         {"paid": len(paid), "wrong": len(known), "right": right},
     )
 
@@ -214,7 +215,7 @@ def solved_before_training(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"Held-out accuracy is {accuracy:.3f} before any training: the task is already solved, or "
-        "its check calls everything correct.",
+        "its check accepts everything.",
         "Read samples.jsonl: are these responses correct? If they are, use harder prompts.",
         {"accuracy": accuracy},
     )
@@ -222,7 +223,7 @@ def solved_before_training(run: Record) -> Finding | None:
 
 @rule(names.REWARD)
 def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
-    """Prompts of the evaluation are among the training prompts."""
+    """Some evaluation prompts are also training prompts."""
     if not own_data(run):  # some tasks of the zoo have few prompts on purpose
         return None
     held = set(map(int, run.by_prompt.get("prompt", ())))
@@ -235,15 +236,15 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held out: "
-        "held-out accuracy shows what was learned, not that it carries over.",
-        "Split the data so that no prompt is in both parts (task.test_path, task.test_fraction).",
+        "held-out accuracy does not show whether the policy generalizes.",
+        "Split the data so that no prompt is in both splits (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
     )
 
 
 @rule(names.REWARD, explains=(*SYMPTOMS, *HARD, "data_differ_before_training"))
 def prompts_are_cut(run: Record) -> Finding | None:
-    """Nearly all prompts are as long as the limit to which longer ones are cut."""
+    """Nearly all prompts are as long as the limit at which prompts are cut."""
     limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
     length = fmean(run.series("prompt_length/mean") or [0.0])
     if not limit or not how.startswith("cut") or length < 0.9 * limit:
@@ -251,9 +252,9 @@ def prompts_are_cut(run: Record) -> Finding | None:
     side = "start" if how == "cut_start" else "end"
     return Finding(
         "problem" if not run.improved else "warning",
-        f"Prompts are cut: task.max_prompt={limit} (task.too_long={how}), and the mean prompt has "
-        f"{length:.1f} tokens, so most have lost their {side}, held-out ones too. Reward "
-        f"{course(run)}.",
+        f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
+        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
+        f"held-out ones. The reward went from {course(run)}.",
         "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
         {"limit": limit, "mean": length},
     )
@@ -261,16 +262,16 @@ def prompts_are_cut(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=3, explains=("no_signal_in_groups", "training_and_held_out_part"))
 def training_is_cut_shorter(run: Record) -> Finding | None:
-    """Responses are longer in evaluations than training lets them be."""
+    """Responses are longer in evaluations than the training limit allows."""
     limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")
     cut = fmean(run.series(names.TRUNCATED))
     if not limit or not longer or longer <= limit or cut < 0.05:
         return None
     return Finding(
         "warning",
-        f"rollout.max_new_tokens={limit} cuts {cut:.0%} of the training responses, while "
-        f"evaluations allow {longer} tokens: answers that take more than {limit} are never paid, "
-        f"so the policy learns to avoid them. Reward {course(run)}.",
+        f"rollout.max_new_tokens={limit} cuts {cut:.0%} of the training responses short, while "
+        f"evaluations allow {longer} tokens. Answers longer than {limit} tokens never get a "
+        f"reward, so the policy learns to avoid them. The reward went from {course(run)}.",
         f"Set rollout.max_new_tokens={longer}.",
         {"limit": limit, "evaluation": longer, "truncated": cut},
     )

@@ -1,7 +1,7 @@
 """`rlzoo doctor --environment`: versions, devices, plugins and terminal, for a bug report.
 
-The report is pasted in public: it has no directory, no user name and no value that looks secret.
-A child process imports torch, so that a torch that crashes is a line of the report.
+Users paste the report in public, so it contains no directory, no user name and no value that looks
+like a secret. A child process imports torch, so that a crash of torch becomes a line of the report.
 """
 
 import json
@@ -42,7 +42,7 @@ print(json.dumps({"threads": torch.get_num_threads(), "cuda": torch.version.cuda
 
 
 def environment() -> dict[str, Any]:
-    """The facts: strings, numbers (`gib` is in GiB), booleans, and None for what is missing."""
+    """The environment as strings, numbers (`gib` is in GiB) and booleans; None if missing."""
     torch = torch_facts()
     return {
         "rlzoo": __version__,
@@ -57,7 +57,7 @@ def environment() -> dict[str, Any]:
 
 
 def usable_cores() -> int | None:
-    """Cores that this process may use; fewer than the machine has in a container or a job."""
+    """The cores that this process may use; in a container or a job, fewer than the machine has."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity else os.cpu_count()
 
@@ -70,7 +70,7 @@ def torch_facts() -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"error": f"not imported within {PATIENCE:g} s"}
     if done.returncode < 0:
-        return {"error": f"the import ended by signal {-done.returncode}"}
+        return {"error": f"the import was ended by signal {-done.returncode}"}
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"error": without_secrets(lines[-1])}
@@ -79,7 +79,8 @@ def torch_facts() -> dict[str, Any]:
 
 
 def packages() -> dict[str, Any]:
-    """`packages`: required package -> version; `extras`: extra -> the same. None: not installed."""
+    """`packages`: required package -> version; `extras`: extra -> the same. None means not
+    installed."""
     needed: dict[str, str | None] = {}
     extras: dict[str, dict[str, str | None]] = {}
     for line in requires(OWN) or ():
@@ -124,7 +125,7 @@ def plugins(*, importable: bool) -> dict[str, Any]:
 
 
 def terminal() -> dict[str, Any]:
-    """The terminal facts that the view of a command depends on."""
+    """The properties of the terminal on which a command's output depends."""
     columns, lines = shutil.get_terminal_size()
     names = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR")
     return {
@@ -137,7 +138,7 @@ def terminal() -> dict[str, Any]:
 
 
 def without_secrets(text: str) -> str:
-    """A plugin's text without directories, credentials of URLs and values of secret variables."""
+    """A plugin's text without directories, credentials in URLs and values of secret variables."""
     for name, value in os.environ.items():
         if SECRET.search(name) and len(value) >= 6:
             text = text.replace(value, "***")
@@ -149,14 +150,14 @@ def without_secrets(text: str) -> str:
 
 
 def lines_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The view: a fact on each line."""
+    """The terminal view: a fact on each line."""
     cores, torch, screen = (document[name] for name in ("cores", "torch", "terminal"))
     yield row("rlzoo", document["rlzoo"])
     yield row("Python", document["python"])
     yield row("platform", document["platform"])
     yield row("cores", f"{cores['usable']} of {cores['machine']} usable")
     if "error" in torch:
-        yield row("devices", f"unknown, torch cannot be imported: {torch['error']}")
+        yield row("devices", f"unknown, because torch cannot be imported: {torch['error']}")
     else:
         builds = [f"{n} {v}" for n, v in (("CUDA", torch["cuda"]), ("ROCm", torch["hip"])) if v]
         yield row("torch build", ", ".join(builds or ["CPU"]))

@@ -40,15 +40,15 @@ WITHOUT_GROUPS = (
 
 
 def well(run: Record) -> bool:
-    """Whether nearly all answers are correct already, held out or in training."""
+    """Whether nearly all answers are already correct, in training or held out."""
     most = max(run.series("score/max") or [1.0])  # a reward with a ceiling
     paid = run.has(names.REWARD) and most <= 1 and late(run, names.REWARD) > WELL
     return (run.accuracy or 0.0) >= WELL or (paid and (run.accuracy is None or run.accuracy > 0.7))
 
 
 def signal_is_there(run: Record) -> bool:
-    """Whether scores follow correctness, advantages the scores, and the loss the advantages. A
-    policy that does not improve then learns too slowly; nothing misleads it."""
+    """Whether scores follow correctness, advantages follow scores, and the loss follows advantages.
+    If so, a policy that does not improve learns too slowly; its learning signal is correct."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
     rate = run.key("actor.lr", 0.0)
     return min(known) > 0.5 and rate <= default("actor.lr") and noise_share(run) < 0.1
@@ -56,7 +56,7 @@ def signal_is_there(run: Record) -> bool:
 
 @rule(names.SKIPPED, explains=SYMPTOMS)
 def updates_skipped(run: Record) -> Finding | None:
-    """Loss or gradient was not finite, so optimizer steps were skipped."""
+    """The loss or gradient was not finite, so optimizer steps were skipped."""
     steps = [n for n, value in run.points(names.SKIPPED) if value > 0]
     if not steps:
         return None
@@ -72,13 +72,13 @@ def updates_skipped(run: Record) -> Finding | None:
 
 def _warm_start(run: Record) -> str:
     task = shlex.quote(str(run.key("task.name")))
-    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on pairs of your own)"
+    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
 
 
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:
-    """All responses of a step have the same score: no signal."""
+    """All responses of a step have the same score, so there is no signal."""
     spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
     if flat <= 0.8 * len(spread) or run.solved:
@@ -87,28 +87,29 @@ def reward_constant(run: Record) -> Finding | None:
     began = (
         ""
         if min(spread[:3]) < 1e-8
-        else " (not at first: the policy moved to a region of equal scores)"
+        else " (not at first; the policy moved to a region of equal scores)"
     )
     zero = abs(level) < 0.02
     seen = max(run.series(names.RIGHT), default=0.0)
     never = flat == len(spread) and seen == 0 and right_or_wrong(run)
     known = (
         f" Yet up to {seen:.0%} of the responses of a step are correct: the reward does not "
-        "depend on that."
+        "depend on correctness."
         if seen > 0.1
-        else f" Held-out accuracy is {run.accuracy:.0%} at the same time: the answers (labels) of "
-        "the training prompts are wrong, or these prompts are harder."
+        else f" Held-out accuracy is {run.accuracy:.0%} at the same time, so the answers (labels) "
+        "of the training prompts are wrong, or these prompts are harder."
         if (run.accuracy or 0.0) > 0.1
         else ""
     )
     return Finding(
         "problem",
-        f"All responses of a step score the same in {flat} of {len(spread)} steps{began} (mean "
-        f"reward {level:.3g}): there is no signal."
+        f"All responses of a step have the same score in {flat} of {len(spread)} steps{began} "
+        f"(mean reward {level:.3g}): there is no signal."
         + (" No response of a step is ever correct." if zero and never else "")
         + known,
         "Read samples.jsonl: is any response correct? If not, the task is too hard for this "
-        f"model: use easier prompts, or {_warm_start(run)}. If some are, fix the reward."
+        f"model: use easier prompts, or {_warm_start(run)}. If some responses are correct, fix "
+        "the reward."
         if zero and right_or_wrong(run)
         else "Read samples.jsonl: the reward does not depend on the response.",
         {"constant_steps": flat, "of": len(spread), "mean_reward": level},
@@ -117,7 +118,7 @@ def reward_constant(run: Record) -> Finding | None:
 
 @rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
 def no_response_is_right(run: Record) -> Finding | None:
-    """So few responses score that hardly any step has a signal."""
+    """So few responses earn a reward that hardly any step has a signal."""
     if max(run.series(names.SCORE_STD)) < 1e-8:
         return None  # `reward_constant` reports it
     best = max(run.series("score/max") or [0.0])
@@ -131,7 +132,7 @@ def no_response_is_right(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"The task is too hard for this model: {fmean(share):.1%} of the best score is reached on "
+        f"The task is too hard for this model: {fmean(share):.1%} of the best score is the "
         f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly "
         "any step has a signal.",
         f"Use easier prompts, or {_warm_start(run)}.",
@@ -142,7 +143,7 @@ def no_response_is_right(run: Record) -> Finding | None:
 @rule(names.NO_SIGNAL, least=3, explains=("reward_flat", "advantages_vanish", "entropy_collapse",
       "policy_does_not_move"))  # fmt: skip
 def no_signal_in_groups(run: Record) -> Finding | None:
-    """All samples of a prompt score the same, so group advantages are zero."""
+    """All samples of a prompt have the same score, so group advantages are zero."""
     span = spans(run, names.NO_SIGNAL)[1]
     if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
         return None  # a critic compares with its own prediction, not with the group
@@ -159,27 +160,27 @@ def no_signal_in_groups(run: Record) -> Finding | None:
             f"{tail:.0%} of the groups carry no signal in {span}, because nearly every "
             f"sample {all_of} (mean reward {score:.2f}"
             + ("" if run.accuracy is None else f", held-out accuracy {run.accuracy:.2f}")
-            + "): there is little left to learn here.",
+            + "), so there is little left to learn.",
             "Stop, or train on harder prompts.",
             {"no_signal": tail, "accuracy": run.accuracy},
         )
     some = late(run, names.RIGHT, 0.0)
     blind = 0.15 < some < 0.85 and tail > 0.9 and late(run, names.DISTINCT_IN_GROUP, 0.0) > 0.5
     known = (
-        f" Yet their texts differ, and {some:.0%} of them are correct: the reward gives one score "
+        f" But their texts differ, and {some:.0%} of them are correct: the reward gives one score "
         "per prompt and ignores the response."
         if blind
         else ""
     )
     return Finding(
         "problem",
-        f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt "
-        f"score the same (mean reward {score:.3g}), so their advantages are 0.{known}",
-        "Check the reward: which row's response does it read?"
+        f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt have the "
+        f"same score (mean reward {score:.3g}), so their advantages are 0.{known}",
+        "Check whether the reward reads the response of its own row."
         if blind
-        else "Raise rollout.samples, or use prompts that the model solves some of the time."
+        else "Raise rollout.samples, or use prompts that the model solves only sometimes."
         if late(run, names.DISTINCT_IN_GROUP, 1.0) > 0.5
-        else "Samples of a prompt are nearly the same text: find out what lowered the entropy "
+        else "The samples of a prompt are nearly identical: find out what lowered the entropy "
         "(rollout.temperature, actor.lr)." + unknown(run),
         {"no_signal": tail, "mean_reward": score},
     )
@@ -197,7 +198,7 @@ def advantages_vanish(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"Advantages do not vary (standard deviation {tail:.1g} in {span}, that of the scores is "
-        f"{score:.2g}): the gradient is rounding error.",
+        f"{score:.2g}): so the gradient is rounding error.",
         f"Check what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
         "`rlzoo check`)."
         if score > 1e-3
@@ -220,10 +221,10 @@ def kl_exploding(run: Record) -> Finding | None:
     best = run.improved and fallen(run) is None  # a move that pays, held out as well
     return Finding(
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
-        f"KL to the reference is {tail:.3g} nats per token in {span}, after "
-        f"{middle:.3g} in the third before (at most {max(values):.3g}): the policy writes texts "
-        f"that the reference hardly ever would. Reward {course(run)}."
-        f"{'' if learning(run) else unknown(run)}",
+        f"KL to the reference is {tail:.3g} nats per token in {span}, after {middle:.3g} in the "
+        f"third before (at most {max(values):.3g}): the policy writes texts that are very "
+        "unlikely under the reference. The reward went from "
+        f"{course(run)}.{'' if learning(run) else unknown(run)}",
         f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.key("kl.coef")},
     )
@@ -231,7 +232,7 @@ def kl_exploding(run: Record) -> Finding | None:
 
 @rule(names.ENTROPY, least=SHORTEST_TREND)
 def entropy_collapse(run: Record) -> Finding | None:
-    """The policy stopped exploring and does not improve."""
+    """The policy has stopped exploring and does not improve."""
     span = spans(run, names.ENTROPY)[1]
     values = run.series(names.ENTROPY)
     start, tail = fmean(values[:3]), fmean(last(values))
@@ -242,9 +243,9 @@ def entropy_collapse(run: Record) -> Finding | None:
         "warning" if run.accuracy is None else "problem",
         f"Entropy collapsed from {start:.3g} to {tail:.3g} nats per token ({span})"
         + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
-        + ": samples of a prompt become equal, so the policy no longer explores."
+        + ": samples of a prompt become identical, so the policy no longer explores."
         + ("" if fast else unknown(run)),
-        "Lower actor.lr, or raise kl.coef; actor.entropy_coef=0.001 keeps exploration alive."
+        "Lower actor.lr, or raise kl.coef; actor.entropy_coef=0.001 preserves exploration."
         if fast
         else compare_first(run),
         {"first": start, "last": tail},
@@ -253,7 +254,7 @@ def entropy_collapse(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
-    """Neither the reward nor the held-out result rises beyond its noise."""
+    """Neither the reward nor the held-out result rises by more than its noise."""
     span = spans(run, names.REWARD)
     values = run.series(names.REWARD)
     change, error = trend(values)
@@ -269,12 +270,12 @@ def reward_flat(run: Record) -> Finding | None:
         f"The reward is flat: {before:.3g} in {span[0]}, "
         f"{after:.3g} in {span[1]}; the change of {change:+.2g} is within "
         f"its noise (standard error {error:.2g})"
-        + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else ".")
-        + (" The run is too short to show more." if short else "" if slow else unknown(run)),
+        + (", and the held-out result did not improve." if len(run.evaluations) > 1 else ".")
+        + (" The run is too short for a conclusion." if short else "" if slow else unknown(run)),
         "Train longer, or raise rollout.prompts for less noise."
         if short
         else f"Raise actor.lr threefold (now {run.key('actor.lr'):g}): the gradient follows the "
-        "advantages and these the scores, but the policy moved only "
+        "advantages and the advantages follow the scores, but the policy moved only "
         f"{abs(late(run, names.REF_KL)):.1g} nats per token."
         if slow
         else compare_first(run),
@@ -295,8 +296,9 @@ def _gradient(run: Record, name: str) -> Finding | None:
     too_small = limit < 1e4 * eps
     return Finding(
         "warning" if middle > 30 * limit and (too_small or not learning(run)) else "note",
-        f"The {name}'s gradient is clipped in {over:.0%} of the steps: its norm is {middle:.3g} "
-        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used; with AdamW "
+        f"The gradient of the {name} is clipped in {over:.0%} of the steps: its norm is "
+        f"{middle:.3g} (median), {name}.max_grad_norm={limit:g}. Only its direction is used; with "
+        "AdamW "
         + (
             f"and {name}.eps={eps:g}, steps become small."
             if too_small
@@ -321,7 +323,7 @@ def critic_gradient_always_clipped(run: Record) -> Finding | None:
 
 @rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
 def loss_near_zero(run: Record) -> Finding | None:
-    """The policy loss is near 0 while the reward rises: that is normal."""
+    """The policy loss is near 0 while the reward rises, which is normal."""
     losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)
     size = fmean([abs(v) for v in losses])
     change, error = trend(rewards)
@@ -330,8 +332,8 @@ def loss_near_zero(run: Record) -> Finding | None:
     return Finding(
         "note",
         f"The policy loss stays near 0 (mean size {size:.1g}) while the reward rises by "
-        f"{change:.2g}. That is normal: at ratio 1 the loss is minus the mean advantage, which "
-        "whitening or a baseline makes 0. Its gradient is not 0.",
+        f"{change:.2g}. This is normal: at ratio 1, the loss is minus the mean advantage, which "
+        "is 0 with whitening or a baseline. Its gradient is not 0.",
         "Watch reward/mean and eval/*, not the loss.",
         {"loss": size, "reward_change": change},
     )

@@ -1,6 +1,7 @@
-"""Rules about the outcome of a run: gamed, memorized, risen and fallen.
+"""Rules about the outcome of a run: reward hacking, memorization, and rewards that rose and fell.
 
-They compare training with held-out prompts, and the end with the start and the best evaluation.
+They compare training with held-out prompts, and the end of the run with its start and its best
+evaluation.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def _paid_on(run: Record, gone: tuple[str, Mapping[str, Any], Mapping[str, Any]]
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "update_too_large"))
 def reward_is_gamed(run: Record) -> Finding | None:
-    """The training reward rises and accuracy does not."""
+    """The training reward rises but accuracy does not."""
     corr = late(run, names.RIGHT_CORR, 0.0)  # nothing is correct at the end: no correlation
     gone = fallen(run)
     if not rises(run) or corr > 0.98 or not right_or_wrong(run):
@@ -75,14 +76,14 @@ def reward_is_gamed(run: Record) -> Finding | None:
         f"{early(run, names.RIGHT):.2f} to {late(run, names.RIGHT):.2f}"
         f"{_from_best(gone) if lost else held_out(run)}). The "
         f"score's correlation with correctness is {corr:.2f} in the last third.",
-        "Read samples.jsonl: what else does the reward pay for?",
+        "Read samples.jsonl: what does the reward favor instead of correct answers?",
         {"correlation": corr, "right": now, "reward": change},
     )
 
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "held_out_falls"))
 def one_reward_displaces_another(run: Record) -> Finding | None:
-    """One of several rewards rises held out while another falls from its best."""
+    """On held-out prompts, one of several rewards rises while another falls from its best."""
     keys = [k for k in (run.evaluations or [{}])[-1] if k.startswith("eval/reward/")]
     if len(keys) < 2 or not rises(run):
         return None
@@ -105,7 +106,7 @@ def one_reward_displaces_another(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND, explains=OF_ENDS)
 def texts_become_alike(run: Record) -> Finding | None:
-    """For tasks without correct answers: the reward rises and all prompts get the same text."""
+    """In a task without correct answers, the reward rises and all prompts get the same text."""
     before, after = ends(run.series(names.DISTINCT_TEXTS))
     if right_or_wrong(run) or not rises(run) or before < 0.3 or after > 0.6 * before:
         return None
@@ -113,10 +114,11 @@ def texts_become_alike(run: Record) -> Finding | None:
         "warning",
         f"The reward may be gamed: it rises from {course(run)}, while distinct texts among the "
         f"responses of a step fall from {before:.0%} to {after:.0%} in "
-        f"{spans(run, names.DISTINCT_TEXTS)[1]}; entropy {course(run, names.ENTROPY, 2)} nats per "
-        "token. The task cannot check answers, so this is not certain.",
-        "Read samples.jsonl: are the paid texts the intended ones? If not, fix the reward or "
-        "raise kl.coef.",
+        f"{spans(run, names.DISTINCT_TEXTS)[1]}; entropy went from "
+        f"{course(run, names.ENTROPY, 2)} nats per token. The task cannot check answers, so this "
+        "is not certain.",
+        "Read samples.jsonl: are the texts with high rewards the intended ones? If not, fix the "
+        "reward or raise kl.coef.",
         {"first": before, "last": after},
     )
 
@@ -148,15 +150,15 @@ def training_and_held_out_part(run: Record) -> Finding | None:
             "The policy memorizes its training prompts, or they are easier than the held-out "
             f"ones: training accuracy {now:.0%}, held-out accuracy {held[-1]:.0%} (before training "
             f"{held[0]:.0%}, best {max(held):.0%}).{few}",
-            "Add distinct prompts to the data; check that no prompt contains its answer; "
-            "keep the best evaluation (checkpoint.best=true).",
+            "Add distinct prompts to the data; check that no prompt contains its answer; keep the "
+            "weights of the best evaluation (checkpoint.best=true).",
             {"gap": gap, "error": error},
         )
     return Finding(
         "warning",
-        f"Training accuracy ({now:.0%}) is below held-out accuracy ({held[-1]:.0%}), though both "
-        "sample in the same way. Answers (labels) of training prompts are wrong, or these "
-        "prompts are harder.",
+        f"Training accuracy ({now:.0%}) is below held-out accuracy ({held[-1]:.0%}), although "
+        "both use the same sampling. The answers (labels) of the training prompts are wrong, or "
+        "these prompts are harder.",
         "Compare answers with prompts in samples.jsonl: does each answer belong to its prompt?",
         {"gap": gap, "error": error},
     )
@@ -164,7 +166,7 @@ def training_and_held_out_part(run: Record) -> Finding | None:
 
 @rule(explains=("reward_falling", "reward_flat", "entropy_collapse", "kl_exploding"))
 def held_out_falls(run: Record) -> Finding | None:
-    """The last evaluation is worse than an earlier one beyond chance."""
+    """The last evaluation is significantly worse than an earlier one."""
     gone = fallen(run)
     if gone is None:
         return None
@@ -174,11 +176,14 @@ def held_out_falls(run: Record) -> Finding | None:
     causes = []
     if run.has(names.ENTROPY) and floor < 0.3 * start:
         causes.append(
-            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so samples of a prompt "
-            "are nearly equal and updates follow the few that differ"
+            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so the samples of a "
+            "prompt are nearly identical and updates follow the few that differ"
         )
     elif run.has(names.ENTROPY) and floor > 1.2 * start:
-        causes.append(f"entropy rose from {start:.2g} to {floor:.2g} nats per token: towards noise")
+        causes.append(
+            f"entropy rose from {start:.2g} to {floor:.2g} nats per token, so responses approach "
+            "noise"
+        )
     if run.key("kl.place") == "none" or run.key("kl.coef", 0.0) == 0:
         causes.append("no KL penalty keeps the policy near the reference")
     elif late(run, names.REF_KL, 0.0) > 0.5:
@@ -186,7 +191,9 @@ def held_out_falls(run: Record) -> Finding | None:
     if (rate := run.key("actor.lr", 0.0)) > 4 * default("actor.lr"):
         causes.append(f"actor.lr={rate:g} (default {default('actor.lr'):g})")
     if not right_or_wrong(run) and not run.has(names.SCORE_NOISE):
-        causes.append("or the reward is noisy (not measurable here: no text was sampled twice)")
+        causes.append(
+            "or the reward is noisy (this cannot be measured, because no text was sampled twice)"
+        )
     likely = f" Likely: {'; '.join(causes)}." if causes and rose else ""
     greedy = (
         f" (greedy {best[names.GREEDY]:.3f} to {final[names.GREEDY]:.3f})"
@@ -199,10 +206,10 @@ def held_out_falls(run: Record) -> Finding | None:
     return Finding(
         "problem" if apart else "warning",
         f"Held-out {name} {first} {best[what]:.3f} at step {best['step']} and fell to "
-        f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward goes "
+        f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward went from "
         f"{course(run)}.{likely}{'' if likely else unknown(run)}",
         "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
-        "(stop.patience). To train further, lower actor.lr or set a small kl.coef."
+        "(stop.patience). To train longer, lower actor.lr or set a small kl.coef."
         if rose
         else compare_first(run),
         {"best_step": best["step"], "best": best[what], "last": final[what]},
@@ -211,7 +218,7 @@ def held_out_falls(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
 def reward_falling(run: Record) -> Finding | None:
-    """The reward falls beyond its noise."""
+    """The reward falls by more than its noise."""
     span, values = spans(run, names.REWARD), run.series(names.REWARD)
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:
@@ -229,7 +236,7 @@ def reward_falling(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=12)
 def peak_and_fall(run: Record) -> Finding | None:
-    """The training reward rose and fell back by at least half of the gain."""
+    """The training reward rose and then lost at least half of its gain."""
     values, third = run.series(names.REWARD), max(2, len(run.series(names.REWARD)) // 6)
     means = [fmean(values[i : i + third]) for i in range(len(values) - third + 1)]
     top = max(range(len(means)), key=means.__getitem__)
@@ -241,9 +248,9 @@ def peak_and_fall(run: Record) -> Finding | None:
     step = run.steps_of(names.REWARD)[top + third // 2]
     return Finding(
         "warning",
-        f"The training reward rose from {means[0]:.3g} to {means[top]:.3g} about step {step}, and "
-        f"fell back to {means[-1]:.3g}; entropy {course(run, names.ENTROPY, 2)} nats per token."
-        f"{unknown(run)}",
-        "Evaluate more often (eval.every) and keep the best (checkpoint.best=true).",
+        f"The training reward rose from {means[0]:.3g} to {means[top]:.3g} at about step {step}, "
+        f"and fell back to {means[-1]:.3g}; entropy went from {course(run, names.ENTROPY, 2)} "
+        f"nats per token.{unknown(run)}",
+        "Evaluate more often (eval.every) and keep the best weights (checkpoint.best=true).",
         {"peak": means[top], "last": means[-1], "step": step},
     )

@@ -1,4 +1,4 @@
-"""The form of a rule. A rule that explains others is a cause and comes before them."""
+"""The structure of a rule. A rule that explains others is a cause and comes before them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ SYMPTOMS = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A judgement, the metrics it reads, the number of steps it requires, and the rules whose
-    findings follow from its own."""
+    """A check, the metrics it reads, the number of steps it requires, and the rules whose findings
+    follow from its own."""
 
     name: str
     judge: Judge

@@ -1,4 +1,4 @@
-"""Parts that the doctor's rules share: a finding, thirds and trends, reading a run."""
+"""Code shared by the doctor's rules: findings, thirds and trends of metrics, and reading a run."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from rlzoo_lab.records.record import Record, read_record
 
 @dataclass
 class Finding:
-    """A fault, the numbers that show it, and one thing to do.
+    """A fault, the numbers that show it, and one remedy.
 
     so_too: rules whose findings follow from this one.
     """
@@ -30,18 +30,18 @@ class Finding:
 
 
 def first(items: Sequence) -> Sequence:
-    """The first third, at least one."""
+    """The first third of the values, at least one value."""
     return items[: max(1, len(items) // 3)]
 
 
 def last(items: Sequence) -> Sequence:
-    """The last third, at least one."""
+    """The last third of the values, at least one value."""
     return items[-max(1, len(items) // 3) :]
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:
-    """(last third minus first third, its standard error). The error comes from differences of
-    neighbours, so that a slope does not count as noise."""
+    """(last third minus first third, its standard error). The error comes from differences between
+    neighboring values, so that a slope does not count as noise."""
     gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
     variance = fmean(gaps) / 2 if gaps else 0.0
     before, after = ends(values)
@@ -76,7 +76,7 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
 
 
 def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
-    """`0.21 to 0.4`: a metric's first third and its last."""
+    """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
     return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
 
 
@@ -100,7 +100,7 @@ def right(run: Record, at: int) -> float | None:
 
 
 def updates(run: Record) -> int:
-    """Optimizer steps on a batch."""
+    """The number of optimizer steps per batch."""
     return run.key("train.epochs", 1) * run.key("train.minibatches", 1)
 
 
@@ -110,14 +110,14 @@ def learning(run: Record) -> bool:
 
 
 def worse(run: Record) -> bool:
-    """Whether the reward or the held-out result falls beyond its noise."""
+    """Whether the reward or the held-out result falls by more than its noise."""
     change, error = _of_reward(run)
     return fallen(run) is not None or (change < -3 * error and change < 0)
 
 
 def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """(metric, best, last evaluation) if the last is worse by 2.5 standard errors of the
-    difference, or by 1.4 of them if greedy decoding became worse as well."""
+    """(metric, best evaluation, last evaluation) if the last is worse by 2.5 standard errors of the
+    difference, or by 1.4 if greedy decoding also became worse."""
     if len(run.evaluations) < 2:
         return None
     final = run.evaluations[-1]
@@ -139,15 +139,15 @@ def right_or_wrong(run: Record) -> bool:
 
 
 def samples_alike(run: Record) -> bool:
-    """Whether evaluations sample as training does."""
+    """Whether evaluations use the same sampling as training."""
     limit = run.key("eval.max_new_tokens") in (None, run.key("rollout.max_new_tokens"))
     keys = ("temperature", "top_k", "top_p")
     return limit and all(run.key(f"rollout.{k}") == run.key(f"eval.{k}") for k in keys)
 
 
 def part(run: Record) -> tuple[float, float] | None:
-    """(training accuracy minus held-out accuracy over the later half of the run, its standard
-    error); None if either is missing or they sample differently.
+    """(training accuracy minus held-out accuracy over the second half of the run, its standard
+    error); None if either is missing or their sampling differs.
     """
     held = [e for e in run.evaluations if ACCURACY in e]
     if len(held) < 2 or not (samples_alike(run) and run.has(RIGHT)):
@@ -174,7 +174,7 @@ def movement(run: Record) -> float | None:
 
 
 def judged(metric: str) -> bool:
-    """Whether any rule reads a metric; others are not kept in memory."""
+    """Whether any rule reads a metric; other metrics are not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
     return metric in READ or not (extreme or metric.startswith(UNREAD))
 
@@ -187,7 +187,7 @@ UNREAD = (
 
 
 def read_run(folder: RunFolder) -> Record:
-    """A run's record; its troubles include that it is not finished."""
+    """A run's record; an unfinished run is listed among its troubles."""
     record = read_record(folder.path, judged, single=True)  # a run may have a million steps
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0

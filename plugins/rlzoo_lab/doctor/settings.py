@@ -1,6 +1,6 @@
-"""Rules about settings: a key whose value does harm, with the metrics that show it.
+"""Rules about settings: a key whose value is harmful, with the metrics that show it.
 
-A value is reported only if its effect shows in the metrics, or if it would break any run.
+A value is reported only if its effect is visible in the metrics, or if it would break any run.
 """
 
 from functools import cache
@@ -47,11 +47,13 @@ def kl_too_strong(run: Record) -> Finding | None:
         return None
     key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
     by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
-    share = f"{noise:.0%} of the variance of the rewards is KL, not score. " if noise else ""
+    share = (
+        (f"{noise:.0%} of the rewards' variance comes from KL, not from scores. ") if noise else ""
+    )
     return Finding(
         "problem",
-        f"{key}{by}: the KL term outweighs the reward. {share}The policy ends {far:.2g} nats per "
-        f"token from the reference; reward {course(run)}.",
+        f"{key}{by}: the KL term outweighs the reward. {share}The policy ends up {far:.2g} nats "
+        f"per token from the reference; the reward went from {course(run)}.",
         "Raise kl.target." if grown else "Set kl.coef near 0.01.",
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
@@ -59,7 +61,7 @@ def kl_too_strong(run: Record) -> Finding | None:
 
 @rule(names.ENTROPY, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def entropy_bonus_too_strong(run: Record) -> Finding | None:
-    """The entropy bonus outweighs the reward: the policy becomes noise."""
+    """The entropy bonus outweighs the reward, so the policy approaches noise."""
     coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
     start, end = fmean(values[:2]), late(run, names.ENTROPY)
     high = coef >= 0.1 and end > 0.9 * start and not run.solved  # it learns, and stays as random
@@ -67,8 +69,9 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning" if rises(run) else "problem",
-        f"{against_default(run, 'actor.entropy_coef')}: the bonus outweighs the reward. Entropy "
-        f"goes from {start:.2g} to {end:.2g} nats per token; reward {course(run)}.",
+        f"{against_default(run, 'actor.entropy_coef')}: the entropy bonus outweighs the reward. "
+        f"Entropy went from {start:.2g} to {end:.2g} nats per token; the reward went from "
+        f"{course(run)}.",
         "Set actor.entropy_coef=0, or 0.001.",
         {"coef": coef, "first": start, "last": end},
     )
@@ -76,7 +79,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
 
 @rule(names.REWARD, explains=(*SYMPTOMS, "no_response_is_right"))
 def temperature_far_from_one(run: Record) -> Finding | None:
-    """Samples come from a far hotter or colder policy than the model."""
+    """The sampling temperature is far from 1."""
     temperature = run.key("rollout.temperature", 1.0)
     if 0.35 < temperature < 1.7:
         return None
@@ -86,12 +89,13 @@ def temperature_far_from_one(run: Record) -> Finding | None:
         f"entropy is {early(run, names.ENTROPY):.2g} nats per token: responses are near noise"
         if hot
         else f"entropy is {early(run, names.ENTROPY):.2g} nats per token and {same:.0%} of the "
-        "groups score the same: the policy does not explore"
+        "groups have equal scores, so the policy does not explore"
     )
     return Finding(
         "problem" if not learning(run) else "warning",
         f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
-        f"softmax(logits / {temperature:g}), far from the model; {what}. Reward {course(run)}.",
+        f"softmax(logits / {temperature:g}), far from the model; {what}. The reward went from "
+        f"{course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
@@ -110,7 +114,7 @@ def _narrowest_shipped(loss: str) -> float:
 
 @rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def clip_too_narrow(run: Record) -> Finding | None:
-    """Tokens are clipped though the policy has hardly moved."""
+    """Tokens are clipped although the policy has hardly moved."""
     clips = {
         k: v
         for k, v in run.recipe.items()
@@ -125,8 +129,8 @@ def clip_too_narrow(run: Record) -> Finding | None:
     listed = ", ".join(f"{k}={v:g}" for k, v in clips.items())
     return Finding(
         "problem",
-        f"{listed}: {clipped:.0%} of the tokens are clipped though an update moves the policy by "
-        f"only {kl:.1g} nats per token; clipped tokens have no gradient.",
+        f"{listed}: {clipped:.0%} of the tokens are clipped although an update moves the policy "
+        f"by only {kl:.1g} nats per token; clipped tokens have no gradient.",
         "Use the default clip bounds of the policy loss.",
         {"clip_fraction": clipped, "approximate_kl": kl},
     )
@@ -139,7 +143,7 @@ def _clip_fractions(run: Record) -> list[str]:
 
 @rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
 def update_too_large(run: Record) -> Finding | None:
-    """A batch moves the policy further than its samples justify."""
+    """One batch moves the policy too far."""
     kl = max(ends([abs(v) for v in run.series(names.PPO_KL)]))
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
@@ -156,14 +160,14 @@ def update_too_large(run: Record) -> Finding | None:
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
-    what = against_default(run, key) if known else "None of the usual keys is high"
+    what = against_default(run, key) if known else "None of the usual causes is set high"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
     return Finding(
         "problem" if harm else "warning",
         f"{what}: updates are too large. One batch ({updates(run)} optimizer "
         f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
         f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
-        f"reward {course(run)}.{'' if known else unknown(run)}",
+        f"the reward went from {course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
@@ -171,19 +175,19 @@ def update_too_large(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
 def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were truncated before any update could lengthen them, and still are."""
+    """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
     at_once, tail = values[0], late(run, names.TRUNCATED)
     if at_once < 0.3 or max(at_once, tail) < 0.4 or not right_or_wrong(run):
         return None
     if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
         return None
-    none = " None ends by itself: the end-of-sequence token may never be sampled." if (
+    none = " No response ends by itself: the end-of-sequence token may never be sampled." if (
         min(values) > 0.98) else ""  # fmt: skip
     return Finding(
         "problem",
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
-        f"responses are truncated there from the first step on, {tail:.0%} in "
+        f"responses are truncated from the first step on, {tail:.0%} in "
         f"{spans(run, names.TRUNCATED)[1]}; a truncated response does not count as correct.{none}",
         "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
         "check the end-of-sequence token (model, chat template, sampler).",
@@ -193,7 +197,7 @@ def length_limit_too_short(run: Record) -> Finding | None:
 
 @rule(names.LENGTH, least=3, explains=SYMPTOMS)
 def discount_hides_the_end(run: Record) -> Finding | None:
-    """A reward at the end hardly reaches the first token."""
+    """A reward at the end is discounted to almost nothing at the first token."""
     gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
     if not gamma or gamma >= 1:
         return None
@@ -203,9 +207,9 @@ def discount_hides_the_end(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem" if left < 0.1 and not dense else "warning",
-        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so a reward at the end is "
-        f"discounted to {left:.2g} at the first token; credit reaches back about "
-        f"{1 / (1 - gamma):.2g} tokens. Reward {course(run)}.",
+        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so a reward at the end "
+        f"is discounted to {left:.2g} at the first token; credit reaches back about "
+        f"{1 / (1 - gamma):.2g} tokens. The reward went from {course(run)}.",
         "Set estimator.gamma=1.",
         {"gamma": gamma, "left": left},
     )
@@ -213,7 +217,7 @@ def discount_hides_the_end(run: Record) -> Finding | None:
 
 @rule(names.SCORE_STD, least=3, explains=SYMPTOMS)
 def reward_scale(run: Record) -> Finding | None:
-    """Scores are far from the scale that losses, clipping and KL assume."""
+    """The scores' scale is far from the one that losses, clipping and KL assume."""
     spread = median(run.series(names.SCORE_STD))
     level = abs(median(run.series(names.REWARD)))
     size = max(spread, level)
@@ -228,7 +232,7 @@ def reward_scale(run: Record) -> Finding | None:
         "warning" if learning(run) else "problem",
         f"{', '.join(odd) + ': t' if odd else 'T'}he scale of the reward is too "
         f"{'large' if large else 'small'}: scores are {level:.3g} with a standard deviation of "
-        f"{spread:.3g} within a step; losses, clips and KL coefficients assume a scale of "
+        f"{spread:.3g} within a step; losses, clipping and KL coefficients assume a scale of "
         f"about 1{critic}.",
         "Scale the reward to about 1 (rewards.NAME.weight).",
         {"std": spread, "mean": level},
@@ -237,14 +241,14 @@ def reward_scale(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
 def batch_too_small(run: Record) -> Finding | None:
-    """A step has so few responses that its gradient is noise."""
+    """A step has so few responses that its gradient is mostly noise."""
     prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
     if prompts * samples > 12 or learning(run):
         return None
     return Finding(
         "warning",
-        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient is "
-        f"mostly noise; reward {course(run)}.",
+        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
+        f"is mostly noise; the reward went from {course(run)}.",
         "Raise rollout.prompts to 16 or more.",
         {"responses": prompts * samples},
     )
@@ -263,15 +267,15 @@ def evaluation_too_small(run: Record) -> Finding | None:
     if n >= 48:
         return Finding(
             "warning" if high - low > 2 / 3 and own_data(run) else "note",
-            f"eval.samples={n} are of {different} different prompts. For other "
-            f"prompts, an accuracy of 0.5 has the interval [{low:.2f}, {high:.2f}].",
+            f"eval.samples={n} come from {different} different prompts. Over other prompts, the "
+            f"interval of an accuracy of 0.5 is [{low:.2f}, {high:.2f}].",
             "Add held-out prompts if possible: task.test_fraction or task.test_path.",
             {"samples": n, "prompts": different, "half_width": (high - low) / 2},
         )
     return Finding(
         "warning",
-        f"eval.samples={n}: an accuracy of 0.5 then has the interval [{low:.2f}, {high:.2f}], so "
-        "no change of this run can be distinguished from chance.",
+        f"eval.samples={n}: the interval of an accuracy of 0.5 is then [{low:.2f}, {high:.2f}], "
+        "so the changes in this run cannot be distinguished from chance.",
         "Set eval.samples=512.",
         {"samples": n, "half_width": (high - low) / 2},
     )
@@ -279,15 +283,15 @@ def evaluation_too_small(run: Record) -> Finding | None:
 
 @rule(explains=("held_out_falls", "training_and_held_out_part"))
 def evaluation_cut_off(run: Record) -> Finding | None:
-    """Held-out responses are truncated where those of training are not."""
+    """Held-out responses are truncated but those of training are not."""
     cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
     if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
         return None
     limit = run.key("eval.max_new_tokens") or run.key("rollout.max_new_tokens")
     return Finding(
         "warning",
-        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are truncated "
-        f"there, but {late(run, names.TRUNCATED):.0%} in training. The evaluation reads too low.",
+        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are truncated, but "
+        f"{late(run, names.TRUNCATED):.0%} in training. The held-out accuracy is too low.",
         "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
         {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
     )
@@ -295,7 +299,7 @@ def evaluation_cut_off(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=SHORTEST_TREND)
 def truncation_rising(run: Record) -> Finding | None:
-    """More and more responses reach the length limit, or most do."""
+    """Most responses, or more and more of them, reach the length limit."""
     span = spans(run, names.TRUNCATED)
     before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
     rising = tail > 0.2 and tail - before > 0.1

@@ -1,4 +1,5 @@
-"""Rules about a policy that does not move: not trained, held by a setting, no gradient."""
+"""Rules about a policy that does not move: it is not trained, a setting prevents it, or it has no
+gradient."""
 
 import math
 from statistics import median
@@ -12,7 +13,7 @@ from rlzoo_lab.records.record import Record
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))
 def actor_not_trained(run: Record) -> Finding | None:
-    """The critic's warm-up takes all or most of the run."""
+    """The critic's warm-up takes most or all of the run."""
     trained, warmup = len(run.series(names.PG_LOSS)), run.key("train.critic_warmup", 0)
     if not run.steps or not warmup or trained > 0.4 * len(run.steps):
         return None
@@ -61,9 +62,10 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     if norm == 0 and run.has("actor/grad_norm"):
         return (
             f"policy_loss {run.key('policy_loss.name')}",
-            "its gradient is exactly 0: the loss is detached from the weights, or none is trained",
+            "its gradient is exactly 0: the loss is detached from the weights, or no weight is "
+            "trained",
             "Check the loss (`rlzoo check NAME`) and which weights are trained "
-            "(model.lora.targets). No learning rate helps.",
+            "(model.lora.targets). Changing the learning rate does not help.",
         )
     if rank and (scale := run.key("model.lora.alpha", 16.0) / rank) < 0.2:
         return (
@@ -76,30 +78,29 @@ def _why_still(run: Record) -> tuple[str, str, str]:
         both = f" and {against(run, 'actor.eps')}" if eps > 10 * default("actor.eps") else ""
         return (
             against(run, "actor.max_grad_norm") + both,
-            f"gradients of norm {norm:.2g} (median) are clipped to {limit:.2g}, which is too small "
-            f"next to AdamW's eps={eps:g}",
+            f"gradients of norm {norm:.2g} (median) are clipped to {limit:.2g}, which is too "
+            f"small compared with AdamW's eps={eps:g}",
             f"Leave {'both at their defaults' if both else 'actor.max_grad_norm at its default'}.",
         )
     if eps >= 1e-4 and swallowed:
         return (
             against(run, "actor.eps"),
-            f"AdamW divides by it: gradients of norm {norm:.2g} make almost no step",
+            f"AdamW divides by it, so gradients of norm {norm:.2g} make almost no step",
             "Leave actor.eps at its default.",
         )
     if run.key("model.dtype") in ("bfloat16", "float16") and not rank:
         return (
             against(run, "model.dtype"),
-            "optimizer steps of this size are lost when such weights are rounded",
-            "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision).",
+            "optimizer steps of this size are lost when weights of this type are rounded",
+            "Set model.dtype=float32 (model.autocast=bfloat16 then computes in half precision).",
         )
     if swallowed or 0 < norm < 5e-3:
         return (
             "The loss is too small",
-            f"gradients have norm {norm:.1g}, too small next to AdamW's eps or to a KL or entropy "
-            f"term: policy_loss {run.key('policy_loss.name')}, "
-            f"aggregation.name={run.key('aggregation.name')} or the "
-            f"advantages (standard deviation {late(run, 'raw_advantages/std', 0.0):.2g}) scale it "
-            "down." + unknown(run),
+            f"gradients have norm {norm:.1g}, too small compared with AdamW's eps or with a KL or "
+            f"entropy term: policy_loss {run.key('policy_loss.name')}, "
+            f"aggregation.name={run.key('aggregation.name')} or the advantages (standard "
+            f"deviation {late(run, 'raw_advantages/std', 0.0):.2g}) make it small." + unknown(run),
             compare_first(run),
         )
     spent = f"{updates(run) * len(run.steps)} optimizer steps at this rate have no effect"
@@ -109,12 +110,12 @@ def _why_still(run: Record) -> tuple[str, str, str]:
             spent,
             "Raise actor.lr, tenfold at a time, until actor/ppo_kl is about 0.001 to 0.01.",
         )
-    return "No single setting explains it", f"{spent}.{unknown(run)}", compare_first(run)
+    return "No single setting explains this", f"{spent}.{unknown(run)}", compare_first(run)
 
 
 @rule(names.PPO_KL, "actor/lr", least=3, explains=(*SYMPTOMS, "epsilon_shortens_steps"))
 def policy_does_not_move(run: Record) -> Finding | None:
-    """After all updates the policy is where it began."""
+    """After all updates the policy is unchanged."""
     moved = movement(run)
     same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
     if moved is None:
@@ -140,7 +141,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
 
 @rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def weight_decay_eats_the_policy(run: Record) -> Finding | None:
-    """AdamW's weight decay shrinks the weights within the run."""
+    """AdamW's weight decay shrinks the weights considerably."""
     decay = run.key("actor.weight_decay", 0.0)
     shrunk = sum(run.series("actor/lr")) * decay * updates(run)
     if shrunk < 0.2:
@@ -148,8 +149,8 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'actor.weight_decay')}: AdamW removes lr x weight_decay of each "
-        f"weight at each optimizer step, a factor of exp(-{shrunk:.2g}) over this run. "
-        f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
+        f"weight at each optimizer step, which is a factor of exp(-{shrunk:.2g}) over this run. "
+        f"Entropy went from {course(run, names.ENTROPY, 2)} nats, the reward from {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},
     )
@@ -169,8 +170,8 @@ def momentum_outlasts_the_run(run: Record) -> Finding | None:
     return Finding(
         "warning" if learning(run) else "problem",
         f"{against_default(run, 'actor.betas')}: AdamW's momentum averages gradients over about "
-        f"{memory:.3g} optimizer steps, and the run has {steps}. Old gradients outvote new ones, "
-        f"so the policy follows its first batches. Reward {course(run)}.",
+        f"{memory:.3g} optimizer steps, but the run has only {steps}. Old gradients outweigh new "
+        f"ones, so the policy follows its first batches. The reward went from {course(run)}.",
         "Leave actor.betas at its default.",
         {"memory": memory, "steps": steps},
     )
@@ -178,7 +179,7 @@ def momentum_outlasts_the_run(run: Record) -> Finding | None:
 
 @rule("actor/lr", names.REWARD, least=SHORTEST_TREND, explains=(*SYMPTOMS, "policy_does_not_move"))
 def steps_are_rounded_away(run: Record) -> Finding | None:
-    """Weights in half precision lose steps smaller than their spacing."""
+    """Weights in half precision lose optimizer steps that are smaller than their spacing."""
     dtype, rate = run.key("model.dtype"), max(run.series("actor/lr"))
     if dtype not in ("bfloat16", "float16") or run.key("model.lora.rank", 0) or run.solved:
         return None
@@ -187,11 +188,11 @@ def steps_are_rounded_away(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"{against_default(run, 'model.dtype')}: the trained weights themselves are {dtype}. "
-        f"A step of actor.lr={rate:g} is lost in rounding for each weight above {weight:.2g}. "
-        f"Reward {course(run)}.",
-        "Set model.dtype=float32 model.autocast=bfloat16: it computes in half precision and keeps "
-        "the weights.",
+        f"{against_default(run, 'model.dtype')}: the trained weights are stored as {dtype}. A "
+        f"step of actor.lr={rate:g} is lost in rounding for each weight above {weight:.2g}. The "
+        f"reward went from {course(run)}.",
+        "Set model.dtype=float32 model.autocast=bfloat16: this computes in half precision and "
+        "keeps the weights in float32.",
         {"weight": weight, "rate": rate},
     )
 
@@ -206,7 +207,7 @@ def rate_never_reached(run: Record) -> Finding | None:
     return Finding(
         "warning" if learning(run) else "problem",
         f"{against_default(run, 'actor.lr_warmup')}: the learning rate never exceeds {top:.2g} in "
-        f"{steps} steps, though actor.lr={rate:g}. Reward {course(run)}.",
+        f"{steps} steps, though actor.lr={rate:g}. The reward went from {course(run)}.",
         f"Set actor.lr_warmup to at most a tenth of the run: {max(1, steps // 10)}.",
         {"highest": top, "lr": rate, "steps": steps},
     )
@@ -224,7 +225,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
         "warning" if learning(run) else "problem",
         f"{against_default(run, 'actor.eps')}: AdamW divides by sqrt(v) + eps, and the gradient "
         f"(norm {norm:.2g}) has entries below {typical:.1g}, so each step is at least "
-        f"{eps / typical:.0f} times shorter than actor.lr. Reward {course(run)}.",
+        f"{eps / typical:.0f} times shorter than actor.lr. The reward went from {course(run)}.",
         f"Set actor.eps={default('actor.eps'):g}.",
         {"eps": eps, "grad_norm": norm},
     )
@@ -232,7 +233,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
 
 @rule("actor/lr", names.REWARD, least=12, explains=(*SYMPTOMS, "policy_does_not_move"))
 def rate_ends_early(run: Record) -> Finding | None:
-    """The learning-rate schedule is over long before the run."""
+    """The learning-rate schedule ends long before the run."""
     rates = run.series("actor/lr")
     top = max(rates)
     done = next((i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top), len(rates))
@@ -241,8 +242,8 @@ def rate_ends_early(run: Record) -> Finding | None:
     return Finding(
         "warning" if learning(run) else "problem",
         f"{against_default(run, 'actor.lr_schedule')}: after step {done} of {len(rates)} the "
-        f"learning rate is below 5% of its highest ({top:.2g}), and the rest of the run teaches "
-        f"nothing. Reward {course(run)}.",
-        "Let the schedule last as long as the run (actor.lr_schedule, train.steps).",
+        f"learning rate is below 5% of its highest ({top:.2g}), and the policy learns nothing in "
+        f"the rest of the run. The reward went from {course(run)}.",
+        "Make the schedule as long as the run (actor.lr_schedule, train.steps).",
         {"done": done, "steps": len(rates)},
     )

@@ -1,4 +1,4 @@
-"""Where a run differs from its recipe: the first suspects when no rule finds the cause."""
+"""Where a run differs from its recipe: the likely causes if no rule finds one."""
 
 import json
 import math
@@ -25,12 +25,12 @@ LEARNT_BY = (
 
 @cache
 def defaults() -> Flat:
-    """The core keys' defaults."""
+    """The defaults of the core keys."""
     return read_layer(config_dirs()[-1] / "defaults.yaml").values
 
 
 def default(key: str) -> Any:
-    """A core key's default."""
+    """The default of a core key."""
     return defaults().get(key)
 
 
@@ -69,8 +69,8 @@ def _apart(value: Any, usual: Any) -> float:
 
 
 def changed_settings(run: Record) -> list[str]:
-    """`actor.eps=0.001 (grpo: 1e-06)`, those furthest from the recipe first;
-    empty for a recipe that cannot be found."""
+    """`actor.eps=0.001 (grpo: 1e-06)`, the settings furthest from the recipe first; empty if the
+    recipe cannot be found."""
     usual = _recipe(run) or {}
     lora = run.key("model.lora.rank", 0) > 0
     found = []
@@ -85,7 +85,7 @@ def changed_settings(run: Record) -> list[str]:
 
 
 def origins(run: Record) -> dict[str, str]:
-    """Where a run's components came from, by section and name; empty where it is not recorded."""
+    """Where a run's components came from, by section and name; empty if not recorded."""
     try:
         parts = json.loads((run.path / FILE).read_text(encoding="utf-8"))
         return dict(parts[-1]["components"])
@@ -94,7 +94,7 @@ def origins(run: Record) -> dict[str, str]:
 
 
 def own_data(run: Record) -> bool:
-    """Whether the prompts are the user's, by a task or by files, not those of a task of the zoo."""
+    """Whether the prompts come from the user's own task or files, not from a task of the zoo."""
     task = origins(run).get(f"task {run.key('task.name')}", "rlzoo_zoo.")
     return not task.startswith("rlzoo_zoo.") or bool(run.key("task.path"))
 
@@ -107,19 +107,22 @@ def foreign(run: Record) -> Iterator[str]:
 
 
 def unknown(run: Record) -> str:
-    """A sentence: the cause is not known, and where the run differs from its recipe."""
+    """A sentence that the cause is unknown, and how the run differs from its recipe."""
     listed = [*foreign(run), *changed_settings(run)][:4]
     if listed:
         return f" The cause is unknown. The run differs from its recipe in: {', '.join(listed)}."
     if _recipe(run) is None:
         return " The cause is unknown."
-    return " The cause is unknown: components are the recipe's, and no setting is far from it."
+    return (
+        " The cause is unknown: the components are those of the recipe, and no setting is far "
+        "from it."
+    )
 
 
 def compare_first(run: Record) -> str:
-    """Advice for an unknown cause; it must be harmless."""
+    """Harmless advice for an unknown cause."""
     if any(foreign(run)):
         return "Run `rlzoo check NAME` on that component, and train once without it."
     if changed_settings(run):
         return "Restore these settings one at a time and train again."
-    return "Train the same recipe with another seed, compare, and read samples.jsonl."
+    return "Train the same recipe with another seed, compare the runs, and read samples.jsonl."

@@ -1,9 +1,9 @@
-"""`rlzoo eval`: how good a policy is.
+"""`rlzoo eval`: evaluates a policy.
 
 May import `train` and below, and no other verb.
 
-    command    the arguments, JSON and what is printed
-    pass_at_k  pass@k and maj@k out of n responses, with intervals
+    command    the arguments, the JSON and the printed output
+    pass_at_k  pass@k and maj@k from n responses, with intervals
     policy     a policy of a run or folder on held-out prompts
-    tables     its tables and samples
+    tables     the tables and samples
 """

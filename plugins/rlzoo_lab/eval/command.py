@@ -1,4 +1,4 @@
-"""`rlzoo eval`: how good a policy is: accuracy, pass@k, maj@k, samples.  No torch here."""
+"""`rlzoo eval`: evaluates a policy: accuracy, pass@k, maj@k, samples. No torch here."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from rlzoo_lab.written import Written
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add("words", nargs="*", metavar="RUN|key=value")
-    add("--out", action=Written, metavar="FILE", help="all samples, as JSON lines")
+    add("--out", action=Written, metavar="FILE", help="write all samples as JSON lines")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What `--json` prints, and every sample."""
+    """The document that `--json` prints, and every sample."""
     ks = sorted({_count("--k", word) for word in arguments.k.split(",")})
     shown = _count("--samples", arguments.samples, least=0)
     responses = ks[-1]
@@ -47,7 +47,7 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
             f"--k: pass@{ks[-1]} needs at least {ks[-1]} responses. Got --responses {responses}"
         )
     if arguments.greedy and responses > 1:
-        raise UsageError("--greedy gives each prompt one response: leave --k and --responses out")
+        raise UsageError("--greedy gives each prompt one response; remove --k and --responses")
     runs = [w for w in arguments.words if is_run(w)]
     words = [w for w in arguments.words if not is_run(w)]
     if arguments.prompts is not None:
@@ -55,9 +55,9 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
     if arguments.greedy:
         words += ["eval.top_k=1", "eval.top_p=1.0"]
     if len(runs) > 1:
-        raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
+        raise UsageError(f"eval: give only one RUN. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:
-        raise UsageError("--checkpoint is for a RUN; a model folder is model.path=DIR")
+        raise UsageError("--checkpoint requires a RUN; for a model folder, use model.path=DIR")
     return evaluate_policy(
         runs[0] if runs else None,
         words,
@@ -71,5 +71,5 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
 
 def _count(flag: str, word: str, least: int = 1) -> int:
     if not word.strip().isdecimal() or int(word) < least:
-        raise UsageError(f"{flag}: must be a whole number from {least}. Got {word!r}")
+        raise UsageError(f"{flag}: must be an integer of at least {least}. Got {word!r}")
     return int(word)

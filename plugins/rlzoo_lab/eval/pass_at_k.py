@@ -1,4 +1,4 @@
-"""pass@k and maj@k out of n responses to a prompt.  No torch here."""
+"""pass@k and maj@k from n responses to a prompt. No torch here."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -6,7 +6,7 @@ from math import comb
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """The chance that k of the n responses, drawn without replacement, hold a right one.
+    """The probability that k of the n responses, drawn without replacement, include a correct one.
 
     1 - C(n - c, k) / C(n, k): an unbiased estimate from any n >= k.
     Source: Chen et al. 2021, arXiv:2107.03374.
@@ -15,11 +15,11 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) -> float:
-    """The chance that the most frequent answer among k of the n responses is right.
+    """The probability that the most frequent answer among k of the n responses is correct.
 
-    The mean over all C(n, k) subsets, exactly, so unbiased like `pass_at_k`. None abstains: it is
-    one of the k and votes for nothing. Answers that are equally frequent are each taken with the
-    same chance. Equal answers that are judged differently are right in part: by their share.
+    The exact mean over all C(n, k) subsets, and so unbiased like `pass_at_k`. None is an
+    abstention: it is one of the k responses but has no vote. Ties are broken at random. If equal
+    answers are judged differently, the answer counts with the share of correct ones.
     Source: Wang et al. 2022 (self-consistency), arXiv:2203.11171.
     """
     votes: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Scoring a policy: its samples and the numbers of them."""
+"""Scoring a policy: its samples and their metrics."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,9 +26,10 @@ def evaluate_policy(
     split: str = "test",
     shown: int = DEFAULT_SHOWN,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Score the policy of a run folder, or of a recipe's or the defaults' keys; every sample.
+    """Score the policy of a run folder, or of a recipe or the default keys; also returns every
+    sample.
 
-    With one response a prompt it is what a run's own evaluation gives, sample by sample.
+    With one response per prompt, the samples are identical to those of a run's own evaluation.
     """
     zoo = load_zoo()
     # Nothing but held-out responses is sampled here, so a rollout's key can only mean theirs.
@@ -38,7 +39,7 @@ def evaluate_policy(
     if run is not None:
         for word in words:
             if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
-                raise UsageError(f"eval: {run} already sets this; leave {word} out")
+                raise UsageError(f"eval: {run} already sets this; remove {word}")
         folder = open_own(run, "its model")
         weights = choose(folder, checkpoint)
         own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
@@ -49,7 +50,7 @@ def evaluate_policy(
     config = recipe.config
     if ks[-1] > 1 and plan.abilities.is_correct is None:
         raise UsageError(
-            f"--k: task {plan.task_name!r} has no is_correct, so nothing can pass or win a vote"
+            f"--k: task {plan.task_name!r} has no is_correct, which pass@k and maj@k require"
         )
     from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models
@@ -135,7 +136,7 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
 def metrics(
     rows: list[dict[str, Any]], prompts: int, responses: int, ks: list[int]
 ) -> dict[str, Any]:
-    """The numbers of an evaluation's line, and pass@k and maj@k; intervals are over prompts."""
+    """The metrics of an evaluation, with pass@k and maj@k; intervals are over prompts."""
     groups = [rows[i::prompts] for i in range(prompts)]  # by prompt, as often as it was drawn
     kinds = _kinds(rows[:prompts])
 

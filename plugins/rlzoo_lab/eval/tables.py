@@ -43,9 +43,9 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     if said := document["own"]:
         low, high = said["eval_after_interval"]
         own = (
-            f"the run itself recorded: {said['eval_metric']} {said['eval_before']:.3f} before, "
-            f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
-            f"{said['eval_samples']} samples"
+            f"the run recorded: {said['eval_metric']} {said['eval_before']:.3f} before, "
+            f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on {said['eval_samples']} "
+            "samples"
         )
         if said["eval_greedy_after"] is not None:
             own += "; greedy {eval_greedy_before:.3f}, then {eval_greedy_after:.3f}".format(**said)

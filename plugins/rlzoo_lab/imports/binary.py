@@ -1,5 +1,5 @@
-"""TensorBoard's event files, by its own reader, and wandb's offline files, which no newer wandb
-reads from Python (0.31 has no reader).
+"""TensorBoard's event files, read by its own reader, and wandb's offline files, for which newer
+versions of wandb have no Python reader (0.31 does not).
 
 A .wandb file is LevelDB's log format (blocks of 32 KiB; CRC-32, length, kind) around messages of
 wandb_internal.proto.
@@ -90,7 +90,7 @@ def tensorboard_rows(path: Path) -> Iterator[Row]:
 def wandb_records(path: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, message) of the records in a .wandb file; raises DataError.
 
-    A file that ends within its last record is of a run that was killed: that record is left out.
+    If a file ends within its last record, because the run was killed, that record is left out.
     """
     data = path.read_bytes()
     expected = "a wandb record"

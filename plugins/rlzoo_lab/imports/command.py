@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("source", metavar="SOURCE", help="a trainer's output folder, or one file of metrics")
     add("--out", action=Written, folder=True, required=True, metavar="RUN",
         help="the run folder to write; must not exist")  # fmt: skip
-    add("--from", dest="trainer", choices=FORMATS, help="default: recognized by content")
+    add("--from", dest="trainer", choices=FORMATS, help="default: detected from the contents")
     add("--eval", dest="evaluation", metavar="NAME",
-        help="the evaluation metric that becomes eval/score, where there are several")  # fmt: skip
-    add("--seed", type=int, metavar="N", help="the run's seed, where its files do not have it")
+        help="the evaluation metric that becomes eval/score, if there are several")  # fmt: skip
+    add("--seed", type=int, metavar="N", help="the run's seed, if its files do not contain it")
     add("--row", metavar="NAME", help="the name of its row in `rlzoo compare`")
 
 
@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def view(d: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed without --json."""
+    """The output without --json."""
     known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
     yield (
         f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "
         f"samples from {d['from']}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
     )
-    yield f"{known} metrics have a name in rlzoo, {len(d['metrics']) - known} keep theirs"
+    yield f"{known} metrics have a name in rlzoo; {len(d['metrics']) - known} keep their own names"
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
     left = d["missing"]

@@ -1,4 +1,4 @@
-"""What trainers print: lines of verl, slime and SkyRL that hold a step's metrics."""
+"""Console output of trainers: lines of verl, slime and SkyRL that contain a step's metrics."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ LONGEST = 4000  # lines of one printed dictionary
 
 
 def trainer_of(line: str) -> str:
-    """Which trainer prints such a line; empty for any other line."""
+    """The trainer that prints such a line; empty for any other line."""
     if VERL.search(line):
         return "verl"
     if (found := SLIME.search(line)) and "/" in found[3]:
@@ -51,7 +51,8 @@ def slime_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def skyrl_rows(path: Path) -> Iterator[Row]:
-    """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as texts of four decimals."""
+    """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as strings with four
+    decimals."""
     step, start, text = -1, 0, list[str]()
     for number, line in text_lines(path):
         if found := SKYRL.search(line):

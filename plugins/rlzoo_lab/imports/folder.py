@@ -28,7 +28,8 @@ KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coe
 
 @dataclass
 class Imported:
-    """What a run folder is made of: our names. derived: metrics that follow from rollouts."""
+    """The contents of a run folder, with rlzoo's names. derived: metrics that follow from
+    rollouts."""
 
     trainer: str
     recipe: dict[str, Any]
@@ -42,7 +43,7 @@ class Imported:
 
     @property
     def missing(self) -> list[str]:
-        """The parts of a run of rlzoo that this one lacks."""
+        """The parts of an rlzoo run that this one does not have."""
         out = [] if self.evaluations else ["evaluations"]
         out += [] if any("eval/score" in e for e in self.evaluations.values()) or out else [
             "eval/score (--eval NAME chooses one)"]  # fmt: skip
@@ -66,7 +67,7 @@ def convert(
     seed: int | None = None,
     row: str | None = None,
 ) -> Imported:
-    """The files' contents by rlzoo's names. trainer: what --from names, None to recognize it.
+    """The files' contents with rlzoo's names. trainer: what --from names, None to recognize it.
 
     Raises UsageError where the files are of another format than --from names.
     """
@@ -75,7 +76,7 @@ def convert(
     if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
         got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
         raise UsageError(
-            f"--from: {trainer}, but these files come from {got}; leave out --from, or change it"
+            f"--from: {trainer}, but these files come from {got}; remove or change --from"
         )
     whose = whose or "csv"
     steps, evaluations, notes = _merged(found.rows, whose)
@@ -112,10 +113,14 @@ def _merged(rows: Iterable[Row], trainer: str) -> tuple[dict[int, Values], dict[
                 line |= values
     notes = []
     if twice:
-        notes.append(f"{len(twice)} steps are there twice with other values, the first is "
-                     f"{min(twice)}: the later values count")  # fmt: skip
+        notes.append(
+            f"{len(twice)} steps occur twice with different values (the first is step "
+            f"{min(twice)}); the later values are used")  # fmt: skip
     if 0 in steps:
-        notes.append(f"{trainer}'s first step is 0, rlzoo's is 1: all steps are one more")
+        notes.append(
+            f"the first step of {trainer} is 0 and that of rlzoo is 1, so all step numbers are "
+            "increased by 1"
+        )
         steps = {n + 1: line for n, line in steps.items()}
         evaluations = {n + 1: line for n, line in evaluations.items()}
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
@@ -129,7 +134,7 @@ def _choose(evaluations: dict[int, Values], wanted: str | None) -> None:
         hits = hits or [k for k in there if wanted in k]
         if len(hits) != 1:
             raise UsageError(
-                f"--eval: {wanted!r} matches {len(hits)} evaluation metrics, not one (there are: "
+                f"--eval: {wanted!r} matches {len(hits)} evaluation metrics, not one (available: "
                 f"{', '.join(there) or 'none'})"
             )
     else:

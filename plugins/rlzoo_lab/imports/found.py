@@ -41,9 +41,9 @@ class Tokens:
 
 @dataclass
 class Found:
-    """The contents of a run's files, by the trainer's own names.
+    """The contents of a run's files, with the trainer's own names.
 
-    settings: dotted key -> value. files: path -> what it is. notes: for the reader.
+    settings: dotted key -> value. files: path -> its format. notes: for the user.
     """
 
     rows: list[Row] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Metrics and settings of each trainer by rlzoo's names, by the table in trainers.yaml."""
+"""rlzoo's names for the metrics and settings of each trainer, from the table in trainers.yaml."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -28,14 +28,14 @@ EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")  # how names of evaluat
 
 @cache
 def tables() -> dict[str, dict[str, dict[str, str]]]:
-    """trainer -> kind (metrics, settings, evaluations) -> their name -> ours."""
+    """trainer -> kind (metrics, settings, evaluations) -> its name -> rlzoo's name."""
     text = Path(__file__).with_name("trainers.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
 
 @cache
 def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
-    """Our names of a trainer's metric; empty where no line matches."""
+    """rlzoo's names for a trainer's metric; empty if no line matches."""
     for theirs, targets in tables().get(trainer, {}).get(kind, {}).items():
         if match := re.fullmatch("([^/]+)".join(map(re.escape, theirs.split("*"))), name):
             for part in match.groups():
@@ -46,7 +46,7 @@ def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
 
 @cache
 def own(name: str) -> bool:
-    """Whether it is a metric of rlzoo's by name."""
+    """Whether the name is that of an rlzoo metric."""
     kinds = {"mean", "std", "min", "max"}
     for metric in METRICS:
         head, star, _ = metric.name.partition("*")
@@ -56,8 +56,7 @@ def own(name: str) -> bool:
 
 
 def trainer_by_names(names: Iterable[str]) -> str:
-    """Whose metrics these are: the trainer with the most names, rlzoo where most are its own;
-    empty where none has a name."""
+    """The trainer whose names match the most metrics, or rlzoo; empty if no name matches."""
     known = set(names)
     counts = {t: sum(any(_targets(t, n)[1:]) for n in known) for t in tables()}
     best = max(counts, key=counts.__getitem__)
@@ -70,8 +69,8 @@ Metrics = dict[str, float]
 
 
 def translate(trainer: str, values: Mapping[str, float]) -> tuple[Metrics, Metrics]:
-    """(metrics of the step, metrics of an evaluation) by our names, of one row. A metric without
-    a name becomes TRAINER/NAME."""
+    """(metrics of the step, metrics of an evaluation) of one row, with rlzoo's names. A metric
+    without a name becomes TRAINER/NAME."""
     step, evaluation = Metrics(), Metrics()
     for name, value in values.items():
         fallback, *targets = _targets(trainer, name)

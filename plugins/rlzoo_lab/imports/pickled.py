@@ -1,4 +1,5 @@
-"""TRL's training_args.bin: a pickle, read as data. No class of it is imported, nothing is run."""
+"""TRL's training_args.bin: a pickle that is read as data, without importing or running its
+classes."""
 
 import pickle
 import zipfile
@@ -11,7 +12,7 @@ LARGEST = 2**22  # bytes: such a file has a few thousand
 
 
 class _Inert:
-    """Stands for every class and function that a pickle names: it keeps its arguments and state."""
+    """A placeholder for every class and function in a pickle; it keeps its arguments and state."""
 
     arguments: tuple[Any, ...] = ()
     state: Any = None
@@ -40,9 +41,9 @@ class _Reader(pickle.Unpickler):
 
 
 def read_arguments(path: Path) -> dict[str, Any]:
-    """The plain values among the settings in a training_args.bin: numbers, texts, lists of them.
-    Raises DataError."""
-    expected = "what torch.save writes of training arguments"
+    """The plain values among the settings in a training_args.bin: numbers, texts and lists of
+    these. Raises DataError."""
+    expected = "training arguments written by torch.save"
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith("/data.pkl")]

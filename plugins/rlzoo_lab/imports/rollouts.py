@@ -1,4 +1,4 @@
-"""Prompts and responses that trainers write down, and the metrics that follow from them."""
+"""Prompts and responses that trainers save, and the metrics computed from them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
 
 
 def verl_samples(path: Path) -> Iterator[Sample]:
-    """verl's rollout dump, one JSON object a line: input, output, gts, score, step."""
+    """verl's rollout dump, one JSON object per line: input, output, gts, score, step."""
     for number, line in json_lines(path):
         step, score = line.get("step"), line.get("score")
         if not {"input", "output"} <= line.keys() or type(step) is not int:
@@ -57,7 +57,7 @@ def verl_samples(path: Path) -> Iterator[Sample]:
 
 
 def prime_tokens(path: Path) -> Iterator[Tokens]:
-    """prime-rl's token export: a sequence a line, with lists over its tokens."""
+    """prime-rl's token export: a sequence per line, with lists over its tokens."""
     for number, line in json_lines(path):
         lists = [line.get(k) for k in ("loss_mask", "advantages", "trainer_logprobs",
                                        "inference_logprobs")]  # fmt: skip
@@ -80,9 +80,9 @@ def _text(value: Any) -> str:
 
 
 def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
-    """Metrics of one step's responses by rlzoo's names; a group is the responses to a prompt.
+    """Metrics of one step's responses with rlzoo's names; a group is the responses to a prompt.
 
-    per_prompt: responses that a prompt gets, for `prompts/distinct`.
+    per_prompt: the number of responses per prompt, for `prompts/distinct`.
     """
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
@@ -111,7 +111,7 @@ def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
 
 
 def token_metrics(rows: Sequence[Tokens]) -> Values:
-    """Metrics of one step's exported tokens by rlzoo's names: means over all trained tokens."""
+    """Metrics of one step's exported tokens with rlzoo's names: means over all trained tokens."""
     advantages = [x for row in rows for x in row.advantages]
     gaps = [abs(a - b) for row in rows for a, b in zip(row.trained, row.sampled, strict=True)]
     if not gaps:
@@ -126,7 +126,7 @@ def token_metrics(rows: Sequence[Tokens]) -> Values:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Pearson's; None where either is constant."""
+    """Pearson's correlation; None if either is constant."""
     a, b = [v - fmean(x) for v in x], [v - fmean(y) for v in y]
     size = math.sqrt(sum(v * v for v in a) * sum(v * v for v in b))
     return sum(u * v for u, v in zip(a, b, strict=True)) / size if size > 0 else None

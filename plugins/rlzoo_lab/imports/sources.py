@@ -1,4 +1,4 @@
-"""Which files of a run a path has, what each of them is, and all of them read."""
+"""Finds the files of a run at a path, detects their formats, and reads them."""
 
 import json
 import re
@@ -35,7 +35,7 @@ EXPECTED = (
 
 def read_source(place: Path) -> tuple[Found, set[str]]:
     """(what a file or folder holds, the formats of its files). Raises DataError, which names the
-    damaged file and its line; UsageError where nothing is recognized."""
+    damaged file and its line; UsageError if no file is recognized."""
     if not place.exists():
         raise UsageError(f"SOURCE: there is no file or folder {place}", kind="not-found")
     refuse_devices(place)
@@ -70,8 +70,8 @@ def _natural(path: Path) -> list[tuple[int, int | str]]:
 
 
 def kind_of(path: Path) -> str:
-    """A file's kind by its content; empty where no trainer writes such a file. Raises DataError
-    where its beginning is damaged."""
+    """A file's kind from its content; empty if no trainer writes such files. Raises DataError if
+    its beginning is damaged."""
     with open(path, "rb") as file:
         start = file.read(2**16)
     name, suffix = path.name, path.suffix
@@ -220,7 +220,7 @@ def _settings(path: Path, found: Found) -> set[str]:
     try:
         tree: Any = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        found.notes.append(f"{path}: not read as settings ({first_line(error)})")
+        found.notes.append(f"{path}: could not be read as settings ({first_line(error)})")
         return set()
     if isinstance(tree, dict):
         told = {str(k).removesuffix(".value"): v for k, v in flat(tree).items()}
@@ -236,7 +236,9 @@ def _verl_log(path: Path, found: Found) -> set[str]:
 
 def _skyrl_log(path: Path, found: Found) -> set[str]:
     found.rows += console.skyrl_rows(path)
-    found.notes.append("SkyRL prints four decimals: small numbers, as its learning rate, are 0")
+    found.notes.append(
+        "SkyRL prints only four decimals, so small numbers such as the learning rate are 0"
+    )
     return {"skyrl"}
 
 
@@ -265,7 +267,9 @@ def _slime_log(path: Path, found: Found) -> set[str]:
             mean = values[0] if len(values) == 1 else sum(values) / len(values)
             found.rows.append(Row(number + 1, {name: mean}))
     if each > 1:
-        found.notes.append(f"metrics of {each} optimizer steps to a rollout are their means")
+        found.notes.append(
+            f"there are {each} optimizer steps per rollout; metrics are means over them"
+        )
     return {"slime"}
 
 

@@ -13,7 +13,7 @@ STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "gl
 
 
 def step_of(values: Mapping[str, Any], path: Path, line: int) -> int:
-    """The number of a line's step; raises DataError where there is none."""
+    """The step number of a line; raises DataError if there is none."""
     for name in STEPS:
         if name in values:
             step = values[name]
@@ -25,7 +25,7 @@ def step_of(values: Mapping[str, Any], path: Path, line: int) -> int:
 
 
 def metric_rows(path: Path) -> Iterator[Row]:
-    """Lines of metrics: {"step": 1, "data": {...}} as verl writes them, or flat objects."""
+    """Lines of metrics: {"step": 1, "data": {...}} as written by verl, or flat objects."""
     for number, line in json_lines(path):
         values = line.get("data", line)
         if not isinstance(values, dict):

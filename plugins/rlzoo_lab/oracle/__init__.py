@@ -1,14 +1,14 @@
-"""The oracle: token MDPs small enough to visit every prefix, so that the truth is exact.
+"""The oracle: token MDPs small enough to compute exact values from every prefix.
 
 May import `mdp`, `runs` and the layers below; no language model.
 
-    bias       bias and variance of any estimator against the truth
+    bias       bias and variance of any estimator compared with the exact values
     episodes   every episode of a world, with its probability and columns
     means      exact means of an estimator's output over all groups of episodes
     oracle     V, Q and advantages of every prefix, from a task's own score
-    resources  `sample`, `score` and their like for column plugins, by enumeration
+    resources  `sample`, `score` and similar handles for column plugins, by enumeration
     tree       a world as a tree of prefixes; values by backward recursion
-    worlds     made-up worlds: where the reward is, and how noisy it is
+    worlds     artificial worlds: where the reward is, and how noisy it is
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Bias and variance of an advantage estimator, any estimator, against the exact truth.
+"""Bias and variance of any advantage estimator, compared with exact values.
 
     b(s, a) = E[A^ | s, a] - A(s, a)        b_perp = b - sum_a pi(a|s) b
 
@@ -35,7 +35,7 @@ STEP_KL = 0.01  # nats per response, of the steps that are compared
 
 @dataclass
 class Report:
-    """What is known of one estimator. Means are over tokens as visited; `_se`: standard errors,
+    """The measurements of one estimator. Means are over tokens as visited; `_se`: standard errors,
     0 where exact.
 
     sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not

@@ -1,4 +1,4 @@
-"""All complete episodes of a small world as rows, with the columns that a rollout would hold."""
+"""All complete episodes of a small world as rows, with the columns of a rollout."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -39,14 +39,14 @@ class EpisodeTable:
         return EpisodeTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def reached(self, states: int) -> Tensor:
-        """(states,) whether a row comes by: not behind the length at which rows are cut."""
+        """(states,) whether any row visits the state before rows are truncated."""
         reached = torch.zeros(states, dtype=torch.bool)
         reached[self.states[self.mask]] = True
         return reached
 
 
 def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> EpisodeTable:
-    """All episodes; `cut`: the length at which rows are truncated though the world continues."""
+    """All episodes; `cut`: the length at which rows are truncated although the world continues."""
     tree = oracle.tree
     at = prompt = torch.arange(tree.prompts)
     states = actions = torch.empty(tree.prompts, 0, dtype=torch.long)
@@ -63,7 +63,7 @@ def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> EpisodeTable:
         if len(row) > MAX_EPISODES:
             raise RlzooError(
                 f"too many episodes to enumerate: more than {MAX_EPISODES:,} at vocabulary "
-                f"{tree.vocabulary}, horizon {tree.horizon}: lower --vocabulary, --horizon or "
+                f"{tree.vocabulary}, horizon {tree.horizon}. Lower --vocabulary, --horizon or "
                 "--prompts"
             )
         coin = torch.where(tosses, (1 - 2 * tails) * oracle.coin[here, choice], 0)
@@ -152,5 +152,5 @@ def make_columns(
 
 
 def text_of(tokens: list[int]) -> list[str]:
-    """A letter for each token, none for EOS or padding; only functions that need texts see them."""
+    """A letter for each token, none for EOS or padding; only functions that need texts use them."""
     return [chr(96 + t) if t > 0 else "" for t in tokens if t >= 0]

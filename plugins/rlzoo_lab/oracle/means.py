@@ -1,4 +1,4 @@
-"""E[A^ | s, a] of an estimator: by one call, by every group, or by draws of partners."""
+"""E[A^ | s, a] of an estimator: from one call, from every group, or from sampled partners."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -103,7 +103,7 @@ class EstimatorInWorld:
 
     @property
     def couples(self) -> str:
-        """How far what the loss makes of a row depends on others, in the limit of large batches."""
+        """On which other rows the loss of a row depends, in the limit of large batches."""
         groups = self.loss is not None and self.loss.whiten == "group"
         return "group" if groups and self.component.couples == "row" else self.component.couples
 
@@ -146,7 +146,7 @@ ROWS = 400_000  # that an estimator is called on, at most, for a mean
 
 
 def means(subject: EstimatorInWorld) -> Means:
-    """E[A^ | s, a] and its like."""
+    """E[A^ | s, a] and related moments."""
     if subject.couples == "row":
         return _row_by_row(subject)
     kinds, size = _kinds(subject), subject.samples

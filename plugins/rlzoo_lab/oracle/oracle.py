@@ -1,4 +1,4 @@
-"""Exact truth: a token MDP small enough to visit every prefix.
+"""Exact values: a token MDP small enough to visit every prefix.
 
 A state is a prompt plus the tokens so far, so the states are a tree: V, Q and A by one pass from
 the leaves, visitation by one pass from the roots, and with them the exact gradient of the expected
@@ -20,7 +20,7 @@ from rlzoo_lab.oracle.tree import Tree, action_values, expected, visitation
 
 @dataclass(frozen=True)
 class Oracle:
-    """A policy in a world, and what is exactly true of them.
+    """A policy in a world, and their exact values.
 
     logits:    (S, V) of the policy
     rewards:   (S, V) mean reward of each choice; an outcome is at the choice that ends
@@ -53,7 +53,7 @@ class Oracle:
 
     @cached_property
     def objective(self) -> Tensor:
-        """(S, V) the reward whose policy gradient is that of the whole objective, KL and all."""
+        """(S, V) the reward whose policy gradient is that of the whole objective, including KL."""
         return self.rewards - self.kl_coef * self.log_ratio
 
     @cached_property

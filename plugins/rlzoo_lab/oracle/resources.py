@@ -1,4 +1,4 @@
-"""What column plugins may use in an enumerated world: samples, scores, a tokenizer."""
+"""Resources of column plugins in an enumerated world: samples, scores, a tokenizer."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -90,7 +90,7 @@ class Resources:
 
 
 class _Tokenizer:
-    """Letters for tokens: enough for a plugin that decodes what it sampled."""
+    """Letters for tokens, for a plugin that decodes its samples."""
 
     def decode(self, ids: Any, **_: Any) -> str:
         return "".join(text_of(list(map(int, ids))))
@@ -110,7 +110,7 @@ def supply(
     there; returns those that cannot be, and what is missing."""
 
     def make(name: str) -> str:
-        """An empty string, or what is missing."""
+        """The missing resource, or an empty string."""
         if name in columns or name in handles:
             return ""
         plugin = zoo.columns.get(name)

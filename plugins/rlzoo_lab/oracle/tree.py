@@ -63,7 +63,7 @@ class Tree:
 
 
 def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int = 1) -> Tree:
-    """Raises RlzooError where there are more than `MAX_STATES`."""
+    """Raises RlzooError if there are more than `MAX_STATES` states."""
     for name, value, least in (
         ("vocabulary", vocabulary, 2 + stops), ("horizon", horizon, 1), ("prompts", prompts, 1)
     ):  # fmt: skip
@@ -73,8 +73,8 @@ def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int
     if states > MAX_STATES:
         raise RlzooError(
             f"too many states to enumerate: {states:,} at vocabulary {vocabulary}, horizon "
-            f"{horizon}, {prompts} prompt{'s' * (prompts > 1)}; the limit is {MAX_STATES:,}: "
-            "lower --vocabulary, --horizon or --prompts"
+            f"{horizon}, {prompts} prompt{'s' * (prompts > 1)}; the limit is {MAX_STATES:,}. "
+            "Lower --vocabulary, --horizon or --prompts"
         )
     child, starts = torch.full((states, vocabulary), -1), [0]
     parent, token = torch.full((states,), -1), torch.full((states,), -1)

@@ -31,7 +31,7 @@ RIGHT = (0.3, 0.1, 0.6, 0.03, 0.9)  # how often the policy is right on the first
 
 
 def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """1 for a right episode, 0 for a wrong one; about 30 % are right on the first prompt."""
+    """1 for a correct episode, 0 for a wrong one; about 30 % are correct on the first prompt."""
     worth, last = potential(tree, draw), ends(tree)
     mass = visitation(tree, pi)[:, None] * pi * last
     rewards = torch.zeros_like(worth)
@@ -61,7 +61,8 @@ COIN = 0.5
 
 
 def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """1 at the end if the first token was the key; in between each token pays a coin's noise."""
+    """1 at the end if the first token was the key; the other tokens have a coin's noise as
+    reward."""
     last = ends(tree)
     first = tree.prefixes[:, 0]
     token = torch.where(tree.depth[:, None] > 0, first[:, None], torch.arange(tree.vocabulary))
@@ -75,8 +76,8 @@ WORD = 3
 
 
 def words(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Words of three tokens, one after the other: the token that ends a word pays 1 over their
-    number if all three are right. Many small rewards, each with its own short credit."""
+    """Words of three tokens: the last token of a word has a reward of 1 / (number of words) if all
+    three are correct. Many small rewards, each with a short credit span."""
     first, places = int(tree.stops), tree.horizon
     secret = torch.randint(first, tree.vocabulary, (tree.prompts, places), generator=draw)
     rewards = torch.zeros(tree.states, tree.vocabulary, dtype=torch.float64)
@@ -101,7 +102,9 @@ def make_world(name: str, tree: Tree, *, seed: int = 0, kl_coef: float = 0.0) ->
     """A world with a random policy: everything is a function of the seed."""
     if name not in WORLDS:
         known = ", ".join(WORLDS)
-        raise RlzooError(f"--world: no world {name!r}{nearest(name, WORLDS)} (there are: {known})")
+        raise RlzooError(
+            f"--world: there is no world {name!r}{nearest(name, WORLDS)} (available: {known})"
+        )
     shape = (tree.states, tree.vocabulary)
 
     def normal(stream: str) -> Tensor:

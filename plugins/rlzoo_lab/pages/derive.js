@@ -112,7 +112,7 @@ function deriveLoss(batch, row, loss) {
       });
     }
     const product = plain(-ratio * a);
-    return `loss_${t} = ${plain(value)}, in place of -ratio_${t} * A_${t} = ${product}`;
+    return `loss_${t} = ${plain(value)}, instead of -ratio_${t} * A_${t} = ${product}`;
   });
 }
 

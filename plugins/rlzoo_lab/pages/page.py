@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: no network, light and dark as the reader's system is.
+"""One self-contained HTML page: no network access, light or dark according to the system.
 
 What all pages are made of: head and style, tabs, tables, figures, folded parts. A policy in the
 head forbids the browser to fetch anything, and to run any script but the page's own.
@@ -146,7 +146,7 @@ def figure(drawing: str, caption: str = "") -> str:
 
 
 def terms(meanings: Iterable[tuple[str, str]]) -> str:
-    """What words mean: (word, meaning)."""
+    """A glossary: (word, meaning)."""
     pairs = "".join(tag("dt", word) + tag("dd", meaning) for word, meaning in meanings)
     return f'<dl class="terms">{pairs}</dl>'
 
@@ -237,8 +237,9 @@ def touch() -> tuple[str, str]:
     return script, css
 
 
-LINKED = """Point at a row or a curve, or go to a row's name by Tab and arrow keys: all tables and
-figures show that row. Enter or a click keeps it; Escape releases it."""
+LINKED = """Point at a row or a curve, or move to a row's name with Tab and the arrow keys, to
+highlight that row in all tables and figures. Press Enter or click to keep it highlighted; press
+Escape to release it."""
 
 
 # Where a row shows itself, in a page that is touched.

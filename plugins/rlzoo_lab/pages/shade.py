@@ -1,4 +1,4 @@
-"""Colours that stand for numbers: blue above, orange below, the stronger the further."""
+"""Colors for numbers: blue above 0, orange below, stronger for larger absolute values."""
 
 from collections.abc import Iterable
 

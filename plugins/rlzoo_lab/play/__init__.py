@@ -1,16 +1,16 @@
-"""`rlzoo play`: a page on which a reader moves lambda, a reward or a value and sees what follows.
+"""`rlzoo play`: an interactive page that shows the effect of lambda, rewards and values.
 
 May import the layers below the verbs. No torch at the top.
 
     command  the verb
-    page     the scripts, the style and what the zoo declares, as one page
+    page     the scripts, the style and data about the zoo, as one page
 
 The scripts come after the arithmetic of `rlzoo_lab.pages`. Tests compare both with the zoo's
 components, `rlzoo trace` and the oracle.
 
     world.js      a world of three tokens: exact advantages, bias and variance
-    state.js      the reader's choices, and their form in the address
-    parts.js      sliders, and numbers that open their arithmetic
+    state.js      the user's choices, and their encoding in the URL
+    parts.js      sliders, and numbers that show their arithmetic
     charts.js     points to drag, bars and curves
     credit.js     the numbers of the first view
     response.js, worlds.js, groups.js   the three views

@@ -16,7 +16,7 @@ NAME = "play.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", action=Written, metavar="FILE", default=NAME,
-                        help=f"where the page goes; default: {NAME}")  # fmt: skip
+                        help=f"where to write the page; default: {NAME}")  # fmt: skip
     parser.add_argument("--open", action="store_true", help="open it in a browser")
 
 

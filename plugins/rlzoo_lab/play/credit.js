@@ -95,13 +95,13 @@ function responseArithmetic() {
         }),
       ),
     ),
-    reward: of("reward", "r", `the score, less ${state.kl} times coef = ${plain(state.coef)}`, x =>
+    reward: of("reward", "r", `the score minus ${state.kl} times coef = ${plain(state.coef)}`, x =>
       deriveRewards(x.scores, x.kl, x.rewards, state.mask, state.coef, "token"),
     ),
     delta: of(
       "delta, the TD error",
       "delta",
-      "r_t + gamma * V_next - V_t, what the step was worth more than the critic expected; " +
+      "r_t + gamma * V_next - V_t, how much better the step was than the critic expected; " +
         `V_${endOf(state.mask)} = ${plain(state.end)} follows the last token`,
       x => deriveDelta(x.batch, 0, x.gamma),
     ),
@@ -120,7 +120,7 @@ function responseArithmetic() {
       "A_t + V_t, unless the estimator has targets of its own",
       x => (x.returns ? deriveReturns(x.batch, 0, x.raw, x.returns) : []),
     ),
-    ratio: of("ratio", "ratio", "the policy now over the policy at rollout", x =>
+    ratio: of("ratio", "ratio", "probability under the current policy divided by that at rollout", x =>
       deriveRatios(x.losses, 0),
     ),
     loss: of(`policy loss by ${state.loss}`, "loss", summary("loss"), x => [

@@ -103,17 +103,17 @@ function buildGroups(body) {
     h(
       "p",
       {},
-      h("button", { type: "button", id: "longer", click: grow(1) }, "one response more"),
+      h("button", { type: "button", id: "longer", click: grow(1) }, "add a response"),
       " ",
-      h("button", { type: "button", id: "shorter", click: grow(-1) }, "one response less"),
+      h("button", { type: "button", id: "shorter", click: grow(-1) }, "remove a response"),
     ),
-    h("h2", {}, "How hard a prompt pulls"),
+    h("h2", {}, "How strongly a prompt affects the update"),
     h("div", { id: "pulls", class: "chart" }),
     h(
       "p",
       { class: "muted" },
-      "The lead of a right response over a wrong one in a group of this size, by the number of " +
-        "right ones.",
+      "The advantage of a correct response minus that of a wrong one in a group of this size, by the number of " +
+        "correct ones.",
     ),
   );
 }
@@ -148,13 +148,13 @@ function updateGroups() {
     state.scores.map(() => 0),
   )[0].flat;
   by("told").textContent = flat
-    ? "All rewards are equal: this group teaches nothing."
+    ? "All rewards are equal, so this group has no learning signal."
     : binary
-      ? `${right} of ${n} are right: mean ${short(right / n)}.`
+      ? `${right} of ${n} responses are correct; the mean reward is ${short(right / n)}.`
       : `The mean reward is ${short(right / n)}.`;
   curves(
     by("pulls"),
-    "lead of a right response over a wrong one, by the number of right responses",
+    "advantage of a correct response minus that of a wrong one, by the number of correct responses",
     GROUPWISE.map((name, i) => ({ kind: kinds[i], points: lead(name) })),
     {
       xs: [1, Math.max(2, n - 1)],

@@ -1,4 +1,4 @@
-"""The page: its scripts and style, and what the zoo declares of its components."""
+"""The page: its scripts, its style, and data about the zoo's components."""
 
 from pathlib import Path
 from typing import Any
@@ -11,28 +11,22 @@ HERE = Path(__file__).parent
 SCRIPTS = ("world", "state", "parts", "charts", "credit", "response",
            "worlds", "groups", "start")  # fmt: skip
 KINDS = ("estimators", "policy_losses", "kl_penalties")
-TITLE = "Move lambda, see what follows"
+TITLE = "Interactive lambda and advantages"
 
 _BODY = """
 <p class="muted">The arithmetic of token-level reinforcement learning. Move a slider, drag a point
-or type a number; click a number to see where it comes from.</p>
-<noscript><p class="warn">This page computes in the browser: it needs scripts.</p></noscript>
-<div class="tabs" role="tablist" aria-label="views" id="tabs"></div>
-<main role="tabpanel" id="view" tabindex="-1">
-<form class="controls" id="controls"></form>
-<div class="layout">
-<div id="body"></div>
-<section id="panel" aria-labelledby="panel-title"><h2 id="panel-title">Arithmetic</h2>
-<div id="arithmetic" aria-live="polite"></div></section>
-</div>
-</main>
-<p class="foot"><a id="link" href="#">a link to what you see</a>
-<button type="button" id="again">start again</button></p>
+or type a number; click a number to see how it is computed.</p> <noscript><p class="warn">This page
+computes in the browser, so it needs JavaScript.</p></noscript> <div class="tabs" role="tablist"
+aria-label="views" id="tabs"></div> <main role="tabpanel" id="view" tabindex="-1"> <form
+class="controls" id="controls"></form> <div class="layout"> <div id="body"></div> <section
+id="panel" aria-labelledby="panel-title"><h2 id="panel-title">Arithmetic</h2> <div id="arithmetic"
+aria-live="polite"></div></section> </div> </main> <p class="foot"><a id="link" href="#">link to
+this view</a> <button type="button" id="again">reset</button></p>
 """
 
 
 def page(zoo: Zoo) -> str:
-    """The whole document, of the components that the zoo itself ships."""
+    """The whole document, with the components of the zoo."""
     css = (HERE / "page.css").read_text(encoding="utf-8")
     scripts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     touch, _ = html.touch()

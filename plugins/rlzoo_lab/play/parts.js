@@ -130,7 +130,7 @@ function opener(column, place, what) {
 function setNumber(button, x) {
   const text = write(x);
   button.textContent = text;
-  button.setAttribute("aria-label", `${button.dataset.what}: ${text}. Show its arithmetic`);
+  button.setAttribute("aria-label", `${button.dataset.what}: ${text}. Show the arithmetic`);
   button.setAttribute("aria-pressed", button.id === `number-${state.show}`);
 }
 
@@ -140,7 +140,7 @@ function showArithmetic() {
   const found = Object.hasOwn(arithmetic, column) && arithmetic[column](place);
   if (!found || !found.lines.length) {
     panel.replaceChildren(
-      h("p", { class: "muted" }, "Click a number: its arithmetic appears here."),
+      h("p", { class: "muted" }, "Click a number to see its arithmetic here."),
     );
     return;
   }

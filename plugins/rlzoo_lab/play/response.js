@@ -138,7 +138,7 @@ function peersField() {
   return h(
     "div",
     { class: "control" },
-    h("label", { for: "peers" }, "Rewards of the others of its group"),
+    h("label", { for: "peers" }, "Rewards of the other responses in its group"),
     field,
   );
 }
@@ -168,7 +168,7 @@ function maskBox(t) {
   const box = h("input", {
     type: "checkbox",
     id: `mask-${t}`,
-    "aria-label": `token ${t} is the policy's own`,
+    "aria-label": `token ${t} was chosen by the policy`,
     change: () => {
       state.mask[t] = box.checked ? 1 : 0;
       update();
@@ -184,7 +184,7 @@ function creditTable(m) {
     m.inReward && ["KL", t => computed("kl", t, "KL", (x, i) => x.kl[i])],
     m.inReward && [
       "reward - KL",
-      t => computed("reward", t, "reward less KL", (x, i) => x.rewards[i]),
+      t => computed("reward", t, "reward minus KL", (x, i) => x.rewards[i]),
     ],
     ["delta", t => computed("delta", t, "TD error", (x, i) => x.delta[i])],
     ["advantage", t => computed("advantage", t, "advantage", (x, i) => x.raw[i])],
@@ -260,9 +260,9 @@ function lengthButtons() {
   return h(
     "p",
     {},
-    h("button", { type: "button", id: "longer", click: grow(1) }, "one token more"),
+    h("button", { type: "button", id: "longer", click: grow(1) }, "add a token"),
     " ",
-    h("button", { type: "button", id: "shorter", click: grow(-1) }, "one token less"),
+    h("button", { type: "button", id: "shorter", click: grow(-1) }, "remove a token"),
   );
 }
 
@@ -287,7 +287,7 @@ function buildResponse(body) {
       " ",
       h("span", { id: "share" }),
     ),
-    h("h2", {}, "The same in a terminal"),
+    h("h2", {}, "The same command in a terminal"),
     h("pre", { id: "command", tabindex: 0, "aria-label": "command" }),
   );
 }

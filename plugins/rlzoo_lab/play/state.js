@@ -54,11 +54,11 @@ const CASES = {
   recompute: ["a case to recompute", {}],
   untrained: ["an untrained critic", { rewards: [0, 0, 0, 0, 0, 1], values: [0, 0, 0, 0, 0, 0] }],
   truncated: [
-    "a response that was cut off",
+    "a truncated response",
     { rewards: [0, 0, 0], values: [0.3, 0.4, 0.6], end: 0.7 },
   ],
   turns: [
-    "two turns, with a tool's answer between",
+    "two turns with a tool's answer between them",
     {
       rewards: [0, 0, 0.2, 0, 0, 0, 1],
       values: [0.4, 0.5, 0.5, 0, 0, 0.6, 0.8],
@@ -68,7 +68,7 @@ const CASES = {
     },
   ],
   right: [
-    "a right answer among three wrong ones",
+    "one correct answer and three wrong ones",
     {
       rewards: [0, 0, 1],
       values: [0.3, 0.4, 0.6],

@@ -65,7 +65,7 @@ function worldArithmetic() {
     v: of("exact value", "V(s) = sum over the choices of pi(a|s) Q(s, a)", valueLines, called("V")),
     critic: of(
       "the critic's value",
-      "what the estimators read in the place of V",
+      "what the estimators use instead of V",
       criticLines,
       called("critic"),
     ),
@@ -77,7 +77,7 @@ function worldArithmetic() {
     ),
     mean: of(
       `expected estimate of ${shown}`,
-      "the mean of A^ over all responses that pass here, by " + "their probabilities",
+      "the mean of A^ over all responses that pass through this state, weighted by " + "their probabilities",
       m => meanLines(m, shown),
       called("E"),
     ),
@@ -86,7 +86,7 @@ function worldArithmetic() {
     variance: weighted("variance", "spread", ""),
     relative_variance: of(
       "variance / scale\u00b2",
-      "scale: how long the expected gradient is along " + "the true one",
+      "scale: the length of the expected gradient along " + "the true one",
       relativeLines,
       () => "variance /",
     ),
@@ -101,12 +101,12 @@ function worldArithmetic() {
 
 const WEIGHTED = {
   perp: [
-    "the bias E[A^] - A, less its mean in each state: a baseline bends no gradient; the mean of " +
-      "its square over tokens, as visited",
+    "the bias E[A^] - A minus its mean in each state, because a baseline does not change the gradient: the mean of " +
+      "its square over tokens, weighted by visits",
     "perp",
   ],
-  bias: ["the mean of (E[A^] - A)\u00b2 over tokens, as visited", "bias"],
-  spread: ["the variance of A^ of each choice, on average over tokens, as visited", "spread"],
+  bias: ["the mean of (E[A^] - A)\u00b2 over tokens, weighted by visits", "bias"],
+  spread: ["the variance of A^ for each choice, averaged over tokens, weighted by visits", "spread"],
 };
 
 // The weighted sum of a column of the report over all choices.
@@ -257,14 +257,14 @@ function worldControls() {
         value: state.task,
         set: set("task"),
         words: [
-          ["outcome", "1 at the end if all three are right"],
-          ["dense", "1/3 for each right token"],
-          ["first", "1 at the end if the first is right"],
+          ["outcome", "1 at the end if all three are correct"],
+          ["dense", "1/3 for each correct token"],
+          ["first", "1 at the end if the first is correct"],
         ],
       }),
       slider({
         id: "p",
-        label: "probability of the right token",
+        label: "probability of the correct token",
         value: state.p,
         low: 0.05,
         high: 0.95,
@@ -384,12 +384,12 @@ function buildWorld(body) {
     h(
       "p",
       { class: "muted" },
-      "b_perp\u00b2 is the part of the bias that bends the gradient; the cosine is that of the " +
+      "b_perp\u00b2 is the part of the bias that changes the gradient; the cosine is that of the " +
         "expected gradient with the true one.",
     ),
     h("h2", {}, "Every state"),
     table(
-      `exact numbers and what ${estimator} gives on average`,
+      `exact numbers and the mean estimate of ${estimator}`,
       [
         "tokens so far",
         "visited",

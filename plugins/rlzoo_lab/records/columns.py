@@ -1,4 +1,4 @@
-"""Lines of numbers held as columns: a million steps in the memory of a few thousand dicts."""
+"""Lines of numbers stored as columns: a million steps in the memory of a few thousand dicts."""
 
 import math
 from array import array

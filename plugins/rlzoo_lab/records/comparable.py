@@ -1,4 +1,4 @@
-"""Run folders as rows to compare: a row is a configuration, its runs differ in the seed. No torch.
+"""Run folders as rows to compare: a row is a configuration whose runs differ in the seed. No torch.
 
 folders -> Record (a finished run) -> ComparedRow (the runs whose recipes agree but for the seed)
 """
@@ -111,15 +111,15 @@ def read_sweep(path: Path) -> dict[str, Any]:
         for row in found["rows"]:
             texts += [*row["runs"], row.get("label", ""), *row.get("words", [])]
             if not isinstance(row.get("values", {}), dict):
-                raise TypeError("a row's values are not a mapping")
+                raise TypeError("the values of a row are not a mapping")
             if elsewhere := [r for r in row["runs"] if r in ("", ".", "..") or Path(r).name != r]:
                 raise ValueError(f"{elsewhere[0]!r} is not one of its runs")
         if odd := [x for x in texts if not isinstance(x, str)]:
-            raise TypeError(f"{odd[0]!r} is not a text")
+            raise TypeError(f"{odd[0]!r} is not a string")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(
-            f"{file} cannot be read ({first_line(error)}); remove it, and the same `rlzoo sweep` "
-            "creates it again"
+            f"{file} cannot be read ({first_line(error)}); remove it and repeat the `rlzoo sweep` "
+            "command to create it again"
         ) from None
     return found
 
@@ -162,13 +162,14 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
     for row, group in zip(rows, groups.values(), strict=True):
         for record in sorted(group, key=lambda r: (r.path / "summary.json").stat().st_mtime):
             if not math.isfinite(record.score):
-                why = f"its {record.metric} at the end is {record.score}"
+                why = f"its final {record.metric} is {record.score}"
                 gathered.failed.setdefault(row.label, {})[record.path.name] = why
                 continue
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
-                notes.append(f"{row.label}, seed {record.seed}: of two runs the newer counts, "
-                             f"{record.path.name}, not {older}")  # fmt: skip
+                notes.append(
+                    f"{row.label}, seed {record.seed}: there are two runs; the newer one, "
+                    f"{record.path.name}, is used instead of {older}")  # fmt: skip
             row.runs[record.seed] = record
         row.lost = gathered.failed.get(row.label, {})
     return [row for row in rows if row.runs], notes
@@ -298,8 +299,8 @@ def made_otherwise(records: Sequence[Record]) -> list[str]:
 def unrecorded(records: Sequence[Record]) -> list[str]:
     """The facts that an older run, without such records, cannot prove."""
     kept = {
-        "the starting model's weights": lambda r: "weights" in made_of(r.path),
-        "source of task and rewards": lambda r: "components" in made_of(r.path),
+        "the weights of the starting model": lambda r: "weights" in made_of(r.path),
+        "the source of task and rewards": lambda r: "components" in made_of(r.path),
         "held-out prompts": lambda r: "prompt" in r.by_prompt,
     }
     return [what for what, has in kept.items() if not all(map(has, records))]
@@ -317,7 +318,7 @@ def other_prompts(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
-    """Where runs are not on one scale: key -> value -> names of runs."""
+    """The keys in which runs are not on one scale: key -> value -> names of runs."""
     told = [terms(r) for r in records]
     differing: dict[str, dict[str, list[str]]] = {}
     if len({one.get("model.weights", i) for i, one in enumerate(told)}) == 1:
@@ -349,9 +350,9 @@ def check_comparable(gathered: Gathered, force: bool) -> list[str]:
         if not (force or swept or key.split(".")[0] in meant):
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
             raise UsageError(
-                f"runs of different {key} are not compared: {', '.join(sides)}; "
-                "--force does, and names the difference in the title"
-                + "; --metric reward/NAME compares a reward by itself"
+                f"runs with different {key} cannot be compared: {', '.join(sides)}; use --force "
+                "to compare them and show the difference in the title"
+                + "; use --metric reward/NAME to compare a single reward"
                 * key.startswith("rewards")
             )
         named.append(f"{key}: {', '.join(by_value)}")

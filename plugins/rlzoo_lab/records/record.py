@@ -1,4 +1,4 @@
-"""A run read back: its recipe, the lines that it wrote, its summary."""
+"""A run as read from its folder: its recipe, the lines that it wrote, and its summary."""
 
 import math
 from array import array
@@ -26,8 +26,8 @@ TRAINING = "training reward"
 
 @dataclass
 class Record:
-    """What a run wrote down: a mapping per training step, one per evaluation, its recipe (dotted
-    key -> value), its summary, which is empty while it is not finished."""
+    """The data of a run: a mapping per training step and per evaluation, its recipe (dotted key ->
+    value), and its summary, which is empty until the run finishes."""
 
     steps: Columns = field(repr=False)
     evaluations: Columns = field(default_factory=Columns, repr=False)
@@ -182,12 +182,14 @@ def read_record(
             if not is_evaluation(line):
                 steps.append(line)
             elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
-                where = f"metrics.jsonl: the evaluation of step {line['step']} is left out"
+                where = f"metrics.jsonl: the evaluation of step {line['step']} is ignored"
                 troubles.append(f"{where}: its {odd[0]} is not a number")
             else:
                 evaluations.append(line)
     else:
-        troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
+        troubles.append(
+            "metrics.jsonl is missing, because the run stopped before its first evaluation"
+        )
     try:
         summary = folder.summary()
         if isinstance(imported := summary.get("imported"), dict):
@@ -201,7 +203,7 @@ def _what_lacks(imported: Mapping[str, Any]) -> str:
     """`imported from trl; not recorded there: ...`"""
     missing = [str(name) for name in imported.get("missing") or ()]
     more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-    lacks = f"; not recorded there: {', '.join(missing[:8])}{more}" if missing else ""
+    lacks = f"; not recorded by it: {', '.join(missing[:8])}{more}" if missing else ""
     return f"imported from {imported.get('from', 'another trainer')}{lacks}"
 
 
@@ -221,7 +223,7 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
 
 
 def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Record | str:
-    """A finished run, as `read_record` does, or what it lacks."""
+    """Reads a finished run like `read_record`, or returns what is missing."""
     try:
         record = read_record(path, wanted)
         if not record.summary and record.recipe:
@@ -245,7 +247,7 @@ def _compared_import(record: Record) -> Record | str:
     """A run of another trainer, by its training reward where it has no evaluation; or what it
     lacks."""
     if not isinstance(record.recipe.get("seed"), int):
-        return "its seed is not known (give it: rlzoo import ... --seed N)"
+        return "its seed is unknown (give it with rlzoo import ... --seed N)"
     if not ("eval_after" in record.summary and len(record.learning_curve) > 0):
         record = replace(record, measure=TRAINING)
     return record if record.learning_curve else f"it has neither eval/score nor {REWARD}"

@@ -18,7 +18,7 @@ Points = dict[tuple[str, int], dict[int, float]]  # (name, seed) -> step -> scor
 
 
 def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[ComparedRow]:
-    """The scores in CSV files; empty where no path is one. metric: the column of scores.
+    """The scores in CSV files; empty if no path is a CSV file. metric: the column of scores.
 
     A line is a seed, or a step of one: the columns name, seed, `metric` and maybe step. Or a line
     is a step and a column is a run, as wandb exports a chart: Step and `NAME-seed-N - metric`.
@@ -38,7 +38,9 @@ def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[Compa
             for name, seed, step, text in found(file, number, line, metric):
                 curve = points.setdefault((name, seed), {})
                 if step in curve:
-                    raise damaged(file, number, f"one score of {name}, seed {seed}, step {step}")
+                    raise damaged(
+                        file, number, f"only one score for {name}, seed {seed}, step {step}"
+                    )
                 curve[step] = _score(file, number, text)
     if not points:
         raise damaged(files[0], 2, "a score")
@@ -52,7 +54,7 @@ def _of_line(file: Path, number: int, line: Mapping[str, str], metric: str | Non
     cells = {name.lower(): text.strip() for name, text in line.items()}
     names = ("name", "seed", (metric or "score").lower())
     if lacks := [name for name in names if name not in cells]:
-        raise damaged(file, 1, f"a column {lacks[0]!r}; the columns are {', '.join(line)}")
+        raise damaged(file, 1, f"a column {lacks[0]!r}; its columns are {', '.join(line)}")
     name, seed, score = (cells[n] for n in names)
     if not name:
         raise damaged(file, number, "a name")
@@ -75,7 +77,7 @@ def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | No
 
 def _whole(file: Path, number: int, text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise damaged(file, number, f"a whole number of at least 0 as seed and step. Got {text!r}")
+        raise damaged(file, number, f"integers of at least 0 as seed and step. Got {text!r}")
     return int(text)
 
 
@@ -90,7 +92,7 @@ def _score(file: Path, number: int, text: str) -> float:
 
 
 def rows_of(points: Points, title: str, metric: str) -> list[ComparedRow]:
-    """A row for each name. The last score of a seed counts; scores at steps are its curve."""
+    """A row for each name, with the last score of each seed; scores at steps are its curve."""
     rows: dict[str, ComparedRow] = {}
     for (name, seed), curve in points.items():
         steps = sorted(curve)

@@ -1,4 +1,4 @@
-"""What a run keeps of its responses: saved batches with every number, samples with their texts."""
+"""The responses that a run saves: batches with every number, and samples with their texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ EPS = np.finfo(np.float32).eps
 @dataclass
 class Saved:
     """A saved batch. columns: arrays (B, ...) by name; texts: lists (B,) by name; tokens: the text
-    of each token by its id, empty of older runs."""
+    of each token by its id; empty for older runs."""
 
     step: int
     columns: Mapping[str, Any]
@@ -30,19 +30,19 @@ class Saved:
         return len(self.columns["response_mask"])
 
     def text(self, name: str, row: int) -> str | None:
-        """`prompts`, `responses` or `answers` of a row; None where the batch lacks them."""
+        """`prompts`, `responses` or `answers` of a row; None if the batch does not have them."""
         return str(self.texts[name][row]) if name in self.texts else None
 
     def score(self, row: int) -> float:
         return float(self.columns["sequence_scores"][row])
 
     def length(self, row: int) -> int:
-        """The response's tokens, those that the policy did not choose included."""
+        """The number of tokens in the response, including those that the policy did not choose."""
         seen = np.nonzero(self.columns["response_attention"][row])[0]
         return int(seen[-1]) + 1 if len(seen) else 0
 
     def advantage(self, row: int) -> float:
-        """Mean over what the policy chose; 0 of a response in which it chose nothing."""
+        """The mean over tokens that the policy chose; 0 if it chose none."""
         chosen = self.columns["response_mask"][row] > 0
         return float(self.columns["advantages"][row][chosen].mean()) if chosen.any() else 0.0
 
@@ -54,8 +54,8 @@ class Saved:
         return list(groups.values())
 
     def flat(self, rows: Sequence[int]) -> bool:
-        """Whether all of a group score alike, up to rounding: compared, they teach nothing. One
-        response is compared with none."""
+        """Whether all responses of a group have the same score, up to rounding, and so carry no
+        signal. A single response is never flat."""
         scores = self.columns["sequence_scores"][list(rows)].astype(float)
         size = max(1.0, float(np.abs(scores).max()))
         return len(rows) > 1 and bool(scores.max() - scores.min() <= 4 * EPS * size)
@@ -69,8 +69,8 @@ USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs", 
 
 
 def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:
-    """The last saved batches, newest first, one at a time: each may be large. `troubles` receives
-    of those that cannot be read."""
+    """The last saved batches, newest first, read one at a time because each may be large.
+    `troubles` receives a message for each batch that cannot be read."""
     for path in reversed(saved_steps(folder.path / "batches", ".safetensors")[-STEPS:]):
         try:
             yield _read(path)
@@ -100,7 +100,7 @@ def _read(path: Path) -> Saved:
 
 
 def read_samples(folder: RunFolder, steps: int = 12) -> dict[int, list[dict[str, Any]]]:
-    """The samples of some steps, spread over the run, the last among them."""
+    """The samples of some steps spread over the run, including the last."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     for line in folder.lines("samples.jsonl"):
         if line["step"] not in by_step and len(by_step) == 16 * steps:

@@ -1,4 +1,4 @@
-"""`rlzoo report`: one page of a run.  No torch here."""
+"""`rlzoo report`: a page about a run. No torch here."""
 
 import argparse
 import time
@@ -15,8 +15,8 @@ NAME = "report.html"
 
 
 def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
-    """The page of a run as it is now: its path and its text. refresh: seconds after which a
-    browser loads it again, while the run trains."""
+    """The page for a run in its current state: its path and its text. refresh: seconds after which
+    a browser reloads it while the run trains."""
     place = folder.path / NAME if out is None else Path(out)
     try:
         shown = read_report(folder)
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="RUN", help="a run folder, finished or not")
     add("--out", action=Written, metavar="FILE",
-        help=f"where the page goes; default: RUN/{NAME}")  # fmt: skip
-    again = "while the run trains, write the page again every N seconds (default 10)"
+        help=f"where to write the page; default: RUN/{NAME}")  # fmt: skip
+    again = "while the run trains, rewrite the page every N seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
 
 
@@ -63,9 +63,17 @@ def run(arguments: argparse.Namespace) -> Result:
     }  # fmt: skip
     lines = [f"{place} (step {shown.step}, {shown.state})"]
     if shown.state == "running":
-        lines.append(f"still going: `rlzoo report {folder.path} --watch` keeps the page fresh")
+        lines.append(
+            f"the run is still training; `rlzoo report {folder.path} --watch` keeps the page up "
+            "to date"
+        )
     if whose := folder.summary().get("imported"):
-        lines.append(f"imported from {whose['from']}: curves and samples, no batches")
+        lines.append(
+            f"imported from {whose['from']}; the page has curves and samples but no batches"
+        )
     elif not shown.groups:
-        lines.append("no saved batches: with run.save_batches=2 it shows groups and tokens too")
+        lines.append(
+            "the run saved no batches; with run.save_batches=2, the page also shows groups and "
+            "tokens"
+        )
     return Result(document, lambda _: lines)

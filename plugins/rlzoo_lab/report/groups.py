@@ -1,5 +1,4 @@
-"""The tab of a step: prompts, the responses of each group, what they got, and the advantages that
-came of it."""
+"""The tab of a step: prompts, and the responses of each group with their rewards and advantages."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,12 +12,12 @@ GROUPS = 64  # of a step on the page
 ROWS = 16  # responses of a group
 LETTERS = 400  # of a text
 
-HOW = """No batch was kept, so the groups of a step are not known. A run of rlzoo
-with run.save_batches=2 keeps its last two batches, and this tab shows their groups."""
+HOW = """No batch was saved, so this tab cannot show groups. With run.save_batches=2, rlzoo saves
+the last two batches and shows their groups here."""
 
 
 def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
-    """steps: what `step_section` makes of each saved batch. samples: those of the whole run."""
+    """steps: the output of `step_section` for each saved batch. samples: those of the whole run."""
     blocks = []
     if steps:
         options = "".join(f'<option value="{step}">{step}</option>' for step in steps)
@@ -35,7 +34,7 @@ def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[
 
 
 def step_section(batch: Saved) -> str:
-    """A saved batch: a line for each group, which unfolds to its responses."""
+    """A saved batch: a line for each group, which expands to its responses."""
     groups = batch.groups()
     scores = [batch.score(row) for row in range(batch.rows)]
     advantages = [batch.advantage(row) for row in range(batch.rows)]
@@ -43,7 +42,7 @@ def step_section(batch: Saved) -> str:
     facts = [
         f"{batch.rows} responses, mean reward {brief(sum(scores) / len(scores))}",
         f"{len(groups)} groups",
-        f"{flat} of them flat: all responses score alike" if flat else "no group is flat",
+        f"{flat} of them flat (all responses have the same score)" if flat else "no group is flat",
     ]
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
@@ -136,7 +135,7 @@ def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool)
                 tag("td", brief(score) if isinstance(score, float | int) else ""),
             ]
             body.append(row([*cells, *(_text(line.get(n)) for n in texts)]))
-    return folded("<h2>Samples through the run</h2>", table(heads, body), shown=shown)
+    return folded("<h2>Samples during the run</h2>", table(heads, body), shown=shown)
 
 
 def _text(value: Any) -> str:
@@ -146,4 +145,4 @@ def _text(value: Any) -> str:
 
 def _cut(text: str, letters: int = LETTERS) -> str:
     left = len(text) - letters
-    return text if left <= 0 else f"{text[:letters]} … {left:,} more letters"
+    return text if left <= 0 else f"{text[:letters]} … {left:,} more characters"

@@ -1,4 +1,4 @@
-"""The page of a run: what it is, how far it has come, and three tabs."""
+"""The page about a run: a description, its progress, and three tabs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Report:
 
     @property
     def step(self) -> int:
-        """The last that was recorded, of training or of an evaluation."""
+        """The last recorded step, of training or of an evaluation."""
         there = [
             lines[-1]["step"] for lines in (self.record.steps, self.record.evaluations) if lines
         ]
@@ -48,7 +48,7 @@ class Report:
 
 
 def read_report(folder: RunFolder) -> Report:
-    """A run's folder, finished or not, as far as it can be read. Raises OSError."""
+    """What can be read of a run's folder, finished or not. Raises OSError."""
     going = is_locked(folder.path)  # checked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
     troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
@@ -63,7 +63,7 @@ def read_report(folder: RunFolder) -> Report:
 
 
 def page(report: Report, refresh: float | None = None) -> str:
-    """The whole document. refresh: seconds until the browser loads it again."""
+    """The whole document. refresh: seconds until the browser reloads it."""
     record = report.record
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
@@ -100,7 +100,7 @@ def _subtitle(report: Report) -> str:
 
 
 def _facts(report: Report) -> str:
-    """The handful of numbers that one looks for first."""
+    """The few most important numbers."""
     record = report.record
     facts: list[tuple[str, str, str]] = []
     there = [line for line in record.evaluations if any(k.endswith("_low") for k in line)]

@@ -151,8 +151,8 @@ if (data.tokens.batches) {
   function moveLambda(lam, way = whitening) {
     moved = new Map();
     by("moved").hidden = lam === undefined || way !== null || !movable.size;
-    by("moved").textContent = "The advantage was whitened in a way that this page cannot repeat: "
-      + "the raw advantage and the return follow lambda.";
+    by("moved").textContent = "This page cannot repeat how the advantage was whitened, so only "
+      + "the raw advantage and the return change with lambda.";
     if (lam === undefined) return;
     const rows = [...movable].map(([row, inputs]) =>
       [row, inputs.mask, gaeOf(inputs, batch.gae.gamma, lam)]);
@@ -174,7 +174,7 @@ if (data.tokens.batches) {
     by("most").textContent = write(value(name, high), 2);
     by("ramp").style.background = `linear-gradient(90deg, ${shades[name][2]
       ? `${down}, transparent, ${up}` : `transparent, ${up}`})`;
-    by("means").textContent = low === high ? `${shades[name][1]} (all alike here)` : shades[name][1];
+    by("means").textContent = low === high ? `${shades[name][1]} (all equal here)` : shades[name][1];
   }
   function profile() {
     const name = by("shade").value, of = numbersOf(name), n = response.ids.length;

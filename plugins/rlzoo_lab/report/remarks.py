@@ -13,8 +13,8 @@ FINENESS = 256  # of a long run the step is known to a 256th of it
 
 @dataclass
 class Remark:
-    """A finding, its number on the page, the step of a run that ended there for which the doctor
-    reports it for the first time, and the metrics that it rests on."""
+    """A finding, its number on the page, the first step at which the doctor would report it if the
+    run ended there, and the metrics that it uses."""
 
     number: int
     finding: Finding
@@ -23,9 +23,9 @@ class Remark:
 
 
 def remarks(record: Record) -> list[Remark]:
-    """The doctor's findings, the gravest first.
+    """The doctor's findings, the most severe first.
 
-    A finding's step is found by bisection: the doctor examines ever shorter parts of the run.
+    The step of each is found by bisection, for which the doctor examines parts of the run.
     """
     if not len(record.steps):
         return []

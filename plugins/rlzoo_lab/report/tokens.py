@@ -1,4 +1,5 @@
-"""The tab of a response: each token with its numbers, which a script shows and shades by."""
+"""The tab of a response: a script shows each token's numbers and shades the tokens by one of
+them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,30 +20,35 @@ AS_GAE = {"td0": 0.0, "mc": 1.0}  # estimators that are GAE at a lambda
 
 # key: (title, what it is, whether its colour shows its sign)
 SHADES: dict[str, tuple[str, str, bool]] = {
-    "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, "
-                   "orange less likely", True),
-    "raw_advantages": ("raw advantage", "what the estimator gave, before whitening", True),
-    "rewards": ("reward", "scores, minus the KL where it is in the reward", True),
-    "values": ("value", "V(s_t), read before the token is chosen", False),
-    "returns": ("return", "what the critic is to learn", False),
-    "log_ratio": ("ratio", "probability after the update of this step over that before it: blue "
-                  "has become likelier", True),
-    "log_gap": ("KL", "log pi - log pi_ref, in nats: blue is likelier than under the reference",
+    "advantages": ("advantage",
+        "the advantage that the loss uses, after whitening: blue tokens become more likely, "
+        "orange ones less likely", True),
+    "raw_advantages": ("raw advantage", "the estimator's advantage, before whitening", True),
+    "rewards": ("reward", "the score, minus KL if it is in the reward", True),
+    "values": ("value", "V(s_t), computed before the token is chosen", False),
+    "returns": ("return", "the critic's target", False),
+    "log_ratio": ("ratio",
+        "probability after this step's update divided by that before it: blue tokens have become "
+        "more likely", True),
+    "log_gap": ("KL",
+        "log pi - log pi_ref, in nats: blue tokens are more likely than under the reference",
                 True),
-    "entropy": ("entropy", "of the choice, in nats, after the update: strong where much was open",
+    "entropy": ("entropy",
+        "entropy of the policy at this token, in nats, after the update: strong where the policy "
+        "was uncertain",
                 False),
-    "mismatch": ("sampler gap", "log pi - log mu, in nats: policy against sampler, 0 where they "
-                 "agree", True),
-    "surprise": ("surprise", "-log pi of the token when it was drawn, in nats", False),
+    "mismatch": ("sampler gap",
+        "log pi - log mu, in nats: the policy minus the sampler; 0 if they agree", True),
+    "surprise": ("surprise", "-log pi of the token when it was sampled, in nats", False),
 }  # fmt: skip
 
-HOW = """No batch was kept, so no number of a token is known. A run of rlzoo with
-run.save_batches=2 keeps its last two batches, and this tab shows each token of them. `rlzoo trace
-RUN` draws a fresh response from its last checkpoint, and shows its tokens now."""
+HOW = """No batch was saved, so this tab cannot show tokens. With run.save_batches=2, rlzoo saves
+the last two batches and shows their tokens here. `rlzoo trace RUN` samples a new response from the
+last checkpoint and shows its tokens."""
 
 
 def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """(HTML, what its script shows). shown: what `shown_tokens` makes of each saved batch."""
+    """(HTML, the data for its script). shown: the output of `shown_tokens` for each saved batch."""
     if not shown:
         return tag("p", HOW, "note"), {}
     shades = {
@@ -52,18 +58,20 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
     options = "".join(f'<option value="{key}">{SHADES[key][0]}</option>' for key in shades)
     notes = []
     if left := sum(s["left"] for s in shown):
-        notes.append(f"{left} responses are left out: a page has room for {BUDGET:,} tokens")
+        notes.append(
+            f"{left} responses are left out, because a page shows at most {BUDGET:,} tokens"
+        )
     if cut := sum(s["cut"] for s in shown):
         notes.append(f"{cut} responses are cut after {LONGEST:,} tokens")
     if not any(s["named"] for s in shown):
-        notes.append("this run kept no texts of tokens: each is its number in the vocabulary")
+        notes.append("this run did not save the texts of tokens, so the page shows token ids")
     if "entropy" not in shades:
-        notes.append("this run kept neither ratio nor entropy: runs from now on do")
+        notes.append("this run did not save ratio and entropy; newer runs do")
     note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
     up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
     return (
-        "<noscript><p>A script shows the tokens, and scripts are off; "
-        "<code>rlzoo trace RUN --html FILE</code> writes a page without.</p></noscript>"
+        "<noscript><p>This tab needs JavaScript, which is disabled; "
+        "<code>rlzoo trace RUN --html FILE</code> writes a page without scripts.</p></noscript>"
         '<p class="controls"><label>step <select id="batch"></select></label>'
         '<label class="wide">response <select id="response"></select></label>'
         f'<label>shaded by <select id="shade">{options}</select></label></p>'
@@ -73,8 +81,8 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
         f'<span class="ramp" id="ramp" data-up="{up}" data-down="{down}"></span>'
         '<span id="most"></span> <span id="means"></span></p>'
         '<div class="reading"><div><div class="tokens" id="tokens" tabindex="0" role="group" '
-        'aria-label="tokens; arrow keys go from one to the next"></div>'
-        '<svg id="profile" role="img" aria-label="the number along the response" '
+        'aria-label="tokens; use the arrow keys to move between them"></div>'
+        '<svg id="profile" role="img" aria-label="the value along the response" '
         'viewBox="0 0 640 90" preserveAspectRatio="none"></svg>'
         '<h3>All responses to this prompt</h3><div id="others"></div></div>'
         '<aside id="numbers" aria-live="polite"></aside></div>'
@@ -82,7 +90,7 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
 
 
 def gae_options(record: Record) -> dict[str, float] | None:
-    """gamma and lam of a run whose advantages are GAE's; None of another estimator."""
+    """gamma and lam of a run that uses GAE; None for any other estimator."""
     name = record.key("estimator.name")
     lam = record.key("estimator.lam") if name == "gae" else AS_GAE.get(name)
     gamma = record.key("estimator.gamma")
@@ -92,8 +100,8 @@ def gae_options(record: Record) -> dict[str, float] | None:
 
 
 def shown_tokens(batch: Saved, room: int, gae: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """What the script shows of a batch: responses of at most `room` tokens in all, those of groups
-    with signal first. gae: what `gae_options` gives, for a slider."""
+    """The data of a batch for the script: responses of at most `room` tokens in total, those of
+    groups with signal first. gae: the output of `gae_options`, for a slider."""
     picked, cut = [], 0
     order = sorted(batch.groups(), key=batch.flat)
     for row in (row for rows in order for row in rows):

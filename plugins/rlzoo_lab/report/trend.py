@@ -1,4 +1,4 @@
-"""The tab of the whole run: metrics as curves, with the doctor's remarks where they happened."""
+"""The tab of the whole run: metrics as curves, with the doctor's remarks at their steps."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -21,22 +21,22 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
         "reward": (names.REWARD,),
         "response length": (names.LENGTH,),
         "groups without signal": (names.NO_SIGNAL,),
-        "cut off at the length limit": (names.TRUNCATED,),
+        "truncated at the length limit": (names.TRUNCATED,),
     },
-    "How far does the policy go?": {
+    "How far does the policy move?": {
         "entropy, nats per token": (names.ENTROPY,),
         "KL to the reference, per response": (names.REF_KL_PER_RESPONSE,),
         "KL within the update": (names.PPO_KL,),
         "share of tokens clipped": ("actor/pg_clipfrac",),
-        "sampler against policy, nats": (names.LOG_PROB_GAP,),
-        "gradient of the actor": ("actor/grad_norm",),
+        "sampler minus policy, nats": (names.LOG_PROB_GAP,),
+        "actor gradient norm": ("actor/grad_norm",),
     },
     "How good is the critic?": {
         "explained variance": (names.EXPLAINED_VARIANCE,),
-        "at the prompt, and at best": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
+        "explained at the prompt, and maximum": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
         "bias of the values": (names.VALUE_BIAS,),
         "value loss": ("critic/vf_loss",),
-        "gradient of the critic": ("critic/grad_norm",),
+        "critic gradient norm": ("critic/grad_norm",),
     },
     "How fast is it?": {"tokens per second": ("perf/tokens_per_second",)},
 }  # fmt: skip
@@ -69,11 +69,13 @@ class Trend:
             blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
         if len(record.steps) >= SMOOTH:
             steps = 2 * _reach(len(record.steps)) + 1
-            blocks.append(tag("p", f"Thin: each step. Thick: a mean over {steps}.", "muted"))
+            blocks.append(
+                tag("p", f"Thin line: each step. Thick line: mean over {steps}.", "muted")
+            )
         self.html = "".join(blocks)
 
     def card(self, title: str, keys: tuple[str, ...]) -> str:
-        """A chart under its title; empty where the run has none of the metrics."""
+        """A chart under its title; empty if the run has none of the metrics."""
         lines = self._of_steps(keys) if keys else self._held_out()
         if not lines:
             return ""
@@ -93,7 +95,8 @@ class Trend:
         told = meaning(first)
         return (
             f'<div class="chart" id="{place}" tabindex="0" role="group" '
-            f'aria-label="{escape(title)}; arrow keys go from step to step"><div class="head">'
+            f'aria-label="{escape(title)}; use the arrow keys to move between steps">'
+            '<div class="head">'
             f'<span class="title" title="{escape(told)}">{escape(title)}</span>'
             f'<output aria-live="off" data-now="{now}">{now}</output></div>{svg}'
             f'<div class="foot">{legend or tag("code", first)}</div></div>'
@@ -165,7 +168,7 @@ def _mean_of(name: str, others: Sequence[str]) -> str:
 
 
 def meaning(metric: str) -> str:
-    """A metric's meaning, by the table of metrics; a plugin's own is its name."""
+    """A metric's meaning from the table of metrics; for a plugin's metric, its name."""
     head = metric.rpartition("/")[0]
     known = {m.name: m.meaning for m in names.METRICS}
     return known.get(metric) or known.get(f"{head}/*") or metric
@@ -176,9 +179,9 @@ def _grid(cards: Iterable[str]) -> str:
 
 
 def remarks_block(remarks: Sequence[Remark], steps: int) -> str:
-    """The doctor's remarks, numbered as in the charts."""
+    """The doctor's remarks, with the numbers used in the charts."""
     if not remarks:
-        told = "The doctor found nothing wrong." if steps else "No step has been taken yet."
+        told = "The doctor found nothing wrong." if steps else "No step has finished yet."
         return tag("p", told, "muted calm")
     items = []
     for r in remarks:

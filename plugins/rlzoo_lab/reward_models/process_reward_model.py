@@ -104,7 +104,7 @@ def encode(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str)
         ids = [tokenizer.bos_token_id] * (tokenizer.bos_token_id is not None) + ids
     after = continued(tokenizer, separator)
     if not after:
-        raise ModelError(f"the tokenizer finds no token in the separator {separator!r}")
+        raise ModelError(f"the separator {separator!r} has no tokens in this tokenizer")
     ends = []
     for step in steps:
         ids = [*ids, *continued(tokenizer, step), *after]

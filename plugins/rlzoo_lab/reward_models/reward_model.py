@@ -62,7 +62,9 @@ class RewardModel:
 def check(path: str, device: str = "auto", **what: Any) -> None:
     """Raise RlzooError if the model or device does not exist; reads only small files."""
     if not path:
-        raise RlzooError("path is missing: a folder that `rlzoo reward train` made, or a hub id")
+        raise RlzooError(
+            "path is missing; give a folder written by `rlzoo reward train`, or a hub id"
+        )
     if device != "auto":
         pick_device(device)
     folder = typed_path(path)
@@ -70,7 +72,7 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
         refuse(folder, **what)
     elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id
         beside = [p.name for p in folder.parent.glob("*") if p.is_dir()]
-        raise RlzooError(f"path: no folder {path!r}{nearest(folder.name, beside)}")
+        raise RlzooError(f"path: there is no folder {path!r}{nearest(folder.name, beside)}")
 
 
 NOUNS = {  # kind -> what it is, and what makes one
@@ -83,7 +85,7 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
     """Raise if `folder` is not a reward model of this kind; reads only small files."""
     file = folder / "config.json"
     if not file.is_file():
-        raise ModelError(f"{folder}: not a reward model: it has no config.json")
+        raise ModelError(f"{folder}: not a reward model, because it has no config.json")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -91,14 +93,16 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
     architecture = (config.get("architectures") or ["?"])[0]
     if not architecture.endswith(f"For{kind}"):
         noun, maker = NOUNS[kind]
-        raise ModelError(f"{folder}: {architecture} is not a {noun}; {maker} makes one")
+        raise ModelError(f"{folder}: {architecture} is not a {noun}; use {maker} to make one")
     there = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
     if there != labels:
         many = "one label" if labels == 1 else f"{labels} labels"
-        raise ModelError(f"{folder}: such a reward model has {many}; this one has {there}")
+        raise ModelError(
+            f"{folder}: a reward model of this kind has {many}, but this one has {there}"
+        )
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
     if not any((folder / name).is_file() for name in names):
-        raise ModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
+        raise ModelError(f"{folder}: has no tokenizer (none of {', '.join(names)})")
 
 
 def load(
@@ -136,7 +140,8 @@ def make(folder: Path, kind: str, labels: int) -> tuple[Any, Any]:
         if has_head and config.num_labels != labels:
             many = "one label" if labels == 1 else f"{labels} labels"
             raise ModelError(
-                f"{folder}: such a reward model has {many}; this one has {config.num_labels}"
+                f"{folder}: a reward model of this kind has {many}, but this one has "
+                f"{config.num_labels}"
             )
         model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
             folder, num_labels=labels, dtype=torch.float32, use_safetensors=True, **how

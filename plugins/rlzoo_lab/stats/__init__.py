@@ -1,12 +1,12 @@
-"""Statistics of several runs: what a few seeds can show. No torch here.
+"""Statistics of several runs with few seeds. No torch here.
 
 May import `rlzoo.stats`, whose names it has as well. Names are taken from the package:
 `stats.block`.
 
-    aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
-    blocks      rows paired by seed: which differ, and what this number of seeds could show
+    aggregates  interquartile means, P(X > Y) and profiles, as in rliable
+    blocks      rows paired by seed: which differ, and what N seeds can detect
     means       intervals of means, and numbers of one curve
-    skewed      where a paired t test is not to be trusted
+    skewed      when a paired t test is unreliable
     signs       sign-flip tests of paired differences, and Holm's correction
 """
 

@@ -1,4 +1,4 @@
-"""Interquartile means, P(X > Y) and profiles of many runs, as rliable has them.
+"""Interquartile means, P(X > Y) and profiles of many runs, as in rliable.
 
 `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.
 """

@@ -1,4 +1,4 @@
-"""Rows paired by seed: which differ, and what N seeds could show."""
+"""Rows paired by seed: which differ, and what N seeds can detect."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ def block(table: Any, reference: int | None = None) -> Block:
     few seeds go far: Tukey's studentised range bounds the error over all pairs, Dunnett's t over
     those with a reference. Were some rows noisier than others, that would err in up to a quarter
     of the comparisons; therefore a pair is judged by the larger of this standard error and its own,
-    and its own paired t test must agree at .03. Two rows: a paired t test.
+    and its own paired t test must agree at 0.03. Two rows: a paired t test.
 
     It supposes noise that is independent of seed and row, and differences that are about normal.
     """

@@ -1,5 +1,5 @@
-"""`rlzoo base`: a small model that has learned a task's form: one of `configs/base/`, or a new
-one for any task that demonstrates.  No torch at module level."""
+"""`rlzoo base`: a small model that has learned a task's format: one of `configs/base/`, or a new
+one for any task that can demonstrate.  No torch at module level."""
 
 import argparse
 import shlex
@@ -27,17 +27,17 @@ KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="TASK|NAME",
-        help="a task or TASK:GAME that demonstrates, or one of configs/base/")  # fmt: skip
+        help="a task or TASK:GAME that can demonstrate, or a model of configs/base/")  # fmt: skip
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
-        help="where the model goes")  # fmt: skip
+        help="where to write the model")  # fmt: skip
     add("--accuracy", type=float, metavar="X",
-        help=f"stop where sampled held-out answers are right so often ({ACCURACY:g})")  # fmt: skip
-    add("--steps", type=int, metavar="N", help=f"stop after N steps at the latest ({STEPS})")
+        help=f"stop when sampled held-out answers reach this accuracy ({ACCURACY:g})")  # fmt: skip
+    add("--steps", type=int, metavar="N", help=f"stop after at most N steps ({STEPS})")
     add("--lr", type=float, metavar="X", help=f"peak learning rate ({LR:g})")
-    add("--seed", type=int, metavar="N", help="of weights and demonstrations (0)")
-    add("--right", type=float, metavar="X", help="the share of right demonstrations (1)")
-    add("--like", metavar="NAME", help="as large as this base (nano)")
+    add("--seed", type=int, metavar="N", help="seed of weights and demonstrations (0)")
+    add("--right", type=float, metavar="X", help="share of correct demonstrations (1)")
+    add("--like", metavar="NAME", help="use the size of this base model (nano)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> Result:
         return _of_task(name, arguments, zoo)
     given = [f"--{o}" for o in OF_TASKS if getattr(arguments, o) is not None] + arguments.words
     if given:
-        raise UsageError(f"base {name}: its file {file} defines this; leave {given[0]} out")
+        raise UsageError(f"base {name}: its file {file} defines this; remove {given[0]}")
     return _again(name, file, Path(arguments.out), zoo)
 
 
@@ -94,7 +94,8 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     )
     if file is None:
         raise UsageError(
-            f"--like: no base {like!r}{nearest(like, bases)} (there are: {', '.join(bases)})"
+            f"--like: there is no base {like!r}{nearest(like, bases)} (available: "
+            f"{', '.join(bases)})"
         )
     bounds = {
         "--accuracy": (0 < accuracy < 1, "must be in (0, 1)"),
@@ -108,7 +109,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     for word in a.words:
         if not word.startswith(KEYS):
             raise UsageError(
-                f"base: {word} has no effect (these have: {', '.join(KEYS)}; --steps, --lr)"
+                f"base: {word} has no effect (supported: {', '.join(KEYS)}; --steps, --lr)"
             )
     _check_demonstrates(name, zoo, bases)
     from rlzoo_lab.supervised.task_base import make_task_base
@@ -125,7 +126,9 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         f"[{report['low']:.3f}, {report['high']:.3f}] sampled, {report['greedy']:.3f} greedy, "
         f"after {report['steps']} steps, {report['seconds']:.0f} s"
     )
-    short = f"{accuracy:g} was requested: more --steps or --lr, or --like tiny, which is larger"
+    short = (
+        f"{accuracy:g} was requested; raise --steps or --lr, or use --like tiny, which is larger"
+    )
     hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
     short_of_it = [short] if reached < accuracy else []
     return Result(
@@ -144,11 +147,12 @@ def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
     if task is None:
         known = [*bases, *zoo.tasks, *presets]
         raise RlzooError(
-            f"no base and no task {name!r}{nearest(name, known)} (bases: {', '.join(bases)}; "
+            f"there is no base or task {name!r}{nearest(name, known)} (bases: {', '.join(bases)}; "
             f"tasks: {', '.join(zoo.tasks)})"
         )
     if abilities(task.function).demonstrate is None:
         raise RlzooError(
-            f"base: task {name!r} cannot demonstrate: give it demonstrate(example, generator) "
-            "-> (right, wrong), or train on pairs in a file: rlzoo sft pairs.jsonl --model nano"
+            f"base: task {name!r} cannot demonstrate; give it a method demonstrate(example, "
+            "generator) -> (right, wrong), or train on pairs in a file with rlzoo sft pairs.jsonl "
+            "--model nano"
         )

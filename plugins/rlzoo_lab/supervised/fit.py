@@ -1,6 +1,6 @@
-"""Supervised training with transformers' Trainer: what `rlzoo sft` and `rlzoo reward train` share.
+"""Supervised training with transformers' Trainer, shared by `rlzoo sft` and `rlzoo reward train`.
 
-No torch at module level: the commands' errors come before it.
+No torch at module level, so that the commands report errors before importing it.
 """
 
 import argparse
@@ -42,38 +42,50 @@ LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
 
 def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
-    add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
-    add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
+    add("data", metavar="DATA", help="JSONL or Parquet file, or a folder or hub id for `datasets`")
+    add(
+        "--model",
+        required=True,
+        metavar="PATH",
+        help=("the folder of a causal LM, or the name of a preset"),
+    )
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
-        help="where the trained model goes")  # fmt: skip
+        help="where to write the trained model")  # fmt: skip
     add(
         "--epochs",
         type=float,
         metavar="N",
-        help=f"passes over the data (1; under 10 million weights {STEPS_OF_SMALL} steps)",
+        help=(
+            f"passes over the data (1; {STEPS_OF_SMALL} steps for models under 10 million weights)"
+        ),
     )
     add(
         "--lr",
         type=float,
         metavar="X",
-        help=f"peak learning rate ({lr:g}; under 10 million weights {LR_OF_SMALL:g})",
+        help=f"peak learning rate ({lr:g}; {LR_OF_SMALL:g} for models under 10 million weights)",
     )
     parser.set_defaults(usual_lr=lr)
     add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
-    add("--max-length", type=int, metavar="N", help="tokens; longer rows are left out, counted")
+    add(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help=("maximum length in tokens; longer rows are skipped and counted"),
+    )
     add("--test-fraction", type=float, default=0.1, metavar="X",
-        help="share of the prompts that is held out (0.1)")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="of new weights, split and order (0)")
+        help="share of the prompts to hold out (0.1)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
-    add("--split", default="", metavar="NAME", help="of a data set with several")
+    add("--split", default="", metavar="NAME", help="configuration of a data set that has several")
     add("--on-bad-row", choices=("stop", "skip"), default="stop", help="skip counts them")
     for name in columns:
         add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """What is wrong with the command line, before anything expensive."""
-    inf, endless = math.inf, "must be above 0 and finite"
+    """Checks the command line before any expensive work."""
+    inf, endless = math.inf, "must be positive and finite"
     bounds = {
         "--epochs": (arguments.epochs is None or 0 < arguments.epochs < inf, endless),
         "--lr": (arguments.lr is None or 0 < arguments.lr < inf, endless),
@@ -98,7 +110,7 @@ def add_chat(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start") -> Any:
-    """How prompts are read: as --chat has it, else as the preset that --model names."""
+    """How prompts are formatted: according to --chat, otherwise to the preset named by --model."""
     from omegaconf import OmegaConf
 
     from rlzoo.lm.prompts import PromptFormat, how_read
@@ -132,7 +144,7 @@ def find_model(name: str) -> Path:
 
 @dataclass
 class Start:
-    """What a training begins with: the rows as they were read, the model's folder, the device."""
+    """The inputs of a training: the rows as they were read, the model's folder, and the device."""
 
     noun: str  # of a row
     training: list[Any]
@@ -150,14 +162,14 @@ class Start:
         rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
         read = sum(map(len, sides))
         if not rows or not tests:
-            raise UsageError(f"--max-length: of {read} {self.noun}s, too few are short enough")
+            raise UsageError(f"--max-length: too few of {read} {self.noun}s are short enough")
         long = read - len(rows) - len(tests)
         counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
         return rows, tests, {**counts, "too_long": long}
 
 
 def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
-    """Refuse what cannot work, read the data, find the model: all before torch is loaded."""
+    """Check the options, read the data and find the model before loading torch."""
     check_arguments(arguments)
     a = arguments
     names = {name: getattr(a, name) for name in read.columns}
@@ -194,14 +206,14 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
             if before.get(name) != asked.get(name):
                 raise UsageError(
                     f"--out: {aside} contains an unfinished training with a different {name} "
-                    f"({before.get(name)} there, {asked.get(name)} now); the command that began it "
-                    "resumes it; without that folder this one starts from scratch"
+                    f"({before.get(name)} there, {asked.get(name)} now). Repeat the original "
+                    "command to resume it, or remove the folder to start from scratch"
                 )
         write_json(file, asked)
         try:
             yield aside
         except KeyboardInterrupt as stopped:
-            stopped.add_note("the same command resumes it")
+            stopped.add_note("repeat the command to resume")
             raise
         shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
         file.unlink()
@@ -213,7 +225,7 @@ def trained(
     read: Reader[Any],
     train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The report of a training; of one that came to its end there and was then cut off, its own."""
+    """The report of a training; if it had finished and was then interrupted, the saved report."""
     begun = start(arguments, noun, read)
     with unfinished(arguments, begun) as folder:
         file = folder / REPORT
@@ -245,7 +257,7 @@ def run(
     train: Callable[[argparse.Namespace], dict[str, Any]],
     judged: Callable[[dict[str, Any], str], Iterator[Any]],
 ) -> Result:
-    """A training as a verb gives it back; `judged`: (report, how many rows, in words) -> what is
+    """The result of a training for a verb; `judged`: (report, how many rows, in words) -> what is
     shown of the held-out rows."""
     with redirect_stdout(sys.stderr):  # transformers prints
         report = train(arguments)
@@ -254,7 +266,7 @@ def run(
         rows = report[f"{noun}s"]
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
-        counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
+        counted = f"trained on {rows['trained']} {noun}s, {rows['held_out']} held out{left}"
         for part in judged(report, counted):
             yield folded(part) if isinstance(part, str) else part
         yield f"made {arguments.out}"
@@ -263,7 +275,7 @@ def run(
 
 
 def accuracy(hits: float, n: int) -> dict[str, Any]:
-    """How often a held-out row is judged as it is, for the report, and its 95 % interval."""
+    """The accuracy on held-out rows, for the report, and its 95 % interval."""
     return {"accuracy": hits / n, "accuracy_interval": list(wilson(hits, n))}
 
 
@@ -273,14 +285,15 @@ def accuracy_text(held: Mapping[str, Any], of: str = "") -> str:
 
 
 def no_better(report: Mapping[str, Any], chance: float = 0.5) -> Iterator[str]:
-    """A line where the held-out accuracy may be that of a guess, which is right with `chance`."""
+    """A warning if the held-out accuracy may be chance; a guess is correct with probability
+    `chance`."""
     if report["held_out"]["accuracy_interval"][0] <= chance:
-        yield f"that may be a guess ({chance:.2f}): {what_to_try(report)}"
+        yield f"this may be chance ({chance:.2f}); try {what_to_try(report)}"
 
 
 def what_to_try(report: Mapping[str, Any]) -> str:
     now = f"({report['lr']:g} now) or --epochs ({report['epochs']:g} now)"
-    return f"more rows, or another --lr {now}"
+    return f"more rows or another --lr {now}"
 
 
 def fit(

@@ -1,5 +1,5 @@
-"""`rlzoo reward train --implicit`: a causal LM whose log-ratio to the one it started from is a
-reward for each token, from responses that are right or wrong as a whole.
+"""`rlzoo reward train --implicit`: a causal LM whose log-ratio to its initial weights is a reward
+for each token, trained on responses that are labeled only as a whole.
 
 The loss reads a prompt and a response as `rlzoo sft` does. No torch at module level.
 """
@@ -34,7 +34,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     arguments.beta = 0.05 if arguments.beta is None else arguments.beta
     if not 0 < arguments.beta < math.inf:
-        raise UsageError(f"--beta must be above 0 and finite. Got {arguments.beta}")
+        raise UsageError(f"--beta must be positive and finite. Got {arguments.beta}")
     return fit.trained(arguments, "response", read_verdicts, _train)
 
 
@@ -101,7 +101,8 @@ def log_probs(model: Any, given: dict[str, Any]) -> Any:
 
 
 def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
-    """How often the sign of r is correct, and a right response scores above a wrong one."""
+    """How often the sign of r is correct, and how often a correct response scores above a wrong
+    one."""
     hits = sum((score > 0) == x for score, x in zip(scores, right, strict=True))
     good = [s for s, x in zip(scores, right, strict=True) if x]
     bad = sorted(s for s, x in zip(scores, right, strict=True) if not x)
@@ -116,7 +117,9 @@ def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
 def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
     yield counted
-    yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses right"
+    yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses are correct"
     yield from fit.no_better(report, max(held["share_right"], 1 - held["share_right"]))
     if held["above"] is not None:
-        yield f"a right response has more than a wrong one in {held['above']:.3f} of all pairs"
+        yield (
+            f"a correct response scores higher than a wrong one in {held['above']:.1%} of all pairs"
+        )

@@ -1,4 +1,4 @@
-"""Rows to learn from: preferences, demonstrations, judged steps; from a file or a data set folder.
+"""Training rows: preferences, demonstrations or judged steps, from a file or a data set folder.
 
     preference      prompt, chosen, rejected        which of two responses is better
     demonstration   prompt, response                a response to imitate, or `completion`, or one
@@ -95,7 +95,7 @@ class Reader(Generic[Row]):
                 first = first or f" ({line.place}: {error})"
                 skipped[str(error)] = skipped.get(str(error), 0) + 1
         if not rows:
-            raise DataError(f"{path}: no row is usable{first}")
+            raise DataError(f"{path}: no usable row{first}")
         return Pairs(rows, skipped)
 
     def _names(self, row: Mapping[str, Any], given: Mapping[str, str | None]) -> dict[str, str]:
@@ -175,7 +175,7 @@ def _column(row: Mapping[str, Any], name: str) -> Any:
     if name in row:
         raise ValueError(f"{name!r} is null")
     there = ", ".join(row) or "none"
-    raise ValueError(f"no column {name!r}{nearest(name, row)} (there are: {there})")
+    raise ValueError(f"there is no column {name!r}{nearest(name, row)} (available: {there})")
 
 
 def _messages(value: Any, name: str) -> list[Message]:

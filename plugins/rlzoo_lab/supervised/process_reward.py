@@ -77,15 +77,15 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
 
 def of_several(solutions: Sequence[Solution], separator: str) -> int:
-    """How many of the steps hold the separator: a run, which sees only text, reads each as
-    several."""
+    """The number of steps that contain the separator; a run, which sees only text, splits each of
+    them."""
     pieces = [step.split(separator) for solution in solutions for step in solution.steps]
     return sum(sum(bool(piece.strip()) for piece in some) > 1 for some in pieces)
 
 
 def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """How often a step is judged as labelled, right if P > 0.5; and how often a solution's first
-    wrong step is found, or that there is none."""
+    """How often a step is judged as labeled (correct if P > 0.5), and how often the first wrong
+    step of a solution, or its absence, is found."""
     pairs = [(p > 0.5, bool(x)) for row, labels in zip(found, truth, strict=True)
              for p, x in zip(row, labels, strict=True)]  # fmt: skip
     of_right = [said for said, x in pairs if x]
@@ -111,8 +111,8 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
     yield counted
     yield (
-        f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, "
-        f"{held['share_right']:.0%} of them right"
+        f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, {held['share_right']:.0%} "
+        "of which are correct"
     )
     yield from fit.no_better(report, max(held["share_right"], 1 - held["share_right"]))
     each = [
@@ -121,6 +121,8 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         if held[key] is not None
     ]
     if several := report.get("steps_of_several"):
-        what = f"steps hold the separator {report['separator']!r}"
-        yield f"{several} {what}: a run takes each for several"
-    yield ", ".join([*each, f"first wrong step, or none, found in {held['first_error_found']:.3f}"])
+        what = f"steps contain the separator {report['separator']!r}"
+        yield f"{several} {what}; a run splits each of them into several steps"
+    yield ", ".join(
+        [*each, f"first wrong step, or its absence, found in {held['first_error_found']:.1%}"]
+    )

@@ -24,14 +24,26 @@ ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
+    parser.add_argument(
+        "word", choices=("train",), metavar="train", help=("what to do; only `train`")
+    )
     fit.add_arguments(parser, ALL, lr=1e-5)
     kind = parser.add_mutually_exclusive_group()
     add, flag = parser.add_argument, "store_true"
-    kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
-    kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
-    add("--separator", metavar="TEXT", help="--per-step: the text after a step (a newline)")
-    fit.add_chat(parser, "--implicit: prompts through the chat template, as sft's --chat")
+    kind.add_argument(
+        "--per-step",
+        action=flag,
+        help=("train on the columns prompt, completions (steps) and labels"),
+    )
+    kind.add_argument(
+        "--implicit", action=flag, help=("train on outcomes: prompt, completion and label")
+    )
+    add(
+        "--separator",
+        metavar="TEXT",
+        help=("--per-step: the text after each step (default: a newline)"),
+    )
+    fit.add_chat(parser, "--implicit: prompts through the chat template, like --chat of sft")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
 
@@ -42,18 +54,18 @@ def run(arguments: argparse.Namespace) -> Result:
     other |= {n: n in columns for n in ALL}
     for name, read in other.items():
         if getattr(a, name) is not None and not read:
-            raise UsageError(f"--{name} has no effect here: the rows are {', '.join(columns)}")
+            raise UsageError(f"--{name} has no effect here; the rows are {', '.join(columns)}")
     if a.per_step:
         return process_reward.run(a)
     return implicit_reward.run(a) if a.implicit else fit.run(a, "pair", train, _judged)
 
 
 def calibration(margins: Sequence[float]) -> dict[str, Any]:
-    """How often the preferred response has the higher score, and how far that agrees with the
-    model's own confidence sigmoid(|margin|).
+    """How often the preferred response has the higher score, and how well that agrees with the
+    model's confidence sigmoid(|margin|).
 
     ece: sum over bins of confidence of (share of pairs) * |accuracy - mean confidence|, the
-    expected calibration error. log_loss: mean of -log sigmoid(margin), 0.693 for a coin.
+        expected calibration error. log_loss: mean of -log sigmoid(margin), 0.693 for guessing.
     Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; Guo et al. 2017, arXiv:1706.04599.
     """
     n = len(margins)
@@ -148,7 +160,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     from rich.table import Table
 
     held = report["held_out"]
-    table = Table(title="when it is that sure, how often is it right? (held-out pairs)")
+    table = Table(title="accuracy by confidence (held-out pairs)")
     for name in ("confidence", "pairs", "mean confidence", "accuracy"):
         table.add_column(name, justify="right")
     for row in held["reliability"]:

@@ -1,7 +1,7 @@
-"""`rlzoo sft`: a supervised start from demonstrations.  No torch at module level.
+"""`rlzoo sft`: supervised fine-tuning on demonstrations. No torch at module level.
 
-The loss is on the response only, EOS included, so that the model learns to end; the prompt is
-read as `rlzoo run` reads it.
+The loss covers only the response, including EOS, so that the model learns to stop; prompts are
+formatted as in `rlzoo run`.
 """
 
 import argparse
@@ -17,7 +17,10 @@ from rlzoo_lab.supervised.pairs import Demonstration, read_demonstrations
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
-    fit.add_chat(parser, "prompts through the chat template (the preset's, else auto: messages)")
+    fit.add_chat(
+        parser,
+        "prompts through the chat template (default: the preset's, otherwise auto: messages)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -29,7 +32,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
     if held["loss"] > 0.9 * held["loss_before"]:
-        yield f"it hardly fell: {fit.what_to_try(report)}"
+        yield f"the loss hardly fell; try {fit.what_to_try(report)}"
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:
 
 
 def held_out_loss(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int) -> float:
-    """Mean over response tokens of -log pi, in nats."""
+    """The mean of -log pi over response tokens, in nats."""
     import torch
 
     device = next(model.parameters()).device

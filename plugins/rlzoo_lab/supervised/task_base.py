@@ -1,4 +1,4 @@
-"""A new base for a task: right demonstrations to a small model, until it is right so often."""
+"""A new base model for a task: trains on correct demonstrations up to the requested accuracy."""
 
 import shlex
 import time
@@ -31,9 +31,9 @@ EVERY, FEW = 5, 128  # steps between looks at held-out prompts, and how many tho
 def make_task_base(
     name: str, words: Sequence[str], zoo: Zoo, spec: dict[str, Any], accuracy: float, out: Path
 ) -> dict[str, Any]:
-    """Train a model of the size in `spec` on the task's right demonstrations until sampled
-    answers to held-out prompts are right as often as `accuracy`, or for spec["steps"]; save it as a
-    transformers folder `out`. Returns the report.
+    """Train a model of the size in `spec` on the task's correct demonstrations until sampled
+    answers to held-out prompts reach `accuracy`, or for spec["steps"]; save it as a transformers
+    folder `out`. Returns the report.
 
     The accuracy is that of `rlzoo eval`, over `eval.samples` prompts; where no answer is right or
     wrong it is the mean score. Estimates on few prompts decide when to measure it.
@@ -46,9 +46,9 @@ def make_task_base(
     plan = make_plan(recipe, zoo)
     if abilities(plan.task).demonstrate is None:
         raise RlzooError(
-            f"base: task {name} has no demonstrations for {shlex.join(words) or 'these options'}: "
-            f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), and "
-            "the policy must move first; success is at most 1"
+            f"base: task {name} has no demonstrations for {shlex.join(words) or 'these options'}; "
+            f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), "
+            "and the policy must move first; success is at most 1"
         )
     texts, longest = shown(plan.task, plan.task_name, spec["seed"], response_limit(plan))
     more = "".join(sorted(set("".join(texts)).difference(CHARACTERS)))
@@ -63,7 +63,7 @@ def make_task_base(
     console = SafeConsole(stderr=True)
     if more:
         signs = printable(" ".join(more[:40]))
-        console.print(f"characters beyond ASCII get tokens too, {len(more)}: {signs}")
+        console.print(f"{len(more)} characters beyond ASCII also get tokens: {signs}")
     line: dict[str, Any] = {}
     status = console.status("")
 
@@ -73,7 +73,8 @@ def make_task_base(
             return False
         rate = look(models)
         status.update(
-            f"step {done} of at most {steps}: loss {loss:.3f}, held-out {rate:.2f} of {accuracy:g}"
+            f"step {done} of at most {steps}: loss {loss:.3f}, held-out accuracy {rate:.2f}, "
+            f"target {accuracy:g}"
         )
         if rate < accuracy and done < steps:
             return False
@@ -96,8 +97,8 @@ def make_task_base(
 
 
 def look(models: Models) -> float:
-    """The share of right samples for a few held-out prompts; their mean score where nothing is
-    right or wrong."""
+    """The share of correct samples for a few held-out prompts, or their mean score if there is no
+    correctness."""
     found: list[float] = []
     with models.meter.apart():
         for batch in held_out(models, FEW):
@@ -108,14 +109,14 @@ def look(models: Models) -> float:
 
 def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
     """Prompts and demonstrations of some examples as texts, and the tokens of the longest prompt
-    with a response of `limit`; raises RlzooError where no model could be taught by them."""
+    with a response of `limit`; raises RlzooError if no model could learn from them."""
     generator = torch.Generator().manual_seed(seed)
     texts, longest, cut, most = [], 0, 0, 0
     for split, count in (("train", DRAWN), ("test", DRAWN // 4)):
         for example in draw_examples(task, name, split, count, generator):
             if not isinstance(example.prompt, str):
                 raise RlzooError(
-                    f"base: the prompts of task {name!r} are chat messages, and a small model has "
+                    f"base: the prompts of task {name!r} are chat messages, but a small model has "
                     "no chat template; use `rlzoo sft` with a model that has one"
                 )
             right, wrong = task.demonstrate(example, generator)
@@ -130,8 +131,8 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
             longest = max(longest, len(example.prompt) + max(limit, len(right) + 1))
     if cut:
         raise RlzooError(
-            f"base: {cut} of {DRAWN + DRAWN // 4} right answers of task {name!r} are longer than "
-            f"rollout.max_new_tokens={limit}; the longest needs rollout.max_new_tokens={most}, EOS "
-            "included"
+            f"base: {cut} of {DRAWN + DRAWN // 4} correct answers of task {name!r} are longer "
+            f"than rollout.max_new_tokens={limit}; the longest needs "
+            f"rollout.max_new_tokens={most}, EOS included"
         )
     return texts, longest

@@ -1,9 +1,10 @@
-"""Makes a base model: a small causal LM that has learned its tasks' format and is sometimes right.
+"""Makes a base model: a small causal LM that has learned its tasks' format and is sometimes
+correct.
 
-RL needs something to amplify. The warm start is supervised on demonstrations of which in the end
-only a share `right` is right, so that the model samples about that share of right answers, although
-its most likely answer is nearly always the right one. The spec (`configs/base/`) names the
-tasks and their shares; this file does not depend on them.
+RL needs correct answers to reinforce. The warm start trains on demonstrations of which, in the end,
+only a share `right` is correct. The model therefore samples about that share of correct answers,
+although its most likely answer is nearly always correct. The spec (`configs/base/`) names the tasks
+and their shares; this file does not depend on them.
 """
 
 import math

@@ -2,10 +2,10 @@
 
 May import `train` and the layers below, and the verb `compare`.
 
-    board     what a sweep shows while it goes
-    command   the arguments, the runs, the comparison at the end
+    board     the display of a running sweep
+    command   the arguments, the runs, and the comparison at the end
     folder    a sweep's folder: its index
-    forecast  what it will not be able to show, before its first run
+    forecast  what the sweep cannot show, reported before its first run
     plan      rows and jobs, checked before the first run
-    work      one run, wherever an executor calls it
+    work      one run, called by an executor on any machine
 """

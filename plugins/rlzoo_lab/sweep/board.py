@@ -14,7 +14,7 @@ from rlzoo_lab.sweep.plan import Job, Sweep
 
 
 class Board:
-    """A line for each run that ends, and in a terminal, below, a live table of those under way."""
+    """A line for each run that ends and, in a terminal, a live table of the current runs below."""
 
     def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
         self.console, self.path = console, sweep.path
@@ -30,7 +30,7 @@ class Board:
         there = self.runs - self.missing
         self.say(
             f"{self.missing} runs, {self.workers} at a time -> {self.path}"
-            + (f" ({there} are there already)" if there else "")
+            + (f" ({there} are already there)" if there else "")
         )
         if self.console.is_terminal:
             self.live.start()
@@ -49,7 +49,7 @@ class Board:
 
     @property
     def left(self) -> str:
-        """Time left, by what is done so far."""
+        """The time left, estimated from the finished part."""
         if self.progress <= 0.01:
             return ""
         seconds = (time.monotonic() - self.began) * (1 / self.progress - 1)

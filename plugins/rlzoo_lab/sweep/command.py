@@ -19,8 +19,8 @@ from rlzoo_lab.words import read_options
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
-    """The options of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: all
-    others."""
+    """The options of `--on NAME[:ADDRESS] option=value ...`; all other words belong to the
+    recipe."""
     name, _, address = on[0].partition(":")
     options = zoo.executors[name].options
     mine = [w for w in on[1:] if w.partition("=")[0] in options]
@@ -29,7 +29,7 @@ def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], li
 
 
 def read_executor(on: list[str], options: list[str], zoo: Zoo) -> Bound:
-    """The executor with its options; raises RlzooError where it cannot run here."""
+    """The executor with its options; raises RlzooError if it cannot run here."""
     component = zoo.executors[on[0].partition(":")[0]]
     bound = Bound(component, component.check_options(read_options(options)))
     component.refuse(bound.options)
@@ -44,8 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["local"],
         metavar="EXECUTOR",
-        help="where runs happen: local, ray:HOST:PORT, slurm, with options behind it, minutes=60; "
-        "default: local",
+        help=(
+            "where to run: local (default), ray:HOST:PORT or slurm, followed by options such as "
+            "minutes=60"
+        ),
     )
 
 
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> Result:
         find_row(arguments.reference, sweep.rows)  # not only after hours
     for line in forecast(sweep, bool(arguments.reference)):
         warnings.warn(line, stacklevel=2)
-    again = f"the same command continues with what is missing in {sweep.path}"
+    again = f"run the same command again to continue with the missing runs in {sweep.path}"
     try:
         with locked(sweep.path):
             return _run(sweep, executor, arguments)
@@ -113,7 +115,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     )
     page, report = sweep.path / "report.html", None
     if find_spec("matplotlib") is None:
-        said = "not written, it needs matplotlib: pip install 'rlzoo-llm[lab]'"
+        said = "not written, because it requires matplotlib: pip install 'rlzoo-llm[lab]'"
     else:
         write_report(comparison, page)
         said = report = str(page)
@@ -122,7 +124,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         lambda console: [
             *view(comparison, console.width),
             f"report: {said}",
-            *([f"every pair: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
+            *([f"all pairs: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
         ],
         status=1 if failed else 0,
     )

@@ -1,4 +1,4 @@
-"""A sweep's folder: its index sweep.json, and whether it is this sweep's."""
+"""A sweep's folder: its index sweep.json, and whether the folder belongs to this sweep."""
 
 from rlzoo.errors import RunError
 from rlzoo.recipe.files import flatten
@@ -13,23 +13,25 @@ INDEX = "sweep.json"
 
 
 def check_folder(sweep: Sweep) -> None:
-    """The sweep's folder is new, or holds this sweep or a part of it."""
+    """Checks that the sweep's folder is new, or contains this sweep or a part of it."""
     strange = sweep.path.exists() and not read_sweep(sweep.path)
     if strange and any(not path.name.startswith(".") for path in sweep.path.iterdir()):
-        raise RunError(f"--dir: {sweep.path} exists already and is not a sweep; give another")
+        raise RunError(
+            f"--dir: {sweep.path} already exists and is not a sweep; give another folder"
+        )
     for job in sweep.jobs:
         _check_same(job)
 
 
 def bring(sweep: Sweep) -> None:
-    """Copy from the sweep's store what this machine lacks: the index, and the numbers of each run
-    that is not finished here. Checkpoints and models stay there."""
+    """Copy missing files from the sweep's store: the index, and the numbers of each run that is not
+    finished here. Does not copy checkpoints and models."""
     if not sweep.store:
         return
     store = open_store(sweep.store)
     names = store.names()
     if "recipe.yaml" in names:
-        raise RunError(f"--store: {sweep.store} contains a run, not a sweep; give another")
+        raise RunError(f"--store: {sweep.store} contains a run, not a sweep; give another URL")
     missing = {
         job.name
         for job in sweep.jobs
@@ -42,7 +44,8 @@ def bring(sweep: Sweep) -> None:
 
 
 def write_index(sweep: Sweep) -> None:
-    """sweep.json. A sweep may grow: rows and seeds that it had and this command has not stay."""
+    """Write sweep.json. A sweep may grow: rows and seeds that this command does not have are
+    kept."""
     before = read_sweep(sweep.path)
     rows = {row["label"]: row for row in before.get("rows", [])}
     for row in sweep.rows:
@@ -75,5 +78,5 @@ def _check_same(job: Job) -> None:
         if old and old.get(key) != new.get(key):
             raise RunError(
                 f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
-                f"and {new.get(key)} now; give another --dir"
+                f"but {new.get(key)} now; give another --dir"
             )

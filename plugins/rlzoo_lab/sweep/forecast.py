@@ -1,4 +1,4 @@
-"""Reports what a sweep will not be able to show, before its first run."""
+"""Reports, before the first run, what a sweep will not be able to show."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from rlzoo_lab.sweep.plan import Sweep
 
 
 def forecast(sweep: Sweep, reference: bool) -> list[str]:
-    """A line for each thing that its comparison will lack: seeds, or one scale for all rows.
+    """A line for each problem of its comparison: too few seeds, or rows on different scales.
 
-    reference: whether one row is named to compare with.
+    reference: whether a reference row is named.
     """
     if len(sweep.rows) < 2:
         return []
@@ -31,22 +31,25 @@ def _seeds(sweep: Sweep, reference: bool) -> str:
     if n >= enough:
         return ""
     if n < 2:
-        now = "one seed can show no difference"
+        now = "one seed cannot show any difference"
     else:
         least = stats.detectable(1.0, n, rows, reference=reference)
-        now = f"{n} seeds show a difference only if it is {least:.1f} times the spread of seeds"
+        now = (
+            f"{n} seeds detect a difference only if it is at least {least:.1f} times the spread "
+            "of seeds"
+        )
     better = ", ".join(
         f"{k} show {stats.detectable(1.0, k, rows, reference=reference):.1f} times"
         for k in (enough, enough + 1, 8)
     )
     return (
-        f"this sweep cannot conclude much: {now} (the standard deviation of paired differences); "
+        f"this sweep will be inconclusive: {now} (the standard deviation of paired differences); "
         f"{better} (seed=0..{enough - 1}, ...)"
     )
 
 
 def _scale(sweep: Sweep) -> str:
-    """Empty where all rows will be measured alike."""
+    """Empty if all rows will be measured in the same way."""
     records = [
         Record(Columns(), Columns(), row.flat, {"eval_metric": row.metric}, Path(row.label))
         for row in sweep.rows
@@ -58,5 +61,5 @@ def _scale(sweep: Sweep) -> str:
     more = ""
     if "eval.max_new_tokens" in found:
         longest = max(row.recipe.config.rollout.max_new_tokens for row in sweep.rows)
-        more = f"; eval.max_new_tokens={longest} measures all alike"
-    return f"rows will not be on one scale ({what}){more}"
+        more = f"; eval.max_new_tokens={longest} measures all rows alike"
+    return f"the rows will not be on one scale ({what}){more}"

@@ -1,9 +1,10 @@
 """`rlzoo sweep`: swept keys are rows, `seed` is replication; a folder of runs.  No torch here.
 
-    words -> rows (composed, validated, planned) -> runs that are missing -> workers -> compare
+    words -> rows (composed, validated, planned) -> missing runs -> workers -> compare
 
-The folder is the only state: a run is done where its summary.json is, and half done where it has
-checkpoints. So the same command again runs what is missing, whichever process was killed.
+The folder is the only state: a run is finished if it has a summary.json, and partly finished if it
+has checkpoints. The same command therefore continues with the missing runs, whichever process was
+killed.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ from rlzoo_lab.records.record import flat_config
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A configuration: its values of the swept keys, the words that make it, its recipe, also by
-    dotted keys, and what its runs will be compared by."""
+    """A configuration: its values of the swept keys, its words, its recipe (also by dotted keys),
+    and the metric by which its runs are compared."""
 
     label: str
     values: Mapping[str, Any]
@@ -46,15 +47,15 @@ class SweepRow:
 
     @property
     def slug(self) -> str:
-        """Its label as a part of a folder's name."""
+        """Its label as part of a folder's name."""
         return re.sub(r"[^\w.=+-]+", "_", self.label)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do: its folder, the whole recipe, the URL that the folder is kept at, if any.
-    Executors read `name`, `path`, `device`, the `threads` and bytes of `memory` that it takes, its
-    `steps`, and `store`: where there is one, `path` may be on a disk that no other node sees."""
+    """A run to do: its folder, the whole recipe, and the URL of the folder's store, if any.
+    Executors read `name`, `path`, `device`, the `threads` and bytes of `memory` that it needs, its
+    `steps`, and `store`: if there is one, `path` may be on a disk that other nodes do not see."""
 
     path: Path
     row: str
@@ -82,7 +83,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything that a sweep will run, in a folder; `keys` are those swept, but for the seed."""
+    """Everything that a sweep will run, in a folder; `keys` are the swept keys except the seed."""
 
     path: Path
     words: tuple[str, ...]
@@ -93,7 +94,7 @@ class Sweep:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """Seed by seed, so that a sweep cut short has paired runs."""
+        """Seed by seed, so that an interrupted sweep has paired runs."""
         return [self._job(row, seed) for seed in self.seeds for row in self.rows]
 
     def _job(self, row: SweepRow, seed: int) -> Job:
@@ -116,7 +117,7 @@ def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
 def plan_sweep(
     words: list[str], zoo: Zoo, folder: str | None = None, store: str | None = None
 ) -> Sweep:
-    """Every row composed and planned; raises RecipeError naming the row at fault."""
+    """Compose and plan every row; raises RecipeError, which names the invalid row."""
     words, choices = _choices(words, zoo)
     seeds = _seeds(choices.pop("seed", []))
     combinations = list(_combinations(choices, zoo))
@@ -141,7 +142,7 @@ def plan_sweep(
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):
         if one == other:
-            raise RecipeError(f"two rows would share the folder {one}--seed...")
+            raise RecipeError(f"two rows would use the same folder {one}--seed...")
     first = next(iter(rows.values())).recipe
     return Sweep(
         Path(folder) if folder else _default_folder(words, first),
@@ -166,7 +167,7 @@ def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]
             raise RecipeError(f"{key} is given twice; list its values once: {key}=A,B")
         if key == "run.dir":
             raise RecipeError(
-                "run.dir: a sweep chooses its runs' folders; use --dir DIR for the sweep"
+                "run.dir: a sweep chooses the folders of its runs; use --dir DIR for the sweep"
             )
         choices[key] = list(dict.fromkeys(split_values(value)))
     return words, choices
@@ -176,7 +177,7 @@ MOST_TRIED = 32
 
 
 def try_words(words: list[str], zoo: Zoo) -> None:
-    """Raise what is wrong with the words of the first rows; quicker than a plan."""
+    """Raise errors in the words of the first rows; faster than a plan."""
     _, choices = _choices(words, zoo)
     _seeds(choices.pop("seed", []))
     for row in itertools.islice(_combinations(choices, zoo), MOST_TRIED):
@@ -250,8 +251,8 @@ def _no_owner(key: str, place: tuple[str, str], met: Mapping[str, tuple[str, ...
     has = "; ".join(f"{name}: {', '.join(options) or 'none'}" for name, options in met.items())
     known = [o for options in met.values() for o in options]
     return (
-        f"{key} (command line): no {singular} of this sweep has an option {option!r} "
-        f"(they have: {has}){nearest(option, known)}"
+        f"{key} (command line): no {singular} of this sweep has an option {option!r} (available: "
+        f"{has}){nearest(option, known)}"
     )
 
 

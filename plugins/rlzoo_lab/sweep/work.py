@@ -1,4 +1,4 @@
-"""One run of a sweep, wherever an executor calls it. No torch here: the run itself loads it."""
+"""One run of a sweep, called by an executor on any machine. No torch here: the run loads it."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ Tell = Callable[..., None]  # called with (word, *rest): what a board's `news` t
 
 @dataclass
 class Told(Silent):
-    """Reports what a run's display would show, a few times a second."""
+    """Reports a run's progress a few times per second."""
 
     tell: Tell
     every: float = 0.25
@@ -62,7 +62,7 @@ def _zoo(process: int) -> Any:
 def work(job: Job, tell: Tell) -> tuple[str, Any]:
     """Do a run, new or from its last checkpoint: ("done", its summary) or ("failed", the reason).
 
-    Raises OSError where the disk is full: then nothing else would go better.
+    Raises OSError if the disk is full, because all other runs would fail too.
     """
     try:
         with stopped_in_words():
@@ -81,7 +81,7 @@ def work(job: Job, tell: Tell) -> tuple[str, Any]:
 
 
 def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
-    """One run, new or from its last checkpoint; returns its summary."""
+    """One run, from the start or from its last checkpoint; returns its summary."""
     from rlzoo.train.loop import Loop
 
     with locked(job.path, patience=GONE):
@@ -94,6 +94,6 @@ def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
         try:
             return Loop(plan, folder, display).run()
         except CheckpointError as error:  # a run is a function of its recipe: do it again
-            display.note(f"{error}; beginning anew")
+            display.note(f"{error}; starting from scratch")
             shutil.rmtree(folder.checkpoints)
             return Loop(plan, folder, display).run()

@@ -1,13 +1,13 @@
-"""`rlzoo trace`: one response, a row per token, each number with its source.
+"""`rlzoo trace`: one response with a row per token and the source of each number.
 
 May import `train` and below, and no other verb.
 
-    command  the arguments, JSON and what is printed
-    explain  the arithmetic behind a row, spelled out and checked
+    command  the arguments, the JSON and the printed output
+    explain  the arithmetic of a row, written out and checked
     html     a trace as one page, each token shaded by its advantage
-    make     a trace from one row of a batch
-    sources  that batch, from a run or a recipe
+    make     builds a trace from one row of a batch
+    sources  gets that batch from a run or a recipe
     tables   a trace as tables
-    trace    what a trace is: tokens, derivations, credit
-    typed    that batch, from typed numbers
+    trace    the data of a trace: tokens, derivations, credit
+    typed    builds that batch from typed numbers
 """

@@ -29,17 +29,19 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "[--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
     )
     sub.epilog = (
-        "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "
-        "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
-        "other column, a plugin's too (--ref-log-probs, --greedy-scores); `;` separates the rows "
-        "of a group. --log-probs, --old-log-probs and --advantages show the policy loss."
+        "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas compare "
+        "several values (estimator=a,b or --lam 0,1). With typed numbers, --COLUMN X,X,... sets "
+        "any other column, including a plugin's (--ref-log-probs, --greedy-scores); `;` separates "
+        "the rows of a group. With --log-probs, --old-log-probs and --advantages, the trace shows "
+        "the policy loss."
     )
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
 
 
 def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
-    """Sort what the parser left: `words`, and `flags`, (name, value) of each `--name X`."""
+    """Split the remaining arguments into `words` and `flags`, the (name, value) of each `--name
+    X`."""
     arguments.words, arguments.flags = [], []
     queue = iter(rest)
     for word in queue:
@@ -73,21 +75,21 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     typed, options = _typed_and_options(arguments, zoo)
     if loose := [w for w in arguments.words if is_number(w.strip("[],; "))] if typed else []:
         raise UsageError(
-            "trace: commas separate the numbers of a column, without spaces: "
+            "trace: separate the numbers of a column by commas without spaces: "
             f"--{next(iter(typed))} 0,0,1. Got {' '.join(loose)} after a space"
         )
     if len(runs) > 1:
-        raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
+        raise UsageError(f"trace: give only one RUN. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
     if sum(sources) != 1:
         raise UsageError(
-            "trace: give one of RUN, recipe=NAME, or --rewards with --values "
-            "(--rewards 0,0,1 --values 0.3,0.4,0.6; --scores with --kl in place of --rewards)"
+            "trace: give one of RUN, recipe=NAME, or --rewards with --values (--rewards 0,0,1 "
+            "--values 0.3,0.4,0.6; --scores with --kl instead of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
-        raise UsageError("trace: typed numbers need no model; leave --prompt and --step out")
+        raise UsageError("trace: typed numbers do not use a model; remove --prompt and --step")
     if arguments.answer is not None and arguments.prompt is None:
-        raise UsageError("trace: --answer is only for --prompt")
+        raise UsageError("trace: --answer requires --prompt")
     if runs:
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
@@ -104,7 +106,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
 
         return of_numbers(typed, recipes, zoo, row=arguments.row)
     if arguments.step is not None or arguments.fresh:
-        raise UsageError("trace: --step and --fresh are only for a RUN")
+        raise UsageError("trace: --step and --fresh require a RUN")
     from rlzoo_lab.trace.sources import of_recipe
 
     return of_recipe(recipes, zoo, arguments)
@@ -127,8 +129,8 @@ def _typed_and_options(
             raise UsageError(f"--{name} needs a value")
         if name in MADE:
             raise UsageError(
-                f"--{name}: an estimator computes them from --rewards and --values (--estimator "
-                "NAME); for the policy loss, type --advantages"
+                f"--{name}: an estimator (--estimator NAME) computes this from --rewards and "
+                "--values; for the policy loss, give --advantages"
             )
         if name in known:
             options.append((name, value))
@@ -140,15 +142,15 @@ def _typed_and_options(
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
             raise UsageError(
-                f"--{name}: neither an option of an estimator nor a column{nearest(name, words)}"
+                f"--{name}: is neither an option of an estimator nor a column{nearest(name, words)}"
             )
     if typed and not typed.keys() & {"rewards", "scores", "advantages"}:
-        raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards or --scores too")
+        raise UsageError(f"--{next(iter(typed))}: typed numbers also need --rewards or --scores")
     lost = [f"--{name}" for name in ("log_probs", "old_log_probs") if name not in typed]
     if "advantages" in typed and (lost or options):
         raise UsageError(
-            "--advantages: typed ones are for the policy loss, ratio x advantage, without an "
-            f"estimator: {'give ' + ' and '.join(lost) if lost else 'leave its options out'}"
+            "--advantages: typed advantages are for the policy loss, without an estimator: "
+            f"{'give ' + ' and '.join(lost) if lost else 'remove the options of the estimator'}"
         )
     return typed, options
 

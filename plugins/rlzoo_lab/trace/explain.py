@@ -1,8 +1,8 @@
-"""The arithmetic behind a row of a batch, spelled out and checked against its columns.
+"""The arithmetic of a row of a batch, written out and checked against its columns.
 
-The core has no description of an estimator's arithmetic. This module finds it by trials: is
-A_t = delta_t + f_t A_next for whatever rewards and values? Is it linear in them, or in the rewards
-of the group? A form counts only if invented numbers and the batch's own both fit it.
+The core has no description of an estimator's arithmetic. This module finds it by experiment: is A_t
+= delta_t + f_t A_next for any rewards and values? Is A_t linear in them, or in the rewards of the
+group? A form is accepted only if it fits both random numbers and the batch's own.
 """
 
 import math
@@ -21,19 +21,19 @@ from rlzoo_lab.trace.trace import Derivation
 
 
 def plain(x: float) -> str:
-    """Six significant digits, as arithmetic is written."""
+    """A number with six significant digits."""
     digits = f"{x:.6g}"
     return "0" if digits == "-0" else digits
 
 
 def factor(x: float) -> str:
-    """A number after an operator: negative ones in brackets."""
+    """A number after an operator, in brackets if negative."""
     digits = plain(x)
     return f"({digits})" if digits.startswith("-") else digits
 
 
 def equation(name: str, form: str, value: float, **terms: tuple[str, float | str]) -> str:
-    """`name = symbols = numbers = value`: the form with each term's symbol, then its number."""
+    """`name = symbols = numbers = value`: the formula with symbols, then with numbers."""
 
     def written(key: str, x: float | str) -> str:
         if isinstance(x, str):
@@ -53,7 +53,7 @@ def _line(name: str, symbols: str, numbers: str, value: float) -> str:
 
 
 class BatchRow:
-    """One row of a batch as numbers, with `after(t)`, the next action."""
+    """One row of a batch as numbers; `after(t)` is the next action."""
 
     def __init__(self, batch: Mapping[str, Any], row: int):
         self.batch, self.row = batch, row
@@ -73,7 +73,7 @@ class BatchRow:
         return self.actions[-1] + 1 if self.actions else 0
 
     def close(self, a: float, b: float, like: Tensor) -> bool:
-        """Equal up to the rounding of the batch's own precision."""
+        """Whether two numbers are equal up to rounding in the batch's precision."""
         size = max(1.0, like[self.row].abs().max().item())
         return abs(a - b) <= (1e-9 if like.dtype == torch.float64 else 1e-4) * size
 
@@ -87,11 +87,11 @@ def explain_shared(
     kl_coef: float | None,
     penalty: str,
 ) -> list[Derivation]:
-    """What no estimator changes: KL into the reward, and the ratio."""
+    """The parts that do not depend on the estimator: KL in the reward, and the ratio."""
     one, derivations = BatchRow(batch, row), []
     config = plan.recipe.config.kl
     if plan.kl and config.place == "reward" and kl is not None and kl_coef is not None:
-        formula = f"the score, less {penalty} times coef = {plain(kl_coef)}"
+        formula = f"the score minus {penalty} times coef = {plain(kl_coef)}"
         lines = _less_kl(one, kl, kl_coef, config.spread)
         derivations.append(Derivation("reward", formula, lines))
     if "log_probs" in batch and "old_log_probs" in batch:
@@ -100,13 +100,13 @@ def explain_shared(
             now, old = one("log_probs", t), one("old_log_probs", t)
             lines.append(equation(f"ratio_{t}", "exp({now} - {old})", math.exp(now - old),
                                   now=("log-prob now", now), old=("log-prob", old)))  # fmt: skip
-        formula = "the policy now over the policy at rollout"
+        formula = "probability under the current policy divided by that at rollout"
         derivations.append(Derivation("ratio", formula, lines))
     return derivations
 
 
 def explain_policy_loss(plan: Plan, batch: Batch, row: int, loss: Tensor) -> Derivation:
-    """Minus the ratio times the advantage, or what the loss puts in its place."""
+    """Minus the ratio times the advantage, or what the loss uses instead."""
     one, lines = BatchRow(batch, row), []
     for t in one.actions:
         ratio = math.exp(one("log_probs", t) - one("old_log_probs", t))
@@ -116,10 +116,10 @@ def explain_policy_loss(plan: Plan, batch: Batch, row: int, loss: Tensor) -> Der
             lines.append(equation(f"loss_{t}", "-{r} * {a}", value, **terms))
         else:
             product = plain(-ratio * advantage)
-            lines.append(f"loss_{t} = {plain(value)}, in place of -ratio_{t} * A_{t} = {product}")
+            lines.append(f"loss_{t} = {plain(value)}, instead of -ratio_{t} * A_{t} = {product}")
     whole = (plan.aggregation(batch) * loss).sum().item()
-    lines.append(f"of all tokens, by {plan.aggregation.name}: {plain(whole)}")
-    return Derivation("policy loss", "-ratio_t * A_t, unless the loss holds it back", lines)
+    lines.append(f"total, aggregated by {plan.aggregation.name}: {plain(whole)}")
+    return Derivation("policy loss", "-ratio_t * A_t, unless the loss limits it", lines)
 
 
 def _less_kl(one: BatchRow, kl: Tensor, coef: float, spread: str) -> list[str]:
@@ -142,7 +142,7 @@ def _less_kl(one: BatchRow, kl: Tensor, coef: float, spread: str) -> list[str]:
 def explain_credit(
     plan: Plan, batch: Batch, row: int, columns: Mapping[str, Tensor]
 ) -> list[Derivation]:
-    """TD errors, advantages, returns and whitening of one estimator. `columns`: what it made."""
+    """TD errors, advantages, returns and whitening of one estimator. `columns`: its output."""
     one, raw, gamma = BatchRow(batch, row), columns["raw_advantages"], plan.gamma
     derivations = [_delta(one, columns["delta"], gamma)] if "delta" in columns else []
     derivations.append(_advantages(plan.estimator, batch, one, raw, gamma))
@@ -164,7 +164,7 @@ def _delta(one: BatchRow, delta: Tensor, gamma: float) -> Derivation:
             ahead=after if ahead is None else (f"V_{ahead}", one("values", ahead)),
             v=(f"V_{t}", one("values", t)),
         ))  # fmt: skip
-    formula = "r_t + gamma * V_next - V_t, what the step was worth more than the critic expected"
+    formula = "r_t + gamma * V_next - V_t, how much better the step was than the critic expected"
     end = f"V_{one.end} = {plain(after[1])} is the bootstrap value"
     return Derivation("delta", f"{formula}; {end}", lines)
 
@@ -178,7 +178,7 @@ def _advantages(
         try:
             lines = lines or attempt(probe, one, raw, gamma)
         except RlzooError:
-            continue  # the estimator refuses made-up numbers
+            continue  # the estimator refuses random numbers
     lines = lines or _standardised(estimator, one, raw)
     lines = lines or [f"A_{t} = {plain(one(raw, t))}" for t in one.actions]
     return Derivation("advantage", estimator.component.summary, lines)
@@ -188,7 +188,7 @@ def _returns(one: BatchRow, raw: Tensor, returns: Tensor) -> Derivation:
     sums = {t: one(raw, t) + one("values", t) for t in one.actions}
     if not all(one.close(one(returns, t), sums[t], returns) for t in one.actions):
         lines = [f"return_{t} = {plain(one(returns, t))}" for t in one.actions]
-        return Derivation("return", "the critic's target, from the estimator itself", lines)
+        return Derivation("return", "the critic's target, as computed by the estimator", lines)
     lines = [
         equation(f"return_{t}", "{a} + {v}", one(returns, t),
                  a=(f"A_{t}", one(raw, t)), v=(f"V_{t}", one("values", t)))
@@ -219,8 +219,8 @@ def _whitening(
 
 
 class _Probe:
-    """An estimator called with made-up numbers, in float64, in the rows on which its output for
-    one row may depend; raises RlzooError where it refuses them."""
+    """An estimator called with random float64 numbers in the rows on which its output for one row
+    may depend; raises RlzooError if it refuses them."""
 
     def __init__(self, estimator: Bound, batch: Batch, row: int):
         self.estimator = estimator
@@ -244,7 +244,7 @@ class _Probe:
         return self.estimator({**self.columns, **moved})["advantages"][self.place]
 
     def draw(self, names: Iterable[str], generator: torch.Generator) -> dict[str, Tensor]:
-        """Standard normal numbers in the shape of some columns, 0 off the mask."""
+        """Standard normal numbers in the shape of some columns, 0 outside the mask."""
         drawn = {}
         for name in names:
             x = torch.randn(self.columns[name].shape, generator=generator, dtype=torch.float64)
@@ -253,7 +253,7 @@ class _Probe:
         return drawn
 
     def inputs(self, end: int) -> list[tuple[str, tuple[int, ...], str]]:
-        """(column, index, symbol) of each number that an advantage may be linear in."""
+        """(column, index, symbol) of each number in which an advantage may be linear."""
         letters = {"rewards": "r", "values": "V", "bootstrap_values": "V", "sequence_rewards": "R"}
         inputs: list[tuple[str, tuple[int, ...], str]] = []
         for name, letter in letters.items():

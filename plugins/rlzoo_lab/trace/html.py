@@ -1,7 +1,7 @@
-"""A trace as one page that needs nothing else: each token shaded by its advantage.
+"""A trace as one self-contained page; each token is shaded by its advantage.
 
-A token under the pointer shows its row; where `gae` made the advantages, a slider recomputes them
-at another lambda.
+Hovering over a token shows its row. For advantages computed by `gae`, a slider recomputes them at
+another lambda.
 """
 
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def page(traced: Trace) -> str:
     if traced.credits:
         up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
         blocks.append(
-            f'<p class="muted key"><span style="{up}">made likelier</span> '
+            f'<p class="muted key"><span style="{up}">made more likely</span> '
             f'<span class="less" style="{down}">made less likely</span> the stronger, the '
-            "larger the advantage; a token leads to its row</p>"
+            "larger the advantages; click a token to see its row</p>"
         )
     else:
         blocks.append(_tokens(traced, None, ""))
@@ -53,7 +53,7 @@ def page(traced: Trace) -> str:
         if name in traced.columns
     ]
     if len(traced.credits) != 1:
-        blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
+        blocks += ["<h2>Inputs</h2>", _table(traced, shared, "")]
         shared = []
     movable = {}
     for i, credit in enumerate(traced.credits):
@@ -64,7 +64,7 @@ def page(traced: Trace) -> str:
             blocks.append(html.lambda_slider(str(i), credit.options["lam"]))
         blocks.append(_table(traced, columns, str(i)))
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
-    blocks.append("<h2>Where the numbers come from</h2>")
+    blocks.append("<h2>How the numbers are computed</h2>")
     for where, derivation in all_derivations(traced):
         head = tag("b", where) + escape(derivation.formula)
         lines = (
@@ -125,7 +125,7 @@ def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
             f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
             f"{other}{style(value, top)}>{word}</a>"
         )
-    label = "tokens; arrow keys go from one to the next"
+    label = "tokens; use the arrow keys to move between them"
     return f'<div class="tokens" role="group" aria-label="{label}">{"".join(spans)}</div>'
 
 

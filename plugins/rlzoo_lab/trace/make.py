@@ -1,4 +1,4 @@
-"""One row of a batch as a `Trace`: its columns, and what each estimator makes of it."""
+"""One row of a batch as a `Trace`: its columns and the output of each estimator."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -33,13 +33,13 @@ def make_trace(
     scored: bool = True,
     made: tuple[Plan, Mapping[str, Tensor]] | None = None,
 ) -> Trace:
-    """Row `row` of a batch that has everything but advantages, which each plan's estimator adds.
+    """Trace row `row` of a batch without advantages, which each plan's estimator adds.
 
-    tokenizer: None for typed numbers; `texts` are the row's tokens then, if any were typed.
-    kl: (B, T), where it was typed; else it is computed, where the columns for it are there.
-    scored: whether the right answer is known; else no estimator is called. None is called either
-        if the batch has typed advantages.
-    made: a plan, and the columns `CREDITED` as they were made by it.
+    tokenizer: None for typed numbers; `texts` are then the row's tokens, if any were typed.
+    kl: (B, T) if typed; otherwise it is computed if the batch has the columns for it.
+    scored: whether the correct answer is known; if not, no estimator is called. No estimator is
+        called for typed advantages either.
+    made: a plan, and the columns `CREDITED` that it computed.
     """
     if not 0 <= row < batch.rows:
         raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
@@ -205,10 +205,10 @@ def _ending(plan: Plan, batch: Batch, row: int) -> str:
     if bool(batch["truncated"][row]):
         mode = plan.recipe.config.rollout.truncation
         how = f"was cut off at the length limit (rollout.truncation={mode})"
-        how = how if "response_ids" in batch else "goes on"
+        how = how if "response_ids" in batch else "continues"
     else:
         how = "ended"
-    return f"after the last token it {how}, so what follows is worth {after}"
+    return f"after the last token it {how}, so the value of what follows is {after}"
 
 
 def _texts(tokenizer: Any, batch: Batch, row: int, length: int) -> list[str]:

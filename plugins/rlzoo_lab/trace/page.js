@@ -1,4 +1,4 @@
-// What a reader may move on a trace: a token shows its row, a slider another lambda.
+// Interaction with a trace: a token shows its row, and a slider changes lambda.
 
 for (const tokens of document.querySelectorAll(".tokens")) {
   const links = [...tokens.querySelectorAll("a")];
@@ -11,7 +11,7 @@ for (const tokens of document.querySelectorAll(".tokens")) {
     );
 }
 
-// The advantages and returns of one estimator at another lambda, in the place of the saved ones.
+// Replaces the saved advantages and returns of one estimator by those at another lambda.
 function recompute(name, lam, same) {
   const { mask, gamma, columns, depends } = data[name];
   const { batch, advantages: a, returns: targets } = gaeOf(data[name], gamma, lam);

@@ -1,5 +1,5 @@
-"""From a run or a recipe to a `Trace`: the same rollout, rewards and estimator as in training, and
-one row of the batch that they give."""
+"""Makes a `Trace` from a run or a recipe: the same rollout, rewards and estimator as in training,
+and one row of the resulting batch."""
 
 import argparse
 import json
@@ -42,14 +42,15 @@ def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) ->
     what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
     traced = _fresh(models, plans, what, asked, step=0, kl_coef=coef)
     if models.critic is not None:
-        traced.notes.append("The critic is untrained: its values mean nothing yet.")
+        traced.notes.append("The critic is untrained, so its values are meaningless.")
     return traced
 
 
 def of_run(
     folder: RunFolder, recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace
 ) -> Trace:
-    """A response of a run: from its last saved batch, else a fresh one of its last checkpoint."""
+    """A response of a run: from its last saved batch, otherwise a new one from its last
+    checkpoint."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
     batches = saved_batches(folder.path)
     if batches and asked.prompt is None and not asked.fresh:
@@ -58,7 +59,7 @@ def of_run(
     state, notes = _load(folder, asked.step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
-    what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
+    what = f"{folder.path}, checkpoint of step {at}, a new batch"
     read = None if asked.prompt is None else models.prompt_format.text(asked.prompt)
     seen = [  # samples hold what the policy read: with a chat template that is more
         Example(asked.prompt, r["answer"])
@@ -97,11 +98,11 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
         networks = models.networks()
         for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
             del networks[name]
-            notes.append(f"The run has no {name}: that of this trace is untrained.")
+            notes.append(f"The run has no {name}, so this trace uses an untrained one.")
         return load_networks(path, networks), notes
     if paths:
         raise UsageError(f"{folder.checkpoints}: {' '.join(notes)}")
-    return {}, [*notes, f"{folder.path} has no checkpoint yet: this is the base model."]
+    return {}, [*notes, f"{folder.path} has no checkpoint yet, so this is the base model."]
 
 
 @torch.no_grad()
@@ -125,8 +126,8 @@ def _fresh(
     if asked.prompt is not None:
         if asked.row >= config.rollout.samples:
             raise UsageError(
-                f"--row {asked.row}: this prompt has {config.rollout.samples} responses, from 0 on "
-                "(rollout.samples)"
+                f"--row {asked.row}: this prompt has {config.rollout.samples} responses "
+                "(rollout.samples), numbered from 0"
             )
         models.prompt_format.encode(asked.prompt)  # raises on a character that has no token
         example, scored = _example(models, asked, seen, like=drawn[0].answer)
@@ -138,8 +139,8 @@ def _fresh(
     )
     if not scored:
         traced.notes.append(
-            "Unscored: the task does not draw this prompt, so the right answer is unknown; "
-            "give it with --answer TEXT."
+            "Not scored: this prompt is not from the task, so its correct answer is unknown. Give "
+            "it with --answer TEXT."
         )
     return traced
 
@@ -232,7 +233,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
             if need not in batch:
                 raise UsageError(
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
-                    "do not hold; --fresh draws a batch that has it"
+                    "do not contain; use --fresh to draw a batch that does"
                 )
     batch.update(models.current(batch))
     # An adaptive coefficient has moved on since.
@@ -246,7 +247,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     )
     traced.notes += notes
     traced.notes.append(
-        f"ratio: the policy after step {at} over the one that sampled this response at the "
-        f"start of step {step}."
+        f"ratio: probability under the policy after step {at} divided by that under the policy "
+        f"that sampled this response at the start of step {step}."
     )
     return traced

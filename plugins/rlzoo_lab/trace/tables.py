@@ -1,4 +1,4 @@
-"""What the terminal shows of a trace: tables, a legend, and the arithmetic."""
+"""A trace in the terminal: tables, a legend and the arithmetic."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ OWN = {
 
 
 def own_columns(credit: Credit) -> dict[str, str]:
-    """Batch column -> header of what an estimator made: advantages once if not whitened."""
+    """Batch column -> header of an estimator's output; advantages appear once if not whitened."""
     headers = {name: header for name, header in OWN.items() if name in credit.columns}
     if not credit.whitened and "raw_advantages" in headers:
         headers["raw_advantages"] = headers.pop("advantages")
@@ -55,7 +55,7 @@ def _styles(values: Numbers) -> list[Any]:
 
 @dataclass
 class Shown:
-    """A table column: header, a text per row, a style per row."""
+    """A table column: a header, and a text and a style for each row."""
 
     header: str
     texts: list[str]
@@ -121,7 +121,7 @@ def _table(traced: Trace, columns: Sequence[Shown]) -> Any:
 
 
 def tables(traced: Trace, console: Any) -> Iterator[Any]:
-    """As few tables as hold all columns at the console's width."""
+    """As few tables as can show all columns in the console's width."""
     from rich.measure import Measurement
 
     def fits(columns: Sequence[Shown]) -> bool:
@@ -142,7 +142,7 @@ def tables(traced: Trace, console: Any) -> Iterator[Any]:
 
 
 def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
-    """The terminal's view of a trace."""
+    """A trace as terminal output."""
     from rich.text import Text
 
     def line(*pieces: Any) -> Any:
@@ -177,7 +177,7 @@ def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
 
 
 def legend(traced: Trace) -> list[str]:
-    """A line of explanation for each column."""
+    """One line of explanation for each column."""
     lines = []
     if "values" in traced.columns:
         lines.append(f"value: V(s_t), read before token t; {traced.ending}.")
@@ -185,13 +185,13 @@ def legend(traced: Trace) -> list[str]:
         options = ", ".join(f"{k}={option_text(v)}" for k, v in credit.options.items())
         white = credit.whitened or "not whitened"
         if "policy_loss" in credit.columns:
-            white = "the policy loss of each token, before it is averaged"
+            white = "the policy loss of each token, before averaging"
         lines.append(f"{credit.name}({options}): {white}.")
     return lines
 
 
 def all_derivations(traced: Trace) -> Iterator[tuple[str, Derivation]]:
-    """(heading, derivation), the shared ones first."""
+    """(heading, derivation) pairs, those shared by all estimators first."""
     first, *others = [credit.derivations for credit in traced.credits] or [[]]
     common = [d for d in first if all(d in derivations for derivations in others)]
     for derivation in [*traced.derivations, *common]:

@@ -1,4 +1,4 @@
-"""What a trace is: one response, a row per token, each number with its source.  No torch here."""
+"""The data of a trace: one response, a row per token, the source of each number. No torch here."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ TYPED = "typed numbers"  # the source of a trace that no model made
 
 @dataclass
 class Token:
-    """A response token: its place, its text, and whether the policy chose it."""
+    """A response token: its position, its text, and whether the policy chose it."""
 
     t: int
     text: str
@@ -21,7 +21,7 @@ class Token:
 
 @dataclass
 class Derivation:
-    """How the numbers of one column come about: a formula, what it stands for, a line each."""
+    """How the numbers of one column are computed: a name, a formula, and a line for each number."""
 
     column: str
     formula: str
@@ -30,7 +30,7 @@ class Derivation:
 
 @dataclass
 class Credit:
-    """One estimator's columns for the response. `columns` and `clipped` are as long as it."""
+    """One estimator's columns for the response. `columns` and `clipped` have its length."""
 
     label: str
     name: str
@@ -44,7 +44,7 @@ class Credit:
 
 @dataclass
 class Trace:
-    """A response, token by token. `columns` have the names of the batch's."""
+    """A response, token by token. `columns` have the names of the batch's columns."""
 
     source: str
     row: int

@@ -1,4 +1,4 @@
-"""A trace of numbers that were typed, without a model."""
+"""A trace of typed numbers, without a model."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,11 @@ from rlzoo_lab.trace.trace import TYPED, Trace
 
 
 def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *, row: int) -> Trace:
-    """From typed columns, name -> text; rows are separated by `;`. Float64.
+    """A trace from typed columns, name -> text; `;` separates rows. Computes in float64.
 
-    `scores` without `rewards`: the rewards are the scores, less kl.coef times `kl`, or times the
-    recipe's penalty on old_log_probs and ref_log_probs, where the recipe puts KL in the reward.
+    `scores` without `rewards`: the rewards are the scores. If the recipe puts KL in the reward,
+    they are the scores minus kl.coef times `kl`, or times the recipe's penalty on old_log_probs and
+    ref_log_probs.
     """
     typed = dict(typed)
     texts = typed.pop("tokens", None)
@@ -88,7 +89,11 @@ def _read(name: str, typed: str) -> list[list[float]]:
             try:
                 rows[-1].append(float(word))
             except ValueError:
-                hint = f"; commas separate numbers: {','.join(word.split())}" if " " in word else ""
+                hint = (
+                    (f"; separate numbers by commas: {','.join(word.split())}")
+                    if " " in word
+                    else ""
+                )
                 raise UsageError(
                     f"--{name}: {word!r} is not a number (got {typed!r}){hint}"
                 ) from None
@@ -115,14 +120,15 @@ def _check_lengths(name: str, there: list[int], wanted: list[int], leader: str) 
     name, leader = (n.replace("bootstrap_values", "bootstrap") for n in (name, leader))
     if len(there) != len(wanted):
         raise UsageError(
-            f"--{name} has {len(there)} row{'s' * (len(there) != 1)}, --{leader} {len(wanted)}: "
-            "`;` separates rows"
+            f"--{name} has {len(there)} row{'s' * (len(there) != 1)}, --{leader} {len(wanted)}; "
+            "separate rows by `;`"
         )
     for row, (got, want) in enumerate(zip(there, wanted, strict=True)):
         if got != want:
             where = f"in row {row} " if len(wanted) > 1 else ""
             raise UsageError(
-                f"--{name} {where}has length {got} and --{leader} {want}: give one value per token"
+                f"--{name} {where}has length {got} but --{leader} has length {want}; give one "
+                "value per token"
             )
 
 

@@ -1,13 +1,14 @@
-"""Every response counts the same, and each of its tokens the same within it."""
+"""Every response has the same weight, shared equally by its tokens."""
 
 from rlzoo import hookimpl
 
 
 def seq_mean_token_mean(response_mask):
-    """w = 1 / (L_i N) at each of response i's L_i actions, N the responses with any, (B, T).
+    """w = 1 / (L_i N) at each of the L_i actions of response i, (B, T); N is the number of
+    responses with actions.
 
-    GRPO's own: a token of a long wrong answer is punished less than one of a short wrong answer,
-    which favours length (Liu et al. 2025, arXiv:2503.20783).
+    GRPO uses it. A token of a long wrong answer is penalized less than one of a short wrong answer,
+    which favors length (Liu et al. 2025, arXiv:2503.20783).
     Source: Shao et al. 2024, arXiv:2402.03300.
     """
     length = response_mask.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Every token of the mini-batch counts the same."""
+"""Every token of the mini-batch has the same weight."""
 
 from rlzoo import hookimpl
 
@@ -6,8 +6,8 @@ from rlzoo import hookimpl
 def token_mean(response_mask):
     """w = 1 / (number of actions in the mini-batch) at each action, (B, T); they sum to 1.
 
-    Long responses weigh more than short ones. The mask is the whole mini-batch's, so splitting it
-    into micro-batches changes no gradient.
+    Long responses have more weight than short ones. The mask covers the whole mini-batch, so
+    splitting it into micro-batches does not change the gradient.
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
     """
     return response_mask / response_mask.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""The plain sum over tokens: no denominator at all."""
+"""The plain sum over tokens, without a denominator."""
 
 from rlzoo import hookimpl
 
@@ -6,8 +6,9 @@ from rlzoo import hookimpl
 def token_sum(response_mask):
     """w = 1 at each action, (B, T).
 
-    The loss and its gradient grow with the batch and with length: the learning rate has to know
-    both (Adam forgives, gradient clipping does not). Made for comparing gradients across batches.
+    The loss and its gradient grow with the batch and with length: the learning rate must account
+    for both (Adam compensates, gradient clipping does not). It is meant for comparing gradients
+    across batches.
     Source: Williams 1992, Machine Learning 8.
     """
     return response_mask / 1  # a new tensor, and a float one

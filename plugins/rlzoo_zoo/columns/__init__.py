@@ -1,1 +1,1 @@
-"""Columns of their own: greedy baselines, branch rollouts, extra scorers."""
+"""Additional columns: greedy baselines, branch rollouts, extra scorers."""

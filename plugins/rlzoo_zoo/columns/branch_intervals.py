@@ -1,4 +1,4 @@
-"""How sure `branch_values` are: half the width of a 95 % interval."""
+"""The uncertainty of `branch_values`: half the width of a 95 % interval."""
 
 import torch
 
@@ -10,9 +10,9 @@ Z = 1.96
 def branch_intervals(branch_scores):
     """Half the width of a 95 % interval of each V^, (B, T), from `branch_scores` (B, T, K).
 
-    For a state whose K scores are all 0 or 1, Wilson's interval: it stays wide where K draws agree.
-    Otherwise 1.96 standard errors (K - 1), too narrow for a handful of draws. K = 1 has no spread
-    to go by: graded scores then give 0.
+    For a state whose K scores are all 0 or 1, it is Wilson's interval, which stays wide if K draws
+    agree. Otherwise it is 1.96 standard errors (K - 1), which is too narrow for few draws. K = 1
+    gives no spread, so the result is 0 for graded scores.
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953; arXiv:2410.01679 for the draws.
     """
     k = branch_scores.shape[2]

@@ -1,4 +1,4 @@
-"""The further scores of K fresh rollouts from the state in which each step of a response begins."""
+"""The remaining scores of K fresh rollouts from the state in which each step begins."""
 
 from typing import Annotated
 
@@ -23,13 +23,12 @@ def branch_scores(
     *,
     rollouts: Annotated[int, Range(1)] = 9,
 ):
-    """(B, T, K): at each token, K draws of the score still to come from its step's first state.
+    """(B, T, K): at each token, K draws of the future score from its step's first state.
 
     From every such state (prompt and response so far, observations included) the policy samples
     `rollouts` times, all states in one batch; each continuation is scored together with what came
-    before it, minus the scores already earned there. So K rollouts for each step, every token
-    metered. A continuation may not pass the recipe's length limit, `sample.max_new_tokens`: what
-    is beyond it is cut, and the row counts as truncated.
+    before it, minus the scores already earned there. So each step takes K rollouts, whose tokens
+    all count. A continuation is truncated at the recipe's length limit, `sample.max_new_tokens`.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     device, known = scores.device, map(on_host, (response_ids, response_mask, branch_steps))

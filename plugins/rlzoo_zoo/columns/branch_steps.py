@@ -1,4 +1,4 @@
-"""Which step of its response each token belongs to: where VinePPO cuts."""
+"""The step of the response that each token belongs to, as VinePPO splits it."""
 
 from typing import Annotated
 
@@ -15,11 +15,11 @@ def branch_steps(
     tokens: Annotated[int, Range(1)] = 8,
     separator: str = "",
 ):
-    """The number of the step, from 0, of each token, (B, T) of the mask's dtype.
+    """The step number of each token, from 0, (B, T) in the mask's dtype.
 
-    With a `separator` a step ends at each action whose text contains it (VinePPO: the end of a
-    line or sentence); a token of several characters is not split. Without one, a step
-    is `tokens` actions. Observations inside a response belong to no step and are not counted.
+    With a `separator`, a step ends at each action whose text contains it (VinePPO: the end of a
+    line or sentence); a token of several characters is not split. Without one, a step has `tokens`
+    actions. Observations inside a response belong to no step and are not counted.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     mask = on_host(response_mask).bool()

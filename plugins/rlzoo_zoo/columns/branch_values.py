@@ -1,4 +1,4 @@
-"""V^ by branching: the mean further score of fresh rollouts, VinePPO's stand-in for a critic."""
+"""V^ by branching: the mean remaining score of fresh rollouts, which VinePPO uses as values."""
 
 from rlzoo import hookimpl
 

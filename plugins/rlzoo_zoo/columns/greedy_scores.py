@@ -1,4 +1,4 @@
-"""The score of the greedy response to each row's prompt: ReMax's baseline."""
+"""The score of the greedy response to each row's prompt, ReMax's baseline."""
 
 import torch
 
@@ -7,10 +7,10 @@ from rlzoo.ops import on_host, pick
 
 
 def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
-    """R of the greedy rollout from each row's prompt, (B,), before KL.
+    """The reward R of the greedy rollout from each row's prompt, (B,), before KL.
 
-    Rows with the same prompt and answer share one rollout, so the cost is one greedy response for
-    each such pair, metered like any other.
+    Rows with the same prompt and answer share one rollout, so the cost is one greedy response per
+    distinct pair. Its tokens count like any others.
     Source: Li et al. 2023, arXiv:2310.10505.
     """
     inverse = []

@@ -1,4 +1,4 @@
-"""The mean reward of each prompt so far: SPO's tracker, a baseline without a group or a critic."""
+"""The mean past reward of each prompt (SPO): a baseline that needs neither group nor critic."""
 
 import hashlib
 from typing import Annotated
@@ -21,25 +21,26 @@ def history(
     old_log_probs,
     sequence_scores,
     *,
-    start: Annotated[float, Range(), "v of a new prompt"] = 0.5,
-    weight: Annotated[float, Range(0), "N of a new prompt, in responses"] = 1.0,
-    half: Annotated[float, Range(0, closed="neither"), "the drift that halves N, in nats"] = 0.06,
+    start: Annotated[float, Range(), "initial v of a new prompt"] = 0.5,
+    weight: Annotated[float, Range(0), "initial N of a new prompt, in responses"] = 1.0,
+    half: Annotated[float, Range(0, closed="neither"), "drift that halves N, in nats"] = 0.06,
     least: Annotated[float, Range(0, 1), "of rho"] = 0.875,
     most: Annotated[float, Range(0, 1), "of rho"] = 0.96,
     rows: Annotated[int, Range(1), "of one pass"] = 32,
 ):
     """v of each row's prompt before this step, (B,), in units of the reward.
 
-    The step then makes N' = rho N + k and v' = (rho N v + sum R) / N', R the k `sequence_scores`
-    (B,) of the prompt's rows: the mean a / (a + b) of a Beta(a, b) with decaying counts, N = a + b,
-    in a form for any reward. rho = 2^(-D / half), held in [least, most]. D is the mean of
-    abs(log pi - log mu) over the actions of the prompt's last response, pi the policy now, log mu
-    the `old_log_probs` of that response; 0 on a first visit. D costs a pass over those responses,
-    `rows` at a time, and `memory` keeps them for each prompt's text, so that checkpoints grow.
-    least = most is a constant rho: no pass, and no response is kept. Decided: all rows of a prompt
-    count, where the authors have one; D is from rollout to rollout, where their code measures after
-    updates; a new prompt is Beta(1/2, 1/2), which they replace by 8 responses drawn before
-    training. Breaks where prompts do not return: v stays `start`.
+    The step then makes N' = rho N + k and v' = (rho N v + sum R) / N', where R are the k
+    `sequence_scores` (B,) of the prompt's rows. This is the mean a / (a + b) of a Beta(a, b) with
+    decaying counts, N = a + b, generalized to any reward. rho = 2^(-D / half), clamped to [least,
+    most]. D is the mean of abs(log pi - log mu) over the actions of the prompt's last response,
+    where pi is the current policy and log mu are the `old_log_probs` of that response; D is 0 on a
+    first visit. D costs a pass over those responses, `rows` at a time, and `memory` keeps them for
+    each prompt's text, so that checkpoints grow. With least = most, rho is constant: there is no
+    pass, and no response is kept. Differences from the authors: all rows of a prompt count instead
+    of one; D is measured between rollouts instead of after updates; a new prompt starts with
+    Beta(1/2, 1/2) instead of 8 responses drawn before training. It fails when prompts do not recur:
+    v stays at `start`.
     Source: Xu and Ding 2025, arXiv:2509.13232; their code, verl-recipe, spo_ray_trainer.py.
     """
     seen = memory.setdefault("history", {})

@@ -1,4 +1,4 @@
-"""IcePop: keep the tokens on which sampler and trainer nearly agree, drop the others."""
+"""IcePop: keeps the tokens on which sampler and trainer nearly agree, and drops the others."""
 
 from typing import Annotated, Literal
 
@@ -17,12 +17,12 @@ def icepop(
     high: Annotated[float, Range(1)] = 5.0,
     level: Literal["token", "sequence"] = "token",
 ):
-    """rho = pi_old / mu where low <= rho <= high, else 0, at each action, (B, T).
+    """rho = pi_old / mu if low <= rho <= high, otherwise 0, at each action, (B, T).
 
-    Unlike `tis` it also drops tokens that the trainer thinks far less likely than the sampler did:
-    there the mismatch is noise, not information. level=sequence judges and weighs by the response's
-    product. Breaks under hard truncation (small top-k, top-p): rho is the kept mass, below 1 by
-    design, and low drops the states where it is small.
+    Unlike `tis`, it also drops tokens that are far less likely under the trainer than under the
+    sampler, because there the mismatch is noise. level=sequence uses the product over the response.
+    It fails under hard truncation (small top-k, top-p): rho is then the kept mass, which is below 1
+    by design, and `low` drops states where it is small.
     Source: Ling team 2025, arXiv:2510.18855.
     """
     log_ratio = old_log_probs - sampler_log_probs

@@ -1,4 +1,4 @@
-"""Token rewards of a frozen implicit reward model: its log-ratio to the reference."""
+"""Token rewards from a frozen implicit reward model: its log-ratio to the reference."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -18,17 +18,17 @@ def implicit_rewards(
     response_mask,
     response_attention,
     *,
-    path: Annotated[str, "a folder that `rlzoo reward train --implicit` made"] = "",
+    path: Annotated[str, "a folder written by `rlzoo reward train --implicit`"] = "",
     beta: Annotated[float, Range(0, None, "neither")] = 0.05,
     rows: Annotated[int, Range(1)] = 32,
 ):
     """beta log(pi_phi / pi_ref) of each action, (B, T), both at temperature 1.
 
-    pi_phi is the causal LM in the transformers folder `path`, read once and kept frozen: a model
-    trained so that this ratio's sum separates right responses from wrong ones. It must share the
-    policy's vocabulary. pi_ref is the run's frozen reference, scored by its own method: with LoRA
-    it is the policy's network with the adapters off. `rows` go through the models at a time.
-    Breaks if pi_phi was trained against another reference: the ratio then means nothing.
+    pi_phi is the frozen causal LM in the transformers folder `path`, trained so that the sum of
+    this ratio separates correct responses from wrong ones. It must have the policy's vocabulary.
+    pi_ref is the run's frozen reference; with LoRA, it is the policy's network without the
+    adapters. `rows` rows pass through the models at a time. It fails if pi_phi was trained against
+    a different reference, because the ratio is then meaningless.
     Source: Cui et al. 2025, arXiv:2502.01456; Yuan et al. 2024, arXiv:2412.01981.
     """
     refuse(path)

@@ -1,4 +1,4 @@
-"""V* of a prompt: the best a policy near the reference can do, from the reference's own samples."""
+"""V* of a prompt: the best score of a policy near the reference, from the reference's samples."""
 
 import math
 from typing import Annotated
@@ -20,13 +20,14 @@ def optimal_values(
     rollouts: Annotated[int, Range(1)] = 8,
     beta: Annotated[float, Range(0, None, "neither")] = 0.5,
 ):
-    """beta log mean_k exp(R_k / beta), (B,), R_k the scores of `rollouts` responses by pi_ref.
+    """beta log mean_k exp(R_k / beta), (B,), where R_k are the scores of `rollouts` responses by
+    pi_ref.
 
-    The value of the policy that maximises E R - beta KL(pi, pi_ref), which pi_ref's samples are
-    enough to estimate. beta near 0 is the best of the rollouts, a large beta their mean. Rows with
-    the same prompt and answer share them; every token is metered. The authors draw once for each
-    prompt, before training; here it is done again whenever a prompt comes. Breaks where pi_ref
-    never solves a prompt: V* is then 0, and a right answer is worth the more.
+    This is the value of the policy that maximizes E R - beta KL(pi, pi_ref), estimated only from
+    samples of pi_ref. A beta near 0 gives the best of the rollouts, a large beta their mean. Rows
+    with the same prompt and answer share the rollouts; all tokens count. The authors sample once
+    per prompt before training; this column samples again whenever a prompt occurs. It fails when
+    pi_ref never solves a prompt: V* is then 0, and a correct answer gets too large an advantage.
     Source: Brantley et al. 2025, arXiv:2505.20686; their code, ZhaolinGao/A-PO.
     """
     del reference  # requested so that it exists: `sample` draws by it

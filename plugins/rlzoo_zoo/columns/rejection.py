@@ -1,4 +1,4 @@
-"""Rejection: leave out what the sampler and the trainer see too differently."""
+"""Rejection: ignore tokens on which sampler and trainer disagree too much."""
 
 from typing import Annotated, Literal
 
@@ -15,13 +15,14 @@ def rejection(
     estimator: Literal["k1", "k2", "k3"] = "k3",
     level: Literal["token", "sequence"] = "sequence",
 ):
-    """1 at actions whose discrepancy is at most `threshold` (nats), else 0, (B, T).
+    """1 at actions whose discrepancy is at most `threshold` (nats), otherwise 0, (B, T).
 
-    With l = log pi_old - log mu: k1 = l, judged by its size; k2 = l^2 / 2; k3 = exp(l) - 1 - l, an
-    estimate of KL(mu || pi_old). level=token judges each token; level=sequence judges the mean over
-    a response's actions, and all of it at once: k1 then bounds the geometric mean of the ratios,
-    and lets opposite errors cancel. No reweighting; what is left is biased towards agreement. What
-    is rejected still counts in the loss's denominators (verl takes it out of the mask).
+    With l = log pi_old - log mu, the discrepancy is k1 = abs(l), k2 = l^2 / 2, or k3 = exp(l) - 1 -
+    l, an estimate of KL(mu || pi_old). level=token tests each token; level=sequence tests the mean
+    over a response's actions and keeps or rejects the whole response. There, k1 bounds the
+    geometric mean of the ratios, so that opposite errors cancel. Nothing is reweighted, so the
+    remaining tokens are biased towards agreement. Rejected tokens still count in the loss's
+    denominators (verl removes them from the mask).
     Source: Liu et al. 2025, "When speed kills stability: demystifying RL collapse from the
     training-inference mismatch".
     """

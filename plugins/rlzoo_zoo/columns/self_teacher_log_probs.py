@@ -1,4 +1,4 @@
-"""SDPO's self-teacher: the policy's log-probs of its own tokens, given a right answer."""
+"""SDPO's self-teacher: the policy's log-probs of its own tokens, given a correct answer."""
 
 from string import Formatter
 from typing import Annotated
@@ -33,16 +33,18 @@ def self_teacher_log_probs(
     template: str = TEMPLATE,
     rows: Annotated[int, Range(1)] = 32,
 ):
-    """log q of each token (B, T), q the policy that read a right answer of the same group before.
+    """log q of each token (B, T), where q is the policy with a correct answer of the group in its
+    prompt.
 
     The answer is the first other response of the group whose `sequence_scores` (B,) are at least
-    `success`; `template` puts it after the prompt (in a chat: after the last message's text).
-    Where there is none, q is the policy and the column `old_log_probs`: nothing to learn from. q's
-    logits are (1 - mix) those of the frozen reference plus mix those of the policy, both of the
-    longer prompt, at the run's temperature: the authors' "trust-region" teacher. Their other one,
-    a moving average of weights, is not here, nor is an environment's text as feedback; they show a
-    solution without what stands in <think>, here it is whole. `rows` go through the models at a
-    time. Breaks where the model makes nothing of an answer in its prompt.
+    `success`; `template` puts it after the prompt (in a chat, after the last message's text). If
+    there is none, q is the policy and the column equals `old_log_probs`, so there is no signal. The
+    logits of q are (1 - mix) times those of the frozen reference plus mix times those of the
+    policy, both with the longer prompt, at the run's temperature; this is the authors'
+    "trust-region" teacher. Their moving average of weights and their feedback from an environment
+    are not implemented. They remove the <think> part of a solution; this column keeps it. `rows`
+    rows pass through the models at a time. It fails when the model cannot use an answer in its
+    prompt.
     Source: Hübotter et al. 2026, arXiv:2601.20802; their code, lasgroup/SDPO.
     """
     shown = peers(group_ids.tolist(), (sequence_scores >= success).tolist())
@@ -119,7 +121,7 @@ def refuse(*, template, **_):
     except ValueError as error:
         raise ValueError(f"template: {error}") from None
     if known != {"prompt", "solution"}:
-        raise ValueError("template: must hold {prompt} and {solution}, and no other field")
+        raise ValueError("template: must contain {prompt} and {solution}, and no other field")
 
 
 @hookimpl

@@ -17,13 +17,14 @@ def tis(
     cap: Annotated[float, Range(0, closed="right")] = 2.0,
     level: Literal["token", "sequence"] = "token",
 ):
-    """min(pi_old / mu, cap) at each action, (B, T), mu what was sampled from; 1 where they agree.
+    """min(pi_old / mu, cap) at each action, (B, T), where mu is the sampling distribution; 1 if
+    they agree.
 
-    A correction multiplies the policy loss, whichever it is. level=token uses each token's ratio:
-    low variance, but biased, as the states are still mu's. level=sequence uses the response's
-    product at all of its tokens: unbiased below the cap, and useless for long responses. Every
-    finite cap trades bias for variance. It cannot bring back tokens that top-k or top-p never let
-    through, where mu = 0.
+    A correction multiplies any policy loss. level=token uses each token's ratio: it has low
+    variance but is biased, because the states still come from mu. level=sequence uses the product
+    over the response at all of its tokens: it is unbiased below the cap, but useless for long
+    responses. Every finite cap trades bias for variance. It cannot recover tokens that top-k or
+    top-p exclude, where mu = 0.
     Source: Ionides 2008, JCGS 17; Yao et al. 2025, "Your efficient RL framework secretly brings you
     off-policy RL training".
     """

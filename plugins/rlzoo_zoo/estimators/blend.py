@@ -1,4 +1,4 @@
-"""Blend (V0.5): the baseline between the critic's value of the prompt and the group's mean."""
+"""Blend (V0.5): a baseline between the critic's value of the prompt and the group's mean."""
 
 from typing import Annotated
 
@@ -16,20 +16,21 @@ def blend(
     low: Annotated[float, Range(), "the lowest reward of a response"] = 0.0,
     high: Annotated[float, Range(), "the highest reward of a response"] = 1.0,
 ):
-    """A_i = R_i - b at every token, b = w m + (1 - w) V, w = D / (D + s).
+    """A_i = R_i - b at every token, with b = w m + (1 - w) V and w = D / (D + s).
 
-    R is `sequence_rewards` (B,), m its mean over the group's G rows, V the critic's value of the
-    prompt (`values` at the first action, mean over the group). s = ((high - low) / 2)^2 / G bounds
-    the variance of m; D = max(0, (m - V)^2 - s) estimates the critic's squared error. So w
-    minimises the mean squared error w^2 s + (1 - w)^2 D of b, and max(0, ...) is a test: the
-    group's mean counts only where it differs from V by more than sampling explains. The critic's
-    target is R at every token: the return where the reward comes at the end. In a group of one b =
-    V: its own reward cannot test V. A response's own reward is in m, which biases the estimate as
-    that of `dr_grpo`. Breaks with an untrained critic in small groups: an error below sqrt(s) goes
-    unnoticed and adds variance.
+    R is `sequence_rewards` (B,), m is its mean over the group's G rows, and V is the critic's value
+    of the prompt (`values` at the first action, averaged over the group). s = ((high - low) / 2)^2
+    / G bounds the variance of m; D = max(0, (m - V)^2 - s) estimates the critic's squared error. So
+    w minimizes the mean squared error w^2 s + (1 - w)^2 D of b, and max(0, ...) is a test: the
+    group's mean is used only if it differs from V by more than sampling explains. The critic's
+    target is R at every token, which is the return if the reward comes at the end. In a group of
+    one, b = V, because a single reward cannot test V. A response's own reward is part of m, which
+    causes the same bias as in `dr_grpo`. It fails with an untrained critic in small groups: an
+    error below sqrt(s) goes unnoticed and adds variance.
     Source: Zhang et al. 2026, arXiv:2603.10848 (V0.5), whose rewards are -1 and 1, so that s = 1/G.
-    The formulas were read in a published summary. Their V is a frozen model for any policy and they
-    draw further responses where the test fails: here V is the run's critic, and none is drawn.
+    The formulas come from a published summary. The authors use a frozen model for any policy as V
+    and draw further responses if the test fails; here V is the run's critic, and no further
+    responses are drawn.
     """
     mask = response_mask.bool()
     first = mask & (mask.cumsum(1) == 1)

@@ -1,4 +1,4 @@
-"""GAE: exponentially weighted TD errors, the bias-variance dial of actor-critic methods."""
+"""GAE: exponentially weighted TD errors, whose lambda trades bias against variance."""
 
 from typing import Annotated
 
@@ -18,8 +18,8 @@ def gae(
 
     lam = 0 is the TD error (low variance, biased by the critic's errors), lam = 1 is the Monte
     Carlo return minus V (unbiased, high variance). V_{t+1} after the last action is
-    `bootstrap_values`. All (B, T) but bootstrap_values (B,). Breaks when the critic is worse than
-    a constant: then every lam < 1 carries its error into the policy.
+    `bootstrap_values`. All (B, T) except bootstrap_values (B,). It fails when the critic is worse
+    than a constant, because every lam < 1 then passes its error to the policy.
     Source: Schulman et al. 2015, arXiv:1506.02438.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=lam)

@@ -17,12 +17,12 @@ def gae_decoupled(
 ):
     """advantages = GAE(lam_actor); returns = V + GAE(lam_critic).
 
-    With lam < 1 a final reward reaches the critic's early targets damped by lam^distance, so on
-    long responses the critic learns it slowly; lam_critic = 1 gives it the undamped return, while
-    the policy keeps the lower variance of lam_actor. All (B, T) but bootstrap_values (B,).
-    The paper also trains the critic on returns of the frozen policy first: that is the recipe's
-    warm-up. Equal lambdas give `gae`. Breaks without that warm-up: an untrained critic biases
-    every lam_actor < 1.
+    With lam < 1, a final reward reaches the critic's early targets damped by lam^distance, so the
+    critic learns it slowly on long responses. With lam_critic = 1 the critic gets the undamped
+    return, while the policy keeps the lower variance of lam_actor. All (B, T) except
+    bootstrap_values (B,). The paper first trains the critic on returns of the frozen policy, which
+    is the recipe's warm-up. Equal lambdas give `gae`. It fails without that warm-up: an untrained
+    critic biases every lam_actor < 1.
     Source: Yuan et al. 2025, arXiv:2503.01491.
     """
     tokens = rewards, values, bootstrap_values, response_mask

@@ -1,4 +1,5 @@
-"""Length-adaptive GAE (VAPO): a lambda for each response, nearer to 1 the longer it is."""
+"""Length-adaptive GAE (VAPO): a lambda for each response, which is closer to 1 for longer
+responses."""
 
 from typing import Annotated
 
@@ -21,7 +22,8 @@ def gae_length_adaptive(
     same share of a response of any length. At alpha = 0.05 a response of 20 tokens or fewer
     gets lam = 0, so on short answers this is td0: raise alpha there. All (B, T) but
     bootstrap_values (B,). Breaks with an untrained critic, as GAE does, and more so on short rows.
-    Source: Yue et al. 2025, arXiv:2504.05118.
+    Source: Yue et al. 2025, arXiv:2504.05118; NeMo-RL holds lam at 0 too, while in the code of BPCO
+    (QPHutu/golden_critic) it is negative there.
     """
     length = response_mask.sum(1, keepdim=True).to(values.dtype).clamp(min=1)
     lam = (1 - 1 / (alpha * length)).clamp(min=0).expand_as(values)

@@ -1,4 +1,4 @@
-"""GDPO: each reward standardised within the group by itself, then the weighted sum."""
+"""GDPO: standardizes each reward separately within the group, then takes the weighted sum."""
 
 from typing import Annotated
 
@@ -17,13 +17,13 @@ def gdpo(
 ):
     """A_i = sum_k w_k (R^k_i - mean_g R^k) / (std_g R^k + eps) at every token, std over G - 1.
 
-    `score_components` (B, K), before weights; `score_weights` (K,). Summed first, as in GRPO,
-    rewards of different spread drown each other and different mixtures fall onto one advantage. A
-    group of one gives zeros, and a component that is equal within a group adds exactly 0 there.
-    The paper whitens the result over the batch: here that is the recipe's (verl does it inside).
-    A KL penalty placed in the reward is not seen, since components come before KL. With one
-    component of weight 1 it is `grpo`. Breaks when a component is mostly noise: it is scaled up
-    like the rest.
+    R^k are `score_components` (B, K) before weights; w are `score_weights` (K,). If rewards are
+    summed first, as in GRPO, one with a large spread hides the others, and different mixtures get
+    the same advantage. A group of one gives zeros, and a component that is equal within a group
+    adds exactly 0 there. The paper whitens the result over the batch; here the recipe does so (verl
+    does it in the estimator). A KL penalty in the reward has no effect, since components exclude
+    KL. With one component of weight 1, it is `grpo`. It fails when a component is mostly noise,
+    because noise is scaled up like the rest.
     Source: Liu et al. 2026, arXiv:2601.05242.
     """
     centered = score_components - group_mean(score_components, group_ids)

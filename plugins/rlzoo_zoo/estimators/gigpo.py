@@ -1,4 +1,4 @@
-"""GiGPO: the group's advantage of the episode, plus that of each turn among equal states."""
+"""GiGPO: the group advantage of the episode, plus that of each turn among equal states."""
 
 from typing import Annotated
 
@@ -19,16 +19,16 @@ def gigpo(
     gamma: Discount = 0.95,
     step_weight: Annotated[float, Range(0)] = 1.0,
 ):
-    """A = (R_i - mean_g R) + step_weight (G_k - mean of G over turns begun in the same state).
+    """A = (R_i - mean_g R) + step_weight (G_k - mean of G over turns that start in the same state).
 
-    R is `sequence_rewards` (B,). A turn k is a run of actions with one `turn_ids` (B, T); its
-    reward is the sum of its tokens', G_k discounts by gamma per *turn*. It is compared with all
-    turns, of any row of the group and any time, whose first action has the same `state_keys`
-    (B, T). All tokens of a turn share the result. A state seen once adds 0; in a group of one or
-    of equal rewards the episode's part is 0. No division by std (the authors' `mean_norm`). mean_g
-    is over rows, as in the paper; verl-agent's default (compute_mean_std_cross_steps) is over
-    turns, so that long rows weigh more in it. Breaks when no state recurs (then it is dr_grpo), or
-    when the key leaves out what matters.
+    R is `sequence_rewards` (B,). A turn k is a sequence of actions with one `turn_ids` (B, T). Its
+    reward is the sum over its tokens, and G_k discounts by gamma per *turn*. It is compared with
+    all turns, in any row of the group and at any time, whose first action has the same `state_keys`
+    (B, T). All tokens of a turn share the result. A state that occurs once adds 0; in a group of
+    one or of equal rewards, the episode's part is 0. There is no division by std (the authors'
+    `mean_norm`). mean_g is over rows, as in the paper; verl-agent's default
+    (compute_mean_std_cross_steps) is over turns, so that long rows have more weight. It fails when
+    no state recurs (then it is dr_grpo), or when the key leaves out what matters.
     Source: Feng et al. 2025, arXiv:2505.10978.
     """
     mask = response_mask.bool()

@@ -1,4 +1,4 @@
-"""GPG: group-centred rewards, scaled up for the groups that carry no signal."""
+"""GPG: group-centered rewards, scaled up to compensate for groups without signal."""
 
 from typing import Annotated
 
@@ -16,13 +16,13 @@ def gpg(
 ):
     """A_i = alpha (R_i - mean_g R) / f_norm, alpha = B / (rows in groups with unequal rewards).
 
-    R is `sequence_rewards` (B,). Groups that are all right or all wrong add nothing to the
-    gradient but count in a loss's mean; alpha takes them out of it. So it couples the whole
-    batch. A group of one, or of equal rewards, gives exact zeros, and so does a batch of such.
-    verl counts the rows of nonzero *reward* instead, which is another thing: there all-right
-    groups count as signal, and with 0/1 rewards the wrong answers of mixed groups do not.
-    Breaks when nearly all groups are flat: alpha then makes few samples count for the whole batch,
-    without a bound (the authors draw until it is at most 2.5). `group/no_signal` is their share.
+    R is `sequence_rewards` (B,). Groups that are all correct or all wrong add nothing to the
+    gradient but count in the loss's mean; alpha compensates for this. It therefore couples the
+    whole batch. A group of one, or of equal rewards, gives exact zeros, and so does a batch of such
+    groups. verl instead counts the rows with nonzero *reward*: there, all-correct groups count as
+    signal, and with 0/1 rewards the wrong answers of mixed groups do not. It fails when nearly all
+    groups are flat: alpha is unbounded, so a few samples then count for the whole batch (the
+    authors sample until alpha is at most 2.5). `group/no_signal` is their share.
     Source: Chu et al. 2025, arXiv:2504.02546.
     """
     flat = group_degenerate(sequence_rewards, group_ids)

@@ -1,4 +1,4 @@
-"""IW-OPD: on-policy distillation with smaller weights of the teacher as the response strays."""
+"""IW-OPD: on-policy distillation with weights that fall as the response strays from the teacher."""
 
 from typing import Annotated
 
@@ -15,12 +15,12 @@ def iw_opd(
     """A_t = w_t (log q - log p), (B, T), w_t = 1 + (weight_max - 1) (1 - F_{t-1}).
 
     F_{t-1} = sum_{k<t} d_k / (sum_k d_k + 1e-8), d = abs(log q - log p): the share of the
-    response's whole disagreement before token t. So w falls from weight_max at the first
-    token towards 1 at the last: a teacher that reads a prefix it would not have written is
-    unreliable. q is the teacher, p the policy at rollout. weight_max = 1 is `opd`. The share is
-    relative: a response on which the two hardly differ is weighed as steeply as one on which they
-    part.
-    Source: Xie et al. 2026, arXiv:2606.22600; the formula and weight_max are those of the authors'
+    response's total disagreement before token t. So w falls from weight_max at the first token
+    towards 1 at the last, because a teacher is unreliable on a prefix that it would not have
+    written. q is the teacher, p the policy at rollout. weight_max = 1 gives `opd`. The share is
+    relative: the weights fall as steeply on a response with little disagreement as on one with
+    much.
+    Source: Xie et al. 2026, arXiv:2606.22600; the formula and weight_max come from the authors'
     code (dp_actor.py, iw_opd_weight_*). In TRL's trainer the option is gamma = weight_max - 1.
     """
     gain = (teacher_log_probs - old_log_probs) * response_mask

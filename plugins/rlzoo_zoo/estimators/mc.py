@@ -11,10 +11,11 @@ def mc(
     *,
     gamma: Discount = 1.0,
 ):
-    """A_t = sum_k gamma^k r_{t+k} (+ gamma^N bootstrap where truncated) - V_t.
+    """A_t = sum_k gamma^k r_{t+k} (+ gamma^N bootstrap if truncated) - V_t.
 
-    Unbiased under any critic where episodes terminate; the critic is a baseline only. All (B, T)
-    but bootstrap_values (B,). Breaks on long noisy episodes, whose variance it carries whole.
+    It is unbiased with any critic if episodes terminate, since the critic is only a baseline. All
+    (B, T) except bootstrap_values (B,). It fails on long noisy episodes, because it keeps all of
+    their variance.
     Source: Williams 1992, doi:10.1007/BF00992696; Sutton and Barto 2018, chapter 5.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=1.0)

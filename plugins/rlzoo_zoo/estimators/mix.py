@@ -21,20 +21,20 @@ def mix(
     group_ids,
     *,
     parts: Annotated[list[str], "estimators, such as grpo or gae(lam=0.9)"] = PARTS,
-    weights: Annotated[list[float], "one for each part"] = WEIGHTS,
-    normalize: Annotated[list[bool], "one for each part; empty: none"] = [],  # noqa: B006
+    weights: Annotated[list[float], "one weight for each part"] = WEIGHTS,
+    normalize: Annotated[list[bool], "one flag for each part; empty: none"] = [],  # noqa: B006
 ):
-    """A = sum_k w_k N_k(A_k), (B, T): A_k the advantages of part k.
+    """A = sum_k w_k N_k(A_k), (B, T), where A_k are the advantages of part k.
 
-    N_k standardises A_k over the action tokens of the batch (mean 0, population standard
-    deviation 1) where `normalize` has true for it; otherwise N_k changes nothing. The needs of a
-    mix are those of its parts, so columns and models are made once, and only for the chosen ones.
-    A part is the name of an estimator, with its options in parentheses: `gae(lam=0.9,gamma=1)`.
-    The critic's target is that of the first part that reads `values`. Weights may be negative and
-    need not add up to 1. With one part of weight 1 a mix is that part; the metrics of a run that
-    discount use gamma = 1. A group of one gets the sum of what the parts give it. Breaks where
-    parts have different units, such as rewards and nats: the larger one decides, so normalise them.
-    Source: the documentation of rlzoo; the wish is that of huggingface/trl issue 7291.
+    N_k standardizes A_k over the action tokens of the batch (mean 0, population standard deviation
+    1) if `normalize` is true for it; otherwise N_k changes nothing. A mix needs the columns and
+    models of its parts, which are computed only once. A part is the name of an estimator, with its
+    options in parentheses: `gae(lam=0.9,gamma=1)`. The critic's target is that of the first part
+    that reads `values`. Weights may be negative and need not add up to 1. With one part of weight
+    1, a mix equals that part. Metrics that discount use gamma = 1. A group of one gets the sum of
+    the results of its parts. It fails when parts have different units, such as rewards and nats:
+    the larger one dominates, so normalize them. Source: the documentation of rlzoo; requested in
+    huggingface/trl issue 7291.
     """
     given = [rewards, values, bootstrap_values, sequence_rewards, response_mask, group_ids]
     options = {"parts": parts, "weights": weights, "normalize": normalize}

@@ -1,4 +1,4 @@
-"""OPO: the group's length-weighted mean as the baseline, which is near the variance optimum."""
+"""OPO: the group's length-weighted mean as the baseline, which nearly minimizes the variance."""
 
 import torch
 
@@ -10,11 +10,11 @@ def opo(sequence_rewards, response_mask, group_ids, *, leave_one_out: bool = Fal
     """A_i = R_i - sum_j L_j R_j / sum_j L_j over the group, at every token.
 
     R is `sequence_rewards` (B,), L the number of actions. If each token's gradient adds about the
-    same squared norm, this is the baseline of least variance. leave_one_out sums over j != i only:
-    unbiased, where the paper's form is biased a little by its own sample. Zeros for a group of one
-    (verl gives the raw reward) and for equal rewards, and, with leave_one_out, for a row whose
-    partners have no action. Breaks where length goes with correctness: the baseline then follows
-    the long responses.
+    same squared norm, this is the baseline of least variance. leave_one_out sums only over j != i
+    and is unbiased; the paper's form is slightly biased by its own sample. The result is 0 for a
+    group of one (verl returns the raw reward), for equal rewards, and, with leave_one_out, for a
+    row whose partners have no action. It fails when length correlates with correctness, because the
+    baseline then follows the long responses.
     Source: Hao et al. 2025, arXiv:2505.23585.
     """
     length = response_mask.sum(1).to(sequence_rewards.dtype)

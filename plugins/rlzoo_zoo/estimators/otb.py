@@ -1,4 +1,4 @@
-"""OTB: the optimal baseline of each token position, weighted by the gradient before it."""
+"""OTB: the optimal baseline for each token position, weighted by the accumulated gradient."""
 
 import torch
 
@@ -15,16 +15,17 @@ def otb(
     *,
     handle_zero_tail: bool = True,
 ):
-    """A_t = G_t - B_t, B_t = sum_i W_it G_it / sum_i W_it over the group's rows still alive.
+    """A_t = G_t - B_t, B_t = sum_i W_it G_it / sum_i W_it over the group's rows that have not
+    ended.
 
     G is the undiscounted reward-to-go, W_t = sum_{s<=t} (1 - 2 pi_s + sum_v pi_v^2): the squared
-    norm of the gradient of log pi in the logits, added up to t. pi_s = exp(old_log_probs); all
-    (B, T). Rows are compared at their t-th *action* (verl's `optimal_token_baseline` compares
-    columns, its `tir_` form actions). Where only the longest row is left it would be its own
-    baseline, A = 0; handle_zero_tail gives baseline 0 there instead. Rewards-to-go that are equal
-    throughout the group, and a group of one (verl: the raw return), give exact zeros.
-    Breaks where the logits' gradient is a bad stand-in for the parameters'; and the baseline holds
-    its own sample, a bias that falls as 1/G.
+    norm of the gradient of log pi in the logits, summed up to t. pi_s = exp(old_log_probs); all (B,
+    T). Rows are compared at their t-th *action* (verl's `optimal_token_baseline` compares columns,
+    its `tir_` form actions). If only the longest row is left, it would be its own baseline, A = 0;
+    handle_zero_tail uses a baseline of 0 there instead. Equal rewards-to-go throughout the group,
+    and a group of one (verl: the raw return), give exact zeros. It fails when the logits' gradient
+    does not represent the parameters' gradient. The baseline includes its own sample, a bias that
+    falls as 1/G.
     Source: Li et al. 2026, arXiv:2602.07078.
     """
     mask = response_mask.bool()

@@ -1,4 +1,5 @@
-"""Pass@k by the group's maximum: only the best response learns, by its lead over the second."""
+"""Pass@k from the group's maximum: only the best response gets credit, by its lead over the
+second."""
 
 import torch
 
@@ -9,10 +10,11 @@ from rlzoo.ops import group_max
 def passk_max(sequence_rewards, response_mask, group_ids):
     """A_i = max_g R - max_{j != i} R_j at every token: R_max - R_2nd for the best, 0 for the rest.
 
-    R is `sequence_rewards` (B,). What the group's maximum loses without the sample: summed over the
-    group it is an unbiased gradient of E[max of G rewards], pass@G for 0/1 rewards. A tie for the
-    best gives zeros, and so do a group of one and one of equal rewards. verl divides by the group's
-    std by default. Breaks on easy prompts: two right answers and nothing is learned.
+    R is `sequence_rewards` (B,). A_i is how much the group's maximum falls without the sample.
+    Summed over the group, it gives an unbiased gradient of E[max of G rewards], which is pass@G for
+    0/1 rewards. A tie for the best gives zeros, as do a group of one and a group of equal rewards.
+    By default, verl divides by the group's std. It fails on easy prompts: two correct answers in a
+    group leave no signal.
     Source: Tang et al. 2025, arXiv:2503.19595.
     """
     best = sequence_rewards == group_max(sequence_rewards, group_ids)

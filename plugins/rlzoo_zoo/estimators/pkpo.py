@@ -15,16 +15,16 @@ def pkpo(
     k: Annotated[int, Range(1)] = 4,
     baseline: Literal["none", "leave_one_out"] = "none",
 ):
-    """Right: A = k/n. Wrong: A = (k/n) rho(n-1, c, k-1). rho(n, c, k) = 1 - C(n-c, k) / C(n, k).
+    """Correct: A = k/n. Wrong: A = (k/n) rho(n-1, c, k-1). rho(n, c, k) = 1 - C(n-c, k) / C(n, k).
 
-    `sequence_scores` (B,) are 0/1 (above 0.5 is right), n the group's size, c its number of right
-    answers, rho the unbiased estimate of pass@k. The *sum* over the group of A grad log pi
-    is an unbiased gradient of pass@k; a loss that averages over rows divides it by n again.
-    baseline "leave_one_out" subtracts what the others in each subset reach by themselves: right
-    answers get (k/n) (1 - rho(n-1, c-1, k-1)), wrong ones 0; unbiased too, of less variance.
-    A group smaller than k takes its size for k; a group of one gives zeros, and so does one that
-    is all wrong. One that is all right gives k/n, by definition: zero there would bias the
-    gradient; with the baseline and k > 1 it is zero all the same. Breaks on graded scores.
+    `sequence_scores` (B,) are 0/1 (above 0.5 means correct), n is the group's size, c its number of
+    correct answers, and rho the unbiased estimate of pass@k. The *sum* over the group of A grad log
+    pi is an unbiased gradient of pass@k; a loss that averages over rows divides it by n again.
+    baseline "leave_one_out" subtracts the pass@k of the others in each subset: correct answers get
+    (k/n) (1 - rho(n-1, c-1, k-1)), wrong ones 0. This is also unbiased and has less variance. A
+    group smaller than k uses its size as k; a group of one gives zeros, and so does a group that is
+    all wrong. A group that is all correct gives k/n by definition, because 0 would bias the
+    gradient; with the baseline and k > 1, it gives 0. It fails on graded scores.
     Source: Walder and Karkhanis 2025, arXiv:2505.15201.
     """
     right = (sequence_scores > 0.5).double()

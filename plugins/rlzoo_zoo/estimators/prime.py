@@ -1,4 +1,4 @@
-"""PRIME: dense rewards from an implicit reward model and the outcome, both leave-one-out."""
+"""PRIME: dense rewards from an implicit reward model plus the outcome, both with leave-one-out."""
 
 import torch
 
@@ -16,13 +16,13 @@ def prime(
 ):
     """A_t = sum_{s>=t} gamma^(s-t) (r_s - LOO mean of r) + R_i - mean_{j != i} R_j.
 
-    r = `implicit_rewards` (B, T) = beta log(pi_phi / pi_ref) per token, a column of its own; its
-    leave-one-out mean is over the other rows' means per token; R is `sequence_scores` (B,).
-    As in the paper; the authors' code and verl take r_s G / (G - 1) minus the sum of all G rows'
-    means over G - 1, and whiten the result. The reward model is *frozen* here: the paper also
-    trains it online on each batch's outcomes, which keeps the policy from gaming it. A group of one
-    gives zeros; equal outcomes add exactly 0, and only the implicit rewards then decide. Breaks
-    once the policy has moved to where the frozen model's log-ratios no longer mean progress.
+    r = `implicit_rewards` (B, T) = beta log(pi_phi / pi_ref) per token is a separate column; its
+    leave-one-out mean is over the other rows' means per token; R is `sequence_scores` (B,). This
+    follows the paper; the authors' code and verl use r_s G / (G - 1) minus the sum of all G rows'
+    means divided by G - 1, and whiten the result. The reward model is *frozen* here; the paper also
+    trains it online on each batch's outcomes, which prevents reward hacking. A group of one gives
+    zeros; equal outcomes add exactly 0, so only the implicit rewards remain. It fails once the
+    policy has moved so far that the frozen model's log-ratios no longer indicate progress.
     Source: Cui et al. 2025, arXiv:2502.01456.
     """
     actions = response_mask.sum(1).to(implicit_rewards.dtype)

@@ -7,11 +7,12 @@ from rlzoo.ops import reward_to_go
 def remax(rewards, response_mask, greedy_scores):
     """A_t = sum_{s>=t} r_s - R(greedy response), at every action (B, T).
 
-    `greedy_scores` (B,) is a column of its own: one greedy rollout for each prompt, whose tokens
-    are metered. The baseline depends only on the prompt, so the gradient stays unbiased, with a
-    single sample per prompt and no critic. It is the score before KL, as in verl. Breaks when the
-    greedy answer is always right or always wrong (the baseline is then a constant), and with
-    rewards per token: late tokens' small reward-to-go meets the baseline of a whole response.
+    `greedy_scores` (B,) is a separate column with one greedy rollout per prompt, whose tokens
+    count. The baseline depends only on the prompt, so the gradient is unbiased with a single sample
+    per prompt and no critic. The baseline is the score before KL, as in verl. It fails when the
+    greedy answer is always correct or always wrong (the baseline is then a constant), and with
+    rewards per token, because the small reward-to-go of late tokens is compared with the baseline
+    of a whole response.
     Source: Li et al. 2023, arXiv:2310.10505.
     """
     return (reward_to_go(rewards, response_mask) - greedy_scores[:, None]) * response_mask

@@ -9,9 +9,9 @@ def rloo(sequence_rewards, response_mask, group_ids):
     """A_i = R_i - mean_{j != i} R_j = G / (G - 1) (R_i - mean_g R) at every token.
 
     R is `sequence_rewards` (B,). The leave-one-out baseline does not depend on its own sample, so
-    the gradient is unbiased for any G >= 2. A group of one gives zeros (verl's loop gives the raw
-    reward there, its vectorised form zero). Breaks on long responses with rewards per token: the
-    whole return is every token's credit.
+    the gradient is unbiased for any G >= 2. A group of one gives zeros (verl's loop returns the raw
+    reward, its vectorized form 0). It fails on long responses with rewards per token, because every
+    token gets the whole return as credit.
     Source: Ahmadian et al. 2024, arXiv:2402.14740.
     """
     size = group_count(group_ids)

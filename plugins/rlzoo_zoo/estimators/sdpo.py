@@ -1,21 +1,23 @@
-"""SDPO: the policy learns from itself, as it would speak had it seen a right answer."""
+"""SDPO: the policy learns from itself with a correct answer in its prompt."""
 
 from rlzoo import hookimpl
 
 
 def sdpo(self_teacher_log_probs, old_log_probs, response_mask):
-    """A_t = log q - log p, (B, T): q the policy with a right answer of its group in the prompt.
+    """A_t = log q - log p, (B, T), where q is the policy with a correct answer of its group in the
+    prompt. p is the policy at rollout, and log q is the column `self_teacher_log_probs`; A is 0 if
+    the group has no other correct answer.
 
-    p is the policy at rollout, q the column `self_teacher_log_probs`; 0 where the group has no
-    other right answer. `opd` with oneself for the teacher: no larger model, and where the two part
-    is where the answer went wrong. This is the token-level form: the published code with
-    full_logit_distillation=false and alpha=1 (TRL's default), which the authors found behind the
-    whole vocabulary and ahead of a response's one advantage. Their mean is over the tokens of rows
-    that have a right answer to see, and their weights are cut at 2, which one update a batch never
-    reaches; the aggregation's is over all tokens. Breaks with a model that cannot use what its
-    prompt shows it: the small bases that ship never learned to.
+    This is `opd` with the policy as its own teacher: it needs no larger model, and the two differ
+    where the answer went wrong. This is the token-level form of the published code with
+    full_logit_distillation=false and alpha=1 (TRL's default). The authors found it worse than using
+    the whole vocabulary and better than one advantage per response. Their mean covers only rows
+    with a correct answer to see, and their weights are clipped at 2, which one update per batch
+    never reaches; here the aggregation covers all tokens. It fails with a model that cannot use an
+    answer in its prompt, such as rlzoo's small base models.
     Source: Hübotter et al. 2026, arXiv:2601.20802; the loss is that of the authors' code,
-    compute_self_distillation_loss (abstract, code and README were read, not the whole paper).
+    compute_self_distillation_loss (based on the abstract, the code and the README, not the whole
+    paper).
     """
     return (self_teacher_log_probs - old_log_probs) * response_mask
 

@@ -13,16 +13,16 @@ def softmax_grpo(
     response_mask,
     group_ids,
     *,
-    tau: Annotated[float, Range(0, closed="neither"), "in units of the reward"] = 0.3,
+    tau: Annotated[float, Range(0, closed="neither"), "temperature in units of the reward"] = 0.3,
 ):
-    """A_i = G softmax_g(R / tau)_i - 1 at every token, G the group's size.
+    """A_i = G softmax_g(R / tau)_i - 1 at every token, where G is the group's size.
 
     R is `sequence_rewards` (B,). The advantages of a group sum to 0 and are in [-1, G - 1]. With
-    0/1 rewards of mean p the limit tau -> 0 is (R - p) / p, which is `maxrl`; for large tau it is
-    (R - mean) / tau, which is `dr_grpo` with another learning rate. A group of one, or of equal
-    rewards (up to rounding), gives exact zeros. Breaks where rewards differ by much more than tau:
-    then only the best response of a group counts.
-    Source: Hernandez et al. 2026, arXiv:2608.09271; the formula is that of the authors' code
+    0/1 rewards of mean p, the limit tau -> 0 is (R - p) / p, which is `maxrl`; for large tau, it is
+    (R - mean) / tau, which is `dr_grpo` with a different learning rate. A group of one, or of equal
+    rewards (up to rounding), gives exact zeros. It fails when rewards differ by much more than tau,
+    because then only the best response of a group counts.
+    Source: Hernandez et al. 2026, arXiv:2608.09271; the formula comes from the authors' code
     (jeffhernandez1995/softmaxgrpo, advantage.py), whose temperatures are 0.1 to 0.3.
     """
     best = group_max(sequence_rewards, group_ids)

@@ -1,4 +1,4 @@
-"""SPO: a response's reward minus its prompt's history, standardised over the batch."""
+"""SPO: a response's reward minus its prompt's mean so far, standardized over the batch."""
 
 from typing import Annotated
 
@@ -14,14 +14,14 @@ def spo(
     *,
     eps: Annotated[float, Range(0)] = 1e-8,
 ):
-    """A_i = (d_i - mean d) / (std d + eps) at every token, d = R - v.
+    """A_i = (d_i - mean d) / (std d + eps) at every token, with d = R - v.
 
-    R is `sequence_rewards` (B,), v `history` (B,), the mean reward of the prompt in earlier steps:
-    one response a prompt is enough, and no batch of equal rewards is lost unless all prompts agree.
-    Mean and std (over B - 1) are those of the batch's responses, not of its tokens. With a constant
-    v this is `grpo` with the whole batch as one group. A single row, or equal d (up to rounding),
-    gives exact zeros. Breaks where prompts do not return: without a history hard and easy prompts
-    share one baseline.
+    R is `sequence_rewards` (B,), and v is `history` (B,), the mean reward of the prompt in earlier
+    steps. One response per prompt is enough, and a batch of equal rewards still has a signal unless
+    all v are equal. Mean and std (over B - 1) are over the batch's responses, not over its tokens.
+    With a constant v this is `grpo` with the whole batch as one group. A single row, or equal d (up
+    to rounding), gives exact zeros. It fails when prompts do not recur, because hard and easy
+    prompts then share one baseline.
     Source: Xu and Ding 2025, arXiv:2509.13232; their code, verl-recipe, spo_ray_trainer.py.
     """
     d = sequence_rewards - history
@@ -33,4 +33,4 @@ def spo(
 
 @hookimpl
 def register_estimators(register):
-    register(spo, couples="batch", caution={"whiten != none": "it standardises by itself"})
+    register(spo, couples="batch", caution={"whiten != none": "it already standardizes"})

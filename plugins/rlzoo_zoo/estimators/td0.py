@@ -13,10 +13,9 @@ def td0(
 ):
     """A_t = delta_t = r_t + gamma V_{t+1} - V_t.
 
-    Least variance, and none at all with the exact critic and deterministic rewards. All (B, T)
-    but bootstrap_values (B,). Breaks with an untrained critic: under a sparse reward only the last
-    token then gets any signal, and the others wait until the critic separates good prefixes from
-    bad.
+    It has the least variance, and none with an exact critic and deterministic rewards. All (B, T)
+    except bootstrap_values (B,). It fails with an untrained critic: with a sparse reward, only the
+    last token then gets a signal, until the critic distinguishes good prefixes from bad ones.
     Source: Sutton 1988, doi:10.1007/BF00115009.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=0.0)

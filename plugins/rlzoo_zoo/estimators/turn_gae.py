@@ -1,4 +1,5 @@
-"""Turn-level GAE: a turn of a conversation is one action; inside it its tokens may differ."""
+"""Turn-level GAE: a turn of a conversation is one action; its tokens may have different
+advantages."""
 
 from typing import Annotated
 
@@ -19,19 +20,20 @@ def turn_gae(
     lam: Annotated[float, Range(0, 1)] = 0.95,
     token_lam: Annotated[float | None, Range(0, 1)] = None,
 ):
-    """A_k = R_k + gamma V_{k+1} - V_k + gamma lam A_{k+1}, over turns k; its tokens share A_k.
+    """A_k = R_k + gamma V_{k+1} - V_k + gamma lam A_{k+1}, over turns k; the tokens of a turn share
+    A_k.
 
-    A turn is a run of actions with one `turn_ids` (B, T); R_k is the sum of its rewards, V_k the
-    value before its first token, V_{K+1} `bootstrap_values` (B,). gamma and lam count turns, not
-    tokens: a long turn does not dampen what comes after it. With `token_lam` the advantages inside
-    a turn come from a second, token-level GAE (undiscounted, token_lam), for which what follows the
-    turn, C_k = gamma (V_{k+1} + lam A_{k+1}), is paid at its last token. Then a row of one turn is
-    `gae`(gamma = 1, token_lam) if it terminated. The critic's targets are the rewards left in the
-    turn + C_k, with token_lam the advantages + V. Breaks when turns are few and long: shared credit
-    does not distinguish the tokens of a turn.
-    Source: Li et al. 2025 (Turn-PPO), arXiv:2512.17008, for the turns: read only in summaries, the
-    targets inside a turn are our own; token_lam after the bi-level GAE of VAGEN (Wang et al. 2025),
-    which reads V_k at the turn's last token instead.
+    A turn is a sequence of actions with one `turn_ids` (B, T); R_k is the sum of its rewards, V_k
+    the value before its first token, and V_{K+1} is `bootstrap_values` (B,). gamma and lam count
+    turns, not tokens, so a long turn does not dampen later rewards. With `token_lam`, the
+    advantages inside a turn come from a second, token-level GAE (undiscounted, token_lam), in which
+    the continuation C_k = gamma (V_{k+1} + lam A_{k+1}) is a reward at the turn's last token. A
+    terminated row of one turn then equals `gae`(gamma = 1, token_lam). The critic's targets are the
+    remaining rewards of the turn + C_k, or with token_lam, the advantages + V. It fails when turns
+    are few and long, because shared credit does not distinguish the tokens of a turn.
+    Source: Li et al. 2025 (Turn-PPO), arXiv:2512.17008, for the turns, based only on summaries (the
+    targets inside a turn are our own); token_lam follows the bi-level GAE of VAGEN (Wang et al.
+    2025), which uses V_k at the turn's last token instead.
     """
     mask = response_mask.bool()
     starts = run_starts(turn_ids, mask)

@@ -1,4 +1,4 @@
-"""VinePPO: the value of a step's first and last state by fresh rollouts instead of a critic."""
+"""VinePPO: values of a step's first and last state from new rollouts instead of a critic."""
 
 import torch
 
@@ -10,12 +10,13 @@ def vineppo(rewards, response_mask, branch_values, branch_steps):
     """A_k = r_k + V^(s_{k+1}) - V^(s_k), the same at every token of step k.
 
     r_k is the sum of `rewards` inside the step. `branch_steps` (B, T) numbers the steps of a
-    response, not decreasing along its actions; `branch_values` (B, T) is V^ at the state in which
-    the token's step begins: the mean further score of K rollouts from there (columns of their own,
-    which also give the interval of each V^). After the last step V^ is 0: what was reached is in
-    the rewards; a truncated response counts as ended. Unbiased at any K, since a step's two ends
-    have independent rollouts; variance falls as 1/K, at a cost of K rollouts for each step. Breaks
-    when a step is so long that its tokens deserve different credit. Not in verl, TRL or OpenRLHF.
+    response in order; `branch_values` (B, T) is V^ at the first state of the token's step: the mean
+    future score of K rollouts from there. Both are separate columns, and a third one has the
+    interval of each V^. After the last step V^ is 0, because the rewards already contain the
+    outcome; a truncated response counts as ended. It is unbiased at any K, since a step's two ends
+    have independent rollouts; the variance falls as 1/K, at a cost of K rollouts per step. It fails
+    when a step is so long that its tokens deserve different credit. verl, TRL and OpenRLHF do not
+    have it.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     starts = run_starts(branch_steps, response_mask)

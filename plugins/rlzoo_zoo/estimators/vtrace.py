@@ -1,4 +1,4 @@
-"""V-trace: multi-step targets from samples of another policy, by truncated importance weights."""
+"""V-trace: multi-step targets from another policy's samples with truncated importance weights."""
 
 from typing import Annotated
 
@@ -21,13 +21,13 @@ def vtrace(
     """A_t = rho_t (r_t + gamma v_{t+1} - V_t); returns are the targets v_t.
 
     v_t = V_t + acc_t, acc_t = rho_t delta_t + gamma lam c_t acc_{t+1}, rho = min(rho_bar, pi/mu),
-    c = min(c_bar, pi/mu); pi/mu = exp(old_log_probs - sampler_log_probs) per token. All (B, T) but
-    bootstrap_values (B,). v after the last action is `bootstrap_values`.
-    The advantage already holds the weight rho: a loss with its own sampler correction would apply
-    it twice. On policy (pi = mu) v is the lam-return, so A at lam = 1 is mc's; at lam < 1 it is
-    not GAE's: GAE takes acc itself, V-trace one step and then v. rho_bar sets the fixed
-    point (a policy between mu and pi), c_bar the variance. Breaks with a bad critic, since the
-    truncated weights lean on it; the product of c shrinks with every off-policy token.
+    c = min(c_bar, pi/mu); pi/mu = exp(old_log_probs - sampler_log_probs) per token. All (B, T)
+    except bootstrap_values (B,). v after the last action is `bootstrap_values`. The advantage
+    already includes the weight rho, so a loss with its own sampler correction would apply it twice.
+    On policy (pi = mu), v is the lam-return, so A at lam = 1 equals mc; at lam < 1 it differs from
+    GAE, which uses acc itself, while V-trace uses one step and then v. rho_bar determines the fixed
+    point (a policy between mu and pi), c_bar the variance. It fails with a bad critic, since
+    truncated weights depend on it more; the product of c shrinks with every off-policy token.
     Source: Espeholt et al. 2018, arXiv:1802.01561.
     """
     ratio = (old_log_probs - sampler_log_probs).exp()

@@ -1,7 +1,7 @@
-"""Processes on this machine: each does one run after another, so that imports are paid once.
+"""Processes on this machine: each does one run after another, so that it imports only once.
 
-The parent hands out runs and listens; a worker that dies has its run done again by another, from
-its last checkpoint. Workers die with their parent. No torch here: only a run loads it.
+The parent distributes the runs; if a worker dies, another one continues its run from the last
+checkpoint. Workers end with their parent. No torch here: only a run loads it.
 """
 
 import contextlib
@@ -28,15 +28,19 @@ BEAT = 2.0  # seconds between a worker's signs of life
 ASLEEP = 5.0  # seconds between two looks, after which a silence is not a worker's fault
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
 
-Minutes = Annotated[float, Range(0, closed="neither"), "a run without a step for so long moves on"]
+Minutes = Annotated[
+    float,
+    Range(0, closed="neither"),
+    "minutes without a step before another process takes over a run",
+]
 
 
 class Local:
-    """Runs as processes of this machine: as many as there are cores, and as fit into memory.
+    """Runs as processes on this machine, as many as there are cores and as fit into memory. With
+    several GPUs, each run gets one.
 
-    A run goes one to a GPU where there are several. One that makes no step for `patience` minutes,
-    or 20 times as long as it ever took for one, is taken up by another process, as is one whose
-    process dies; after three tries it has failed.
+    If a run makes no step for `patience` minutes, or for 20 times its longest step, another process
+    continues it, as it does if its process dies; after three tries, the run has failed.
     Source: Python's multiprocessing.
     """
 
@@ -44,7 +48,7 @@ class Local:
         self.patience = 60 * patience
 
     def capacity(self, jobs):
-        """How many runs at a time."""
+        """The number of runs at a time."""
         if jobs[0].device.startswith("cuda:"):
             return 1
         if gpus := _gpus(jobs[0]):
@@ -52,7 +56,7 @@ class Local:
         return max(1, min(_cores(), int(_free_memory() / jobs[0].memory)))
 
     def run(self, jobs, work, board, folder, at_a_time):
-        """Do every run; raises OSError where a worker met a full disk, having stopped them all."""
+        """Do every run; if a worker's disk is full, stops all runs and raises OSError."""
         crew = Crew(jobs, at_a_time, work, folder, board, self.patience)
         try:
             crew.run()
@@ -126,9 +130,9 @@ class Crew:
         longest = max(self.patience, 20 * worker.pace)
         how = ""
         if now - worker.heard > SILENT:
-            how = f"stopped: no sign of life in {SILENT:.0f} s"
+            how = f"stopped: the process did not respond for {SILENT:.0f} s"
         elif now - worker.news > longest:
-            how = f"hung: no step in {longest:.0f} s"
+            how = f"hung: there was no step for {longest:.0f} s"
         if how:
             worker.process.kill()
             self.replace(worker, how)
@@ -185,7 +189,7 @@ class Crew:
             self.board.failed(job, reason)
         else:
             self.queue.appendleft(job)
-            self.board.news(job, "note", f"its worker died ({how}); another takes it up")
+            self.board.news(job, "note", f"its worker died ({how}); another one continues the run")
         place = self.workers.index(worker)
         self.workers[place] = self.hire(place)
         self.give(self.workers[place])
@@ -197,7 +201,7 @@ class Crew:
         number = signal.SIGHUP if status == 128 + signal.SIGTERM else signal.SIGTERM
         at_work = [w for w in self.workers if w.job]
         for worker in at_work:
-            self.board.news(worker.job, "note", "stops after this step, with a checkpoint")
+            self.board.news(worker.job, "note", "stopping after this step with a checkpoint")
             os.kill(worker.process.pid, number)
         while at_work:
             ready: Any = connection.wait([w.pipe for w in at_work])
@@ -250,7 +254,7 @@ def _cause(code: int | None) -> str:
         return f"exit status {code}"
     known = number in set(signal.Signals)
     name = signal.Signals(number).name if known else f"signal {number}"
-    return f"{name}: out of memory, or killed by hand" if name == "SIGKILL" else name
+    return f"{name}: out of memory, or killed by a user" if name == "SIGKILL" else name
 
 
 def serve(pipe: Any, work: Callable, log: Path, gpu: str | None) -> None:

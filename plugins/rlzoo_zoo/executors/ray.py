@@ -1,4 +1,4 @@
-"""Ray tasks: each run one of its own, taken up by another node where its own dies."""
+"""Ray tasks: each run is a task, which continues on another node if its node dies."""
 
 import errno
 import logging
@@ -23,14 +23,15 @@ SETTINGS = b"\0\0\0\x04\0\0\0\0\0"  # the first frame that each side of HTTP/2 s
 
 
 class Ray:
-    """Runs as tasks of a Ray cluster that is up; `--on ray:HOST:PORT`, or the one of this machine.
+    """Runs as tasks of a running Ray cluster: `--on ray:HOST:PORT`, or this machine's cluster.
 
-    A run takes as many cores as it has threads, the memory that its model needs, and a GPU where
-    its device needs one: `device=auto` does on a cluster that has any. One whose worker or node
-    dies continues from its last checkpoint on another node, three tries in all. The sweep's folder
-    must be on a disk that all nodes see; with --store each node uses its own. So must the folder
-    that the command is given in, where words name a file from there; plugin files of RLZOO_PLUGINS,
-    the variables RLZOO_... and those of --allow-env travel. Ctrl-C ends all.
+    A run requests as many cores as it has threads,
+    the memory that its model needs, and a GPU if its device needs one, which `device=auto` does if
+    the cluster has any. If its worker or node dies, a run continues from its last checkpoint on
+    another node, with at most three tries. The sweep's folder must be on a disk that all nodes
+    share; with --store, each node uses its own disk. The current folder must be shared too if
+    arguments name files in it. Plugin files of RLZOO_PLUGINS, the variables RLZOO_... and those of
+    --allow-env are sent to the nodes. Ctrl-C ends all runs.
     Source: Moritz et al. 2018 (Ray), arXiv:1712.05889.
     """
 
@@ -108,7 +109,7 @@ class Tasks:
         wants, lost = self.wants(job), self.lost.get(job.name)
         if wants not in self.known and not any(_fits(wants, node) for node in self.ray.nodes()):
             text = "{num_cpus} CPUs, {num_gpus:g} GPUs, {memory:.1e} bytes".format(**wants)
-            self.board.news(job, "note", f"waits for a node with {text}: the cluster has none")
+            self.board.news(job, "note", f"waits for a node with {text}; the cluster has none")
         self.known.append(wants)
         self.tries[job.name] += 1
         elsewhere = lost and NodeLabelSchedulingStrategy(
@@ -148,7 +149,9 @@ class Tasks:
             if node:
                 self.lost.setdefault(job.name, []).append(node)
             if self.tries[job.name] < ATTEMPTS:
-                self.board.news(job, "note", f"was lost ({_said(error)}); another node takes it up")
+                self.board.news(
+                    job, "note", f"was lost ({_said(error)}); another node continues it"
+                )
                 return False
             word, found = "failed", f"was lost {ATTEMPTS} times ({_said(error)})"
         if word == "disk":
@@ -212,7 +215,9 @@ def one_run(work, job, luggage, ear, number):
     ray.get(tell("begin", ray.get_runtime_context().get_node_id()))  # but for this
     if not job.store and not luggage.folder.is_dir():
         who = socket.gethostname()
-        return "failed", f"{who} does not see {luggage.folder}: share its disk, or give --store URL"
+        return "failed", (
+            f"{who} has no access to {luggage.folder}; use a shared disk, or give --store URL"
+        )
     if job.store:  # its folder is kept there: here it is on the node's own disk
         job = replace(job, path=Path(tempfile.mkdtemp(prefix="rlzoo-run-"), job.name))
     try:
@@ -249,9 +254,9 @@ def _connect(address):
     except (OSError, RuntimeError, ValueError) as error:
         where = " here" if address == "auto" else f" at {address}"
         raise RlzooError(
-            f"no Ray cluster{where}: {getattr(error, 'strerror', None) or _said(error)} "
-            "(`ray start --head` starts one; --on ray:HOST:PORT uses one to which this machine "
-            "belongs)"
+            f"no Ray cluster{where}: {getattr(error, 'strerror', None) or _said(error)} (start "
+            "one with `ray start --head`, or use --on ray:HOST:PORT for a cluster to which this "
+            "machine belongs)"
         ) from None
     ray._private.worker._worker_logs_enabled = False  # nodes that die, printed between tables
     return True

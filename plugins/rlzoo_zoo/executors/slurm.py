@@ -1,4 +1,4 @@
-"""Slurm jobs: each run one of its own, put back into the queue where it is cut off."""
+"""Slurm jobs: each run is a job, which is queued again if it is interrupted."""
 
 import errno
 import json
@@ -16,10 +16,10 @@ ATTEMPTS = 3  # of a run whose job is lost
 class Slurm:
     """Runs as Slurm jobs, by submitit; the sweep's folder must be on a disk that all nodes see.
 
-    The sweep waits and shows how far each is. A job that Slurm preempts, or whose time is up, goes
-    back into the queue and on from its last checkpoint; so does one that is lost, three times.
-    A job's output is below `slurm/` in the sweep's folder. Ctrl-C cancels all.
-    Source: submitit; cluster=local starts the same as processes of this machine, to try it.
+    The sweep waits and shows the progress of each run. A job that Slurm preempts or whose time is
+    up is queued again and continues from its last checkpoint; a lost job is queued again up to
+    three times. The output of jobs is in `slurm/` in the sweep's folder. Ctrl-C cancels all jobs.
+    Source: submitit; for a test, cluster=local starts the jobs as processes on this machine.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Slurm:
         self.wants |= {name: value for name, value in slurm.items() if value is not None}
 
     def capacity(self, jobs):
-        """All at once: how many Slurm lets run is its own affair. On this machine, two."""
+        """All at once, because Slurm decides how many run; two with cluster=local."""
         return len(jobs) if self.cluster == "slurm" else 2
 
     def run(self, jobs, work, board, folder, at_a_time):
@@ -72,7 +72,9 @@ class Slurm:
                         word, found = handle.result()
                         _tell(job, word, found, board)
                     elif tries[name] < ATTEMPTS:
-                        board.news(job, "note", f"its job was lost ({_said(error)}); sent again")
+                        board.news(
+                            job, "note", f"its job was lost ({_said(error)}); submitted again"
+                        )
                         queue.insert(0, job)
                     else:
                         board.failed(job, f"its job was lost {ATTEMPTS} times ({_said(error)})")
@@ -131,7 +133,8 @@ def to_be_had(*, cluster, **options):
         raise RlzooError("needs submitit: pip install 'rlzoo-llm[slurm]'")
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise RlzooError(
-            "there is no Slurm here: no command sbatch (cluster=local runs here without it)"
+            "Slurm is not installed here: there is no command sbatch (cluster=local works without "
+            "it)"
         )
 
 

@@ -1,4 +1,4 @@
-"""abs: the size of the log-ratio, whichever way it went."""
+"""abs: the absolute value of the log-ratio."""
 
 from rlzoo import hookimpl
 from rlzoo.ops import absolute
@@ -7,10 +7,10 @@ from rlzoo.ops import absolute
 def abs(log_probs, ref_log_probs):
     """abs(l) with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
-    No estimate of the KL: it is of first order in l where the KL is of second, so it stays felt
-    close to the reference. As a loss its gradient is the sign of l, which fades to 0 within
-    abs(l) < 1e-3: at policy = reference the sign is that of rounding noise, which TRL and verl
-    follow. In the reward it points elsewhere than the KL's.
+    It does not estimate the KL: it is of first order in l and the KL of second, so it has more
+    effect close to the reference. As a loss, its gradient is the sign of l, which fades to 0 within
+    abs(l) < 1e-3, because at policy = reference the sign is rounding noise, which TRL and verl
+    follow. In the reward, its policy gradient differs from that of the KL.
     Source: Ziegler et al. 2019, arXiv:1909.08593 (l itself); the absolute form is TRL's and verl's.
     """
     return absolute(log_probs - ref_log_probs)
@@ -21,8 +21,9 @@ def register_kl_penalties(register):
     register(
         abs,
         caution={
-            "kl.place = loss": "it is not a KL estimate: its expected gradient is not that of a "
-            "KL; use k2",
+            "kl.place = loss": (
+                "it is not a KL estimate, so its expected gradient is not that of a KL; use k2"
+            ),
             "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
             "that in the reward",
         },

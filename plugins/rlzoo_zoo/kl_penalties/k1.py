@@ -6,8 +6,8 @@ from rlzoo import hookimpl
 def k1(log_probs, ref_log_probs):
     """l = log pi - log pi_ref per token (B, T), in nats; its mean under pi is KL(pi || pi_ref).
 
-    In the reward (gamma = lam = 1) it is the one form whose policy gradient is that of the
-    sequence's reverse KL. As a loss its expected gradient is zero: it does nothing there.
+    In the reward (gamma = lam = 1), it is the only form whose policy gradient is that of the
+    sequence's reverse KL. As a loss, its expected gradient is zero, so it has no effect there.
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
     return log_probs - ref_log_probs
@@ -18,7 +18,6 @@ def register_kl_penalties(register):
     register(
         k1,
         caution={
-            "kl.place = loss": "its expected gradient is zero: it does nothing there but add "
-            "noise; use k2",
+            "kl.place = loss": "its expected gradient is zero, so it only adds noise there; use k2",
         },
     )

@@ -6,9 +6,9 @@ from rlzoo import hookimpl
 def k2(log_probs, ref_log_probs):
     """l^2 / 2 with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
-    As a loss its expected gradient is that of the per-state reverse KL, exactly, while the samples
-    are the policy's own (later epochs would need the ratio as a weight). Its value is biased, by
-    third order in l. In the reward it points elsewhere than the true KL gradient.
+    As a loss, its expected gradient is exactly that of the per-state reverse KL if the samples come
+    from the policy itself (later epochs would need the ratio as a weight). The bias of its value is
+    of third order in l. In the reward, its policy gradient differs from that of the KL.
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
     return 0.5 * (log_probs - ref_log_probs).square()

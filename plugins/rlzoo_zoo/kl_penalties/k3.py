@@ -6,10 +6,10 @@ from rlzoo import hookimpl
 def k3(log_probs, ref_log_probs):
     """exp(-l) - 1 + l with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
-    As a loss its expected gradient is that of the per-state *forward* KL; in the reward it points
-    elsewhere than the true KL gradient. Grows like exp where the policy drops a token that the
-    reference likes: -l is held below 20. verl, which calls it `low_var_kl`, also caps the penalty
-    at 10.
+    As a loss, its expected gradient is that of the per-state *forward* KL; in the reward, its
+    policy gradient differs from that of the KL. It grows like exp if the policy drops a token that
+    is likely under the reference, so -l is clamped at 20. verl calls it `low_var_kl` and also caps
+    the penalty at 10.
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
     gap = (ref_log_probs - log_probs).clamp(max=20)

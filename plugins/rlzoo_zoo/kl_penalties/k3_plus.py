@@ -6,9 +6,9 @@ from rlzoo import hookimpl
 def k3_plus(log_probs, ref_log_probs):
     """sg(k3) + k2 - sg(k2) per token (B, T), in nats: the value of k3, the gradient of k2.
 
-    Straight-through: reported and paid is the low-variance estimate, while as a loss it has the
-    per-state reverse-KL gradient, which k3 lacks. In the reward it is k3. The value
-    holds -l below 20, as k3 does; the gradient is k2's at any distance. verl's `k3+`.
+    It is a straight-through estimate: its value has low variance, and as a loss it has the
+    per-state reverse-KL gradient, which k3 lacks. In the reward, it equals k3. The value clamps -l
+    at 20, as k3 does; the gradient is that of k2 at any distance. verl calls it `k3+`.
     Source: Tang and Munos 2025, arXiv:2506.09477; Liu et al. 2025, arXiv:2510.01555.
     """
     gap = ref_log_probs - log_probs

@@ -1,4 +1,4 @@
-"""k3 weighed by the importance ratio: as a loss it has the gradient of the KL, at any ratio."""
+"""k3 weighted by the importance ratio: as a loss, it has the gradient of the KL at any ratio."""
 
 from rlzoo import hookimpl
 
@@ -6,12 +6,13 @@ from rlzoo import hookimpl
 def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
     """rho (exp(-l) - 1 + l) with l = log pi - log pi_ref, rho = pi / pi_old, per token, in nats.
 
-    The gradient runs through rho too, so that under pi_old the mean is the state's reverse KL and
-    the mean gradient its gradient, also where rho is not 1. Plain k3 has the forward KL's, and
-    where the policy has dropped a token that the reference likes it explodes; here rho makes up for
-    it. At rollout rho is 1: in the reward it is k3. -l and log rho are held below 20. Read: the
-    formula in two detailed summaries, TRL's `use_bias_correction_kl`, slime's code; not the report.
-    Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556; the weight after Tang and Munos 2025,
+    The gradient also flows through rho, so that under pi_old the mean is the state's reverse KL and
+    the mean gradient is its gradient, even if rho is not 1. Plain k3 has the gradient of the
+    forward KL, and it explodes if the policy has dropped a token that is likely under the
+    reference; here rho compensates for this. At rollout, rho is 1, so in the reward it equals k3.
+    -l and log rho are clamped at 20. The formula comes from two detailed summaries, TRL's
+    `use_bias_correction_kl` and slime's code, not from the report.
+    Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556; the weight follows Tang and Munos 2025,
     arXiv:2506.09477.
     """
     gap = (ref_log_probs - log_probs).clamp(max=20)

@@ -9,7 +9,7 @@ from rlzoo import hookimpl
 class Csv:
     """Writes `metrics.csv` into the run folder: a row per step or evaluation, a column per metric.
 
-    A metric that comes up later gets its column then: the file is rewritten, row by row.
+    If a new metric appears later, the file is rewritten with a column for it.
     Source: RFC 4180.
     """
 

@@ -1,4 +1,4 @@
-"""Evaluations reported to a trial of an Optuna study, which may end the run early."""
+"""Reports evaluations to a trial of an Optuna study, which may end the run early."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,11 +31,10 @@ def for_trial(trial: Any) -> Iterator[None]:
 class Optuna:
     """Reports each evaluation to an Optuna trial; the study's pruner may end the run.
 
-    Such a run ends as every other, with a checkpoint, a model and a summary, with the reason under
-    `stopped`. The trial is that of `rlzoo_zoo.loggers.for_trial(trial)`, around `rlzoo.run`
-    or `rlzoo.resume`; a resumed run reports nothing twice. `metric` is what is reported, one of
-    evaluations.
-    Breaks if what is low early ends high: a setting that starts slowly is pruned.
+    A pruned run ends like any other, with a checkpoint, a model and a summary, which gives the
+    reason under `stopped`. The trial is set by `rlzoo_zoo.loggers.for_trial(trial)` around
+    `rlzoo.run` or `rlzoo.resume`; a resumed run does not report anything twice. `metric` is the
+    reported evaluation metric. It fails if good settings start slowly, because they are pruned.
     Source: Akiba et al. 2019, arXiv:1907.10902; asynchronous successive halving (ASHA),
     Optuna's SuccessiveHalvingPruner: Li et al. 2018, arXiv:1810.05934.
     """

@@ -9,9 +9,9 @@ from rlzoo import RlzooError, hookimpl
 class Tensorboard:
     """Writes `tensorboard/` into the run folder: `tensorboard --logdir runs` shows all runs there.
 
-    A scalar for each metric, under its own name, at its step. A resumed run logs the kept lines
-    again, so the files begin again; those lines then have the time of the resume.
-    Source: the tensorboard library, by torch.utils.tensorboard.
+    A scalar for each metric, under its own name, at its step. A resumed run logs the earlier lines
+    again to new files; those lines then have the time of the resume.
+    Source: the tensorboard library, through torch.utils.tensorboard.
     """
 
     def __init__(self, path):

@@ -9,10 +9,10 @@ from rlzoo import RlzooError, hookimpl
 class Trackio:
     """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
 
-    The run has the run folder's name, the metrics theirs, the steps theirs. A resumed run logs
-    the kept lines again, so the run that `trackio-run.txt` in the run folder names is deleted
-    first. That holds for local projects: where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL sends them
-    elsewhere, a resume repeats the kept lines there.
+    The run has the run folder's name; metrics and steps keep theirs. A resumed run logs the earlier
+    lines again, so the run named in `trackio-run.txt` in the run folder is deleted first. This
+    applies to local projects: if TRACKIO_SPACE_ID or TRACKIO_SERVER_URL sends them elsewhere, a
+    resume repeats the earlier lines there.
     Source: the trackio library.
     """
 

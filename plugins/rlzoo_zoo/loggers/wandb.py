@@ -1,4 +1,4 @@
-"""Metrics in Weights & Biases; offline unless you say otherwise."""
+"""Metrics in Weights & Biases; offline by default."""
 
 import os
 import shutil
@@ -11,10 +11,10 @@ from rlzoo import RlzooError, hookimpl
 class Wandb:
     """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
 
-    Nothing leaves this machine unless WANDB_MODE is `online`: it is offline without that, and
-    `wandb sync` uploads later. Metrics keep their names, steps theirs; an evaluation shares its
-    step with the training line before it. A resumed run logs the kept lines again: offline its
-    files begin again; online it is the same run (`wandb-id.txt`), which ignores steps it has.
+    Nothing leaves this machine unless WANDB_MODE is `online`; otherwise it is offline, and `wandb
+    sync` uploads later. Metrics and steps keep their names and numbers; an evaluation has the step
+    of the preceding training line. A resumed run logs the earlier lines again: offline, to new
+    files; online, to the same run (`wandb-id.txt`), which ignores steps that it already has.
     Source: the wandb library.
     """
 

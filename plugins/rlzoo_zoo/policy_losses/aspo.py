@@ -1,4 +1,4 @@
-"""ASPO: good tokens are weighed by the inverse of their ratio, so that the lagging catch up."""
+"""ASPO: weights good tokens by the inverse of their ratio, so that unlikely ones catch up."""
 
 from typing import Annotated
 
@@ -19,13 +19,13 @@ def aspo(
     """-A sg(min(1 / rho, c)) log pi where A > 0, -A sg(min(rho, c)) log pi where A < 0, per token
     (B, T); 0 where rho > 1 + clip_high and A > 0, or rho < 1 - clip_low and A < 0.
 
-    PPO weighs a token by rho: what has become likely is pushed most. With one advantage for a whole
-    response that helps those that need it least, so for good tokens the ratio is turned over. c is
-    the soft dual clip: beyond it the weight stays, and with it the gradient. The tokens that are
-    silent are PPO's. The authors' scripts let the tokens of highest entropy, a fifth of them, go to
-    0.4 in place of 0.2, which is left out here, and add k3 in the loss with 0.001. Read: the
-    authors' code (wizard-III/Archer2.0, `compute_policy_loss_archer`) and the formulas of
-    summaries.
+    PPO weights a token by rho, so tokens that have become likely have the largest gradient. With
+    one advantage for a whole response, these need it least, so the ratio is inverted for good
+    tokens. c is the soft dual clip: beyond it, the weight is constant and the gradient remains. The
+    same tokens are clipped as in PPO. The authors' scripts use a bound of 0.4 instead of 0.2 for
+    the fifth of the tokens with the highest entropy, which is not implemented here, and add k3 to
+    the loss with coefficient 0.001. This is based on the authors' code (wizard-III/Archer2.0,
+    `compute_policy_loss_archer`) and on formulas in summaries.
     Source: Wang et al. 2025, arXiv:2510.06062.
     """
     log_ratio = (log_probs - old_log_probs).detach().clamp(-20, 20)

@@ -1,4 +1,4 @@
-"""AWR: supervised learning on what was sampled, weighted by how good it was."""
+"""AWR: supervised learning on the samples, weighted by their advantages."""
 
 import math
 from typing import Annotated
@@ -15,9 +15,10 @@ def awr(
 ):
     """-min(exp(A / beta), max_weight) log pi per token (B, T).
 
-    All weights are positive: nothing is pushed down, the good is imitated more. The regression onto
-    the policy that maximises A - beta KL(pi, sampling policy), safe on data of any age. Slow, since
-    a token of A = 0 is imitated too; beta is in units of A, so whiten. Not REINFORCE at ratio 1.
+    All weights are positive: no token is made less likely directly, and better ones are imitated
+    more. It is a regression onto the policy that maximizes A - beta KL(pi, sampling policy), and is
+    safe on data of any age. It is slow, since a token with A = 0 is also imitated; beta is in units
+    of A, so use whitening. At ratio 1, it differs from REINFORCE.
     Source: Peng et al. 2019, arXiv:1910.00177.
     """
     weight = (advantages / beta).clamp(max=math.log(max_weight)).exp()

@@ -1,4 +1,4 @@
-"""CISPO: clip the weight of a token, never its gradient."""
+"""CISPO: clips the weight of a token, never its gradient."""
 
 from typing import Annotated
 
@@ -15,10 +15,10 @@ def cispo(
 ):
     """-sg(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi per token (B, T).
 
-    Every token keeps a gradient, also the rare ones ("but", "wait") that PPO's clipping silences
-    after their first step. Nothing ends the push, so it drifts over many epochs. The interval is
-    verl's. The paper clamps above only: clip_low=1. TRL's `epsilon_high` is the bound itself, not
-    its distance from 1: clip_low=1, clip_high=epsilon_high - 1.
+    Every token keeps a gradient, including the rare ones ("but", "wait") that PPO clips after their
+    first step. Nothing stops the updates, so the policy drifts over many epochs. The interval is
+    that of verl. The paper clamps only above, which is clip_low=1. TRL's `epsilon_high` is the
+    bound itself, not its distance from 1: clip_low=1, clip_high=epsilon_high - 1.
     Source: MiniMax 2025, arXiv:2506.13585.
     """
     ratio = (log_probs - old_log_probs).detach().clamp(max=20).exp()

@@ -1,4 +1,4 @@
-"""Clip-Cov: silence a few of the tokens that drive the entropy down."""
+"""Clip-Cov: ignores a few of the tokens that drive the entropy down."""
 
 from typing import Annotated
 
@@ -21,14 +21,14 @@ def clip_cov(
     clip_low: Annotated[float, Range(0, 1)] = 1.0,
     clip_high: Annotated[float, Range(0)] = 1.0,
 ):
-    """ppo_clip per token (B, T), but 0 on a few tokens whose log pi and A go together.
+    """ppo_clip per token (B, T), but 0 on a few tokens whose log pi and A covary.
 
     cov = (A - mean A)(log pi - mean log pi), means over the mini-batch's actions; entropy falls
     with its mean. Among the tokens with cov_low < cov < cov_high that PPO does not clip, `noise`
-    draws max(1, floor(fraction N)), N the actions. Couples the mini-batch. cov is in units of A
-    times nats: the defaults need whitened advantages. The clip is wide as in the authors' scripts;
-    the paper's formula does not have it. verl draws afresh each time; here a token's draw is the
-    step's.
+    selects max(1, floor(fraction N)), where N is the number of actions. This couples the
+    mini-batch. cov is in units of A times nats, so the defaults need whitened advantages. The clip
+    interval is wide, as in the authors' scripts; the paper's formula has no clip. verl selects new
+    tokens each time; here the selection is fixed within a step.
     Source: Cui et al. 2025, arXiv:2505.22617.
     """
     mask = response_mask.bool()

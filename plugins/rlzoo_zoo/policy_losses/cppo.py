@@ -1,4 +1,4 @@
-"""CPPO: DPPO's trust region, with a budget for how far the tokens before have moved already."""
+"""CPPO: DPPO's trust region with a budget for how far the previous tokens have moved."""
 
 from typing import Annotated
 
@@ -22,14 +22,14 @@ def cppo(
     """-rho A per token (B, T), 0 where A (rho - 1) > 0 and w_t D_t > min(delta, delta + b W - S).
 
     D_t = abs(pi - pi_old), w_t falls from 1 at a response's first action to weight_min at its last;
-    W and S are the sums of w and of w D over the actions before t. A change early in a response
-    alters all states after it, so early tokens may move least, and once a beginning has moved by
-    more than b = budget on average, what follows may move less. adaptive: b is the 90 % quantile of
-    the response's D, held within [budget, 2 budget], as the paper does for base models; else it is
-    `budget` (0.015 for reasoning models). A token on its way back is never masked. budget=1 and
-    weight_min=1 leave `dppo_tv`. The paper measures D over the 20 most likely tokens; here, as in
-    the authors' code (Tencent-Hunyuan/UniRL), by the sampled token only. It anchors on the policy
-    that sampled. log rho is held below 20.
+    W and S are the sums of w and of w D over the actions before t. An early change in a response
+    affects all later states, so early tokens may move least, and once the beginning has moved by
+    more than b = budget on average, later tokens may move less. adaptive: b is the 90 % quantile of
+    the response's D, clamped to [budget, 2 budget], as in the paper for base models; otherwise it
+    is `budget` (0.015 for reasoning models). A token that moves back is never masked. budget=1 and
+    weight_min=1 give `dppo_tv`. The paper measures D over the 20 most likely tokens; here, as in
+    the authors' code (Tencent-Hunyuan/UniRL), only the sampled token is used. The anchor is the
+    policy that sampled. log rho is clamped at 20.
     Source: Mao et al. 2026, arXiv:2606.10968, eq. 8 to 11.
     """
     mask = response_mask.bool()

@@ -15,12 +15,13 @@ def delightful(
 ):
     """-sg(sigmoid(-A log pi / eta)) A log pi per token (B, T).
 
-    Delight is the advantage times the surprise -log pi, of the policy as it is. Likely tokens get
-    half of REINFORCE's gradient whatever their advantage; an unlikely token gets all of it if it
-    was good and none if it was bad. No ratio: the paper claims none is needed, also on old data.
-    eta is in units of A times nats: whiten. Large eta leaves half of `reinforce`. Breaks where bad
-    habits are rare: they are never unlearned. Read: the abstract, algorithm 1 and eta = 1 as
-    summaries and several reimplementations give them alike; not the paper's proofs.
+    Delight is the advantage times the surprise -log pi of the current policy. Likely tokens get
+    half of REINFORCE's gradient at any advantage; an unlikely token gets all of it if it was good
+    and none if it was bad. There is no ratio; the paper claims that none is needed, even on old
+    data. eta is in units of A times nats, so use whitening. A large eta gives half of `reinforce`.
+    It fails when bad behavior is rare, because it is never unlearned. This is based on the
+    abstract, and on algorithm 1 and eta = 1 as given by summaries and several reimplementations,
+    not on the paper's proofs.
     Source: Osband 2026, arXiv:2603.14608.
     """
     weight = torch.sigmoid(-advantages * log_probs.detach() / eta)

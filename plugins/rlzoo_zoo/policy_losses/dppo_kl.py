@@ -1,4 +1,4 @@
-"""DPPO, binary KL: mask a token by how far its distribution moved, not by its ratio."""
+"""DPPO, binary KL: masks a token by how far its distribution moved, not by its ratio."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ def dppo_kl(
 ):
     """-A sg(min(rho, cap)) log pi on the trust mask, else 0, per token (B, T).
 
-    Masked: where d = p log(p/q) + (1-p) log((1-p)/(1-q)), in nats, p = pi_old, q = pi, is over
-    clip_high with A > 0 and q > p, or over clip_low with A < 0 and q < p. d is the KL between
-    "this token" and "any other", a lower bound of that over the vocabulary. A token that moved
-    against its advantage is never masked. 1e-8 is added to 1 - p and 1 - q as in verl.
+    A token is masked if d = p log(p/q) + (1-p) log((1-p)/(1-q)), in nats, with p = pi_old and q =
+    pi, exceeds clip_high with A > 0 and q > p, or clip_low with A < 0 and q < p. d is the KL
+    between "this token" and "any other", a lower bound of the KL over the vocabulary. A token that
+    moved against its advantage is never masked. 1e-8 is added to 1 - p and 1 - q as in verl.
     Source: Qi et al. 2026, arXiv:2602.04879.
     """
     log_pi = log_probs.detach()

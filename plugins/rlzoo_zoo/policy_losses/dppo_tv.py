@@ -1,4 +1,4 @@
-"""DPPO, total variation: mask a token by how far its probability moved, not by its ratio."""
+"""DPPO, total variation: masks a token by how far its probability moved, not by its ratio."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ def dppo_tv(
 ):
     """-A sg(min(rho, cap)) log pi on the trust mask, else 0, per token (B, T).
 
-    Masked: A > 0 with pi - pi_old > clip_high, and A < 0 with pi_old - pi > clip_low. abs(pi -
-    pi_old) is the total variation between "this token" and "any other". A token of probability
-    0.001 may double, one of 0.9 may not fall to 0.7: the reverse of what a ratio's clip allows. A
-    moderate `cap` biases. The paper anchors on the policy that sampled.
+    A token is masked if A > 0 and pi - pi_old > clip_high, or A < 0 and pi_old - pi > clip_low.
+    abs(pi - pi_old) is the total variation between "this token" and "any other". A token of
+    probability 0.001 may double, but one of 0.9 may not fall to 0.7, which is the reverse of a
+    ratio's clip. A moderate `cap` adds bias. In the paper, the anchor is the policy that sampled.
     Source: Qi et al. 2026, arXiv:2602.04879.
     """
     log_pi = log_probs.detach()

@@ -19,11 +19,12 @@ def dro(
 ):
     """-A log pi + beta/2 d per token (B, T), where d is the square of the log-ratio.
 
-    level=token: d = (log rho_t)^2, as verl and Tinker have it. level=sequence: d = (sum_t log
+    level=token: d = (log rho_t)^2, as in verl and Tinker. level=sequence: d = (sum_t log
     rho_t)^2 / L, so that a response's tokens sum to the square of the paper (and of Kimi k1.5,
-    arXiv:2501.12599); take a token-sum aggregation. Stationary where log rho = A / beta: A must be
-    what the policy *should* differ by, R - V of the regularised problem. The paper pulls towards a
-    reference model, here as in the libraries towards the policy that sampled.
+    arXiv:2501.12599); use a token-sum aggregation. It is stationary at log rho = A / beta, so A
+    must be the difference that the policy *should* have, R - V of the regularized problem. The
+    paper pulls towards a reference model; here, as in the libraries, it pulls towards the policy
+    that sampled.
     Source: Richemond et al. 2024, arXiv:2405.19107.
     """
     mask = response_mask.bool()

@@ -1,4 +1,4 @@
-"""ECHO: PPO's clip on the actions, cross-entropy on what the environment answered."""
+"""ECHO: PPO's clip on the actions, cross-entropy on the environment's answers."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ def echo(
     observation_nll,
     response_mask,
     *,
-    weight: Annotated[float, Range(0), "of the cross-entropy"] = 0.05,
+    weight: Annotated[float, Range(0), "weight of the cross-entropy"] = 0.05,
     clip_low: Annotated[float, Range(0, 1)] = 0.2,
     clip_high: Annotated[float, Range(0)] = 0.2,
 ):
@@ -26,8 +26,8 @@ def echo(
     without observations, is `ppo_clip`. The authors use 0.01 to 0.05; from 0.1 on the policy gets
     worse. They leave out their harness's warnings; here all tokens between turns count, those of a
     chat template too. prime-rl divides by the batch's observed tokens instead. A correction weighs
-    both parts. Breaks where answers are noise, or so alike that predicting them teaches nothing.
-    Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3.
+    both parts. It fails when answers are noise, or so alike that predicting them teaches nothing.
+    Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3; their code: microsoft/echo-rl.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -43,7 +43,7 @@ def echo(
     }
 
 
-CAUTION = {"aggregation.name != seq_mean_token_mean": "it weighs observations by other lengths"}
+CAUTION = {"aggregation.name != seq_mean_token_mean": "it weights observations by other lengths"}
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""FIPO: PPO's clip, where a token counts more if the update favours what follows it."""
+"""FIPO: PPO's clip with more weight for a token if the update favors its continuation."""
 
 from typing import Annotated
 
@@ -25,14 +25,14 @@ def fipo(
     """f_t times ppo_dual_clip's loss, f_t = clip(exp(F_t), weight_low, weight_high), (B, T).
 
     F_t = sum_{k>=t} 2^(-(k-t) / half_life) log(pi / pi_old)_k over the response's actions: whether
-    the update so far makes the continuation likelier. Tokens with rho > c add nothing to F. f
-    carries no gradient. Where A < 0 and rho > safe_ratio, f is held in [0.8, 1]. A response with
-    more than one token with A < 0 and rho > c gives 0. At a batch's first step f = 1: it is
-    `ppo_dual_clip`. `pg_weight` is f. log rho is held within 20. The credit comes from the
-    update, not from the reward. Breaks with one step per batch: then it changes nothing.
-    Source: Ma et al. 2026, arXiv:2603.19835; the form is that of the authors' code
-    (compute_policy_loss_future_kl) with the options of their 32B script. They leave the dropped
-    responses out of the mean, too.
+    the update so far makes the continuation more likely. Tokens with rho > c add nothing to F. f
+    has no gradient. If A < 0 and rho > safe_ratio, f is clamped to [0.8, 1]. A response with more
+    than one token with A < 0 and rho > c gives 0. At a batch's first step, f = 1, so it equals
+    `ppo_dual_clip`. `pg_weight` is f. log rho is clamped to [-20, 20]. The extra credit comes from
+    the update, not from the reward. It has no effect with one step per batch.
+    Source: Ma et al. 2026, arXiv:2603.19835; the form comes from the authors' code
+    (compute_policy_loss_future_kl) with the options of their 32B script. They also exclude the
+    dropped responses from the mean.
     """
     gap = (log_probs - old_log_probs).clamp(-20, 20)
     ratio = gap.exp()

@@ -19,11 +19,12 @@ def gmpo(
 ):
     """-A exp(mean_t l_t) at each action, (B, T); l = log rho, clipped against A's own direction.
 
-    l_t = min(log rho, clip_high) where A >= 0 and max(log rho, -clip_low) where A < 0: the bounds
-    are in nats, so the ratio's are e^-0.4 and e^0.4. With one advantage per response and
-    seq_mean_token_mean this is the paper's objective. Breaks with advantages that differ within
-    a response: each ratio then carries the response's mean advantage, and the sign that clips is
-    each token's own. verl calls it `geo_mean`, aggregates in its own way, and takes l = 0 at A = 0.
+    l_t = min(log rho, clip_high) if A >= 0 and max(log rho, -clip_low) if A < 0. The bounds are in
+    nats, so those of the ratio are e^-0.4 and e^0.4. With one advantage per response and
+    seq_mean_token_mean, this is the paper's objective. It fails with advantages that differ within
+    a response, because each ratio then has the response's mean advantage, but the sign for clipping
+    is that of each token. verl calls it `geo_mean`, uses a different aggregation, and sets l = 0 at
+    A = 0.
     Source: Zhao et al. 2025, arXiv:2507.20673.
     """
     log_ratio = log_probs - old_log_probs

@@ -1,4 +1,4 @@
-"""GSPO: one importance ratio per response, the geometric mean of its tokens', clipped as one."""
+"""GSPO: one clipped importance ratio per response, the geometric mean over its tokens."""
 
 from typing import Annotated
 
@@ -19,11 +19,11 @@ def gspo(
 ):
     """-min(s_t A, clip(s_t) A) per token (B, T), with s_t = sg(s) pi_t / sg(pi_t).
 
-    s = exp(mean_t log rho) is the response's ratio, t over its actions. s_t has the value of s at
-    every token and the gradient s grad log pi_t, so a response is clipped whole. With one advantage
-    per response, seq_mean_token_mean gives the paper's objective and its gradient; other advantages
-    make it GSPO-token. s moves far less than a token's ratio, hence the narrow interval: the 0.2 of
-    `ppo_clip` would never clip. log s is held below 10, as in verl.
+    s = exp(mean_t log rho) is the response's ratio, with t over its actions. s_t has the value of s
+    at every token and the gradient s grad log pi_t, so a response is clipped as a whole. With one
+    advantage per response, seq_mean_token_mean gives the paper's objective and its gradient; other
+    advantages make it GSPO-token. s varies far less than a token's ratio, so the interval is
+    narrow: the 0.2 of `ppo_clip` would never clip. log s is clamped at 10, as in verl.
     Source: Zheng et al. 2025, arXiv:2507.18071.
     """
     length = response_mask.bool().sum(-1).clamp(min=1)

@@ -1,4 +1,4 @@
-"""High-entropy tokens only: PPO's clip where the policy was in doubt, nothing elsewhere."""
+"""High-entropy tokens only: PPO's clip where the policy was uncertain, 0 elsewhere."""
 
 from typing import Annotated
 
@@ -21,13 +21,14 @@ def high_entropy(
 ):
     """ppo_clip per token (B, T) on the `fraction` of tokens with the highest entropy, else 0.
 
-    The max(1, floor(fraction N)) highest of the mini-batch's N actions, ties all in, by the policy
-    as it is. Most tokens of a chain of thought follow from those before; the few forks decide, and
-    training only on them is as good or better for large models, by the paper. Couples the
-    mini-batch. What is left out still counts in the loss's denominator, as in the paper's formula,
-    so the push is about fraction of what it was. clip_high is DAPO's, on which the paper builds.
-    fraction=1 is `ppo_clip`. TRL's `top_entropy_quantile` interpolates the threshold: one token
-    more or less. Read: the abstract, the project page, a review with the objective, TRL's code.
+    These are the max(1, floor(fraction N)) highest of the mini-batch's N actions, including ties,
+    under the current policy. Most tokens of a chain of thought follow from the previous ones; only
+    a few are decisive, and according to the paper, training only on these is as good or better for
+    large models. This couples the mini-batch. Excluded tokens still count in the loss's
+    denominator, as in the paper's formula, so the gradient shrinks to about `fraction`. clip_high
+    is that of DAPO, on which the paper builds. fraction=1 gives `ppo_clip`. TRL's
+    `top_entropy_quantile` interpolates the threshold, which may select one token more or less. This
+    is based on the abstract, the project page, a review with the objective, and TRL's code.
     Source: Wang et al. 2025, arXiv:2506.01939.
     """
     mask = response_mask.bool()

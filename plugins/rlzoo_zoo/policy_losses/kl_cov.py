@@ -1,4 +1,4 @@
-"""KL-Cov: hold back the tokens that drive the entropy down hardest."""
+"""KL-Cov: penalizes the tokens that reduce the entropy most."""
 
 from typing import Annotated
 
@@ -20,12 +20,12 @@ def kl_cov(
     """-rho A per token (B, T), plus coef abs(log rho) on the tokens of greatest covariance.
 
     cov = (A - mean A)(log pi - mean log pi) as in `clip_cov`; the max(1, floor(fraction N)) largest
-    of the mini-batch's N actions are penalised. Decided: only where cov > 0, since others do not
-    lower the entropy, and ties all in, so that the order of rows does not matter. Couples the
-    mini-batch. On the first step of a batch rho is 1 and the penalty has no gradient: it needs
-    several steps per batch. Its gradient, the sign of log rho, fades to 0 within abs(log rho) <
-    1e-3: at rho = 1 the sign is that of rounding noise, which verl follows. The paper takes 2e-3
-    for a 7B model, 2e-4 for 32B.
+    of the mini-batch's N actions are penalized. This version penalizes only tokens with cov > 0,
+    since others do not lower the entropy, and includes ties, so that the order of rows does not
+    matter. It couples the mini-batch. On the first step of a batch, rho is 1 and the penalty has no
+    gradient, so it needs several steps per batch. Its gradient, the sign of log rho, fades to 0
+    within abs(log rho) < 1e-3, because at rho = 1 the sign is rounding noise, which verl follows.
+    The paper uses 2e-3 for a 7B model and 2e-4 for 32B.
     Source: Cui et al. 2025, arXiv:2505.22617.
     """
     mask = response_mask.bool()

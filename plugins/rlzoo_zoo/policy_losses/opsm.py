@@ -1,4 +1,5 @@
-"""Off-policy sequence masking: PPO's clip, but a bad response that has become unlikely is left."""
+"""Off-policy sequence masking: PPO's clip, but bad responses that have become unlikely are
+masked."""
 
 from typing import Annotated
 
@@ -21,13 +22,13 @@ def opsm(
 ):
     """ppo_clip per token (B, T), 0 where A < 0 and mean_t(log mu - log pi) > delta, in nats.
 
-    mu is what sampled, `sampler_log_probs`, so that the mean over a response's actions holds both
-    the steps taken since and a sampler that differs from the trainer. One learns most from one's
-    own mistakes; from those that one would no longer make, little, and they unsettle. Good
-    responses are kept however old they are. Breaks with top-k or top-p: log mu is then of what was
-    left, and the mean never 0. The report gives no delta; 0.5 is TRL's example, slime's default is
-    1e-4. Read: the formula in two detailed summaries, TRL's and slime's code, which agree; not the
-    report.
+    mu is the sampling distribution, `sampler_log_probs`, so the mean over a response's actions
+    reflects both the steps since then and a sampler that differs from the trainer. Mistakes that
+    the policy would no longer make give little information and destabilize training. Good responses
+    are kept at any age. It fails with top-k or top-p, because log mu is then normalized over the
+    kept tokens, and the mean is never 0. The report gives no delta; 0.5 is TRL's example, and
+    slime's default is 1e-4. The formula comes from two detailed summaries and from TRL's and
+    slime's code, which agree, not from the report.
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
@@ -48,7 +49,7 @@ def opsm(
     }
 
 
-CUT = "log mu is of what truncation left, so its mean gap to log pi is never 0"
+CUT = "log mu is normalized over the kept tokens, so its mean gap to log pi is never 0"
 
 
 @hookimpl

@@ -17,10 +17,11 @@ def ppo_clip(
 ):
     """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A), rho = pi / pi_old, per token (B, T).
 
-    A pessimistic bound: a token stops pushing once its ratio has left the interval in the
-    direction of its advantage. clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476).
-    Breaks where A < 0 and rho is large: there it is unbounded; verl's `vanilla` always adds dual
-    clipping against that, which here is `ppo_dual_clip`. log rho is held below 20, as in verl.
+    This is a pessimistic bound: a token has no gradient once its ratio has left the interval in the
+    direction of its advantage. clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476). It
+    fails when A < 0 and rho is large, because the loss is then unbounded; verl's `vanilla`
+    therefore always adds dual clipping, which is `ppo_dual_clip` here. log rho is clamped at 20, as
+    in verl.
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -16,11 +16,11 @@ def ppo_dual_clip(
     clip_high: Annotated[float, Range(0)] = 0.2,
     c: Annotated[float, Range(1, closed="neither")] = 3.0,
 ):
-    """ppo_clip, and where A < 0 at most -c A: min(max(-rho A, -clip(rho) A), -c A), (B, T).
+    """ppo_clip, and if A < 0, at most -c A: min(max(-rho A, -clip(rho) A), -c A), (B, T).
 
-    Beyond rho = c a token of negative advantage gives no gradient, so nothing pulls it back: the
-    price of the bound. `pg_clipfrac_lower` is the share of tokens at it. This is verl's `vanilla`,
-    where c is `clip_ratio_c`, 3 as well.
+    Beyond rho = c, a token with a negative advantage has no gradient, so nothing pulls it back;
+    this is the cost of the bound. `pg_clipfrac_lower` is the share of tokens at the bound. This is
+    verl's `vanilla`, where c is `clip_ratio_c`, also 3.
     Source: Ye et al. 2019, arXiv:1912.09729.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -1,4 +1,4 @@
-"""PPO's clip with an entropy bonus whose coefficient is a column, and so may adapt."""
+"""PPO's clip with an entropy bonus whose coefficient is a column and can adapt."""
 
 from typing import Annotated
 
@@ -19,10 +19,10 @@ def ppo_entropy(
 ):
     """ppo_clip per token (B, T), minus `entropy_coef` times the policy's entropy there.
 
-    The column `entropy_coef` adapts the bonus to the entropy; its options are at
-    columns.entropy_coef. `actor.entropy_coef` would come on top. With a bonus of 0 this is
-    `ppo_clip`. The aggregation weighs the bonus like the loss: only with token_mean is it TRL's
-    mean entropy per token. A correction weighs it too.
+    The column `entropy_coef` adapts the bonus to the entropy; its options are under
+    columns.entropy_coef. `actor.entropy_coef` would be added to it. With a bonus of 0, this is
+    `ppo_clip`. The aggregation weights the bonus like the loss, so only token_mean gives TRL's mean
+    entropy per token. A correction also weights the bonus.
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, with TRL's adaptive coefficient.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

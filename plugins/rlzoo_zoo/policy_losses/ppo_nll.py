@@ -1,4 +1,4 @@
-"""VAPO's loss: PPO's clip and the negative log-likelihood of right answers."""
+"""VAPO's loss: PPO's clip plus the negative log-likelihood of correct answers."""
 
 from typing import Annotated
 
@@ -14,18 +14,18 @@ def ppo_nll(
     sequence_scores,
     response_mask,
     *,
-    mu: Annotated[float, Range(0), "of the log-likelihood"] = 0.1,
-    threshold: Annotated[float, Range(), "a response with a higher score is right"] = 0.5,
+    mu: Annotated[float, Range(0), "weight of the log-likelihood"] = 0.1,
+    threshold: Annotated[float, Range(), "responses with a higher score are correct"] = 0.5,
     clip_low: Annotated[float, Range(0, 1)] = 0.2,
     clip_high: Annotated[float, Range(0)] = 0.28,
 ):
-    """ppo_clip, and -mu (N / N_right) log pi at each token of a right response, (B, T).
+    """ppo_clip, plus -mu (N / N_right) log pi at each token of a correct response, (B, T).
 
-    N is the number of actions in the mini-batch, N_right that of right responses, whose
-    `sequence_scores` (B,) exceed `threshold`: with aggregation=token_mean the second part is mu
-    times the mean of -log pi over the tokens of right responses. mu = 0 is `ppo_clip`. It imitates
-    what the policy got right, also where the advantage has faded. log rho is held below 20. Breaks
-    where all responses are right: then it sharpens the policy without end.
+    N is the number of actions in the mini-batch, and N_right that in correct responses, whose
+    `sequence_scores` (B,) exceed `threshold`. With aggregation=token_mean, the second part is mu
+    times the mean of -log pi over the tokens of correct responses. mu = 0 gives `ppo_clip`. It
+    imitates correct responses even if their advantage has vanished. log rho is clamped at 20. It
+    fails when all responses are correct, because it then sharpens the policy without limit.
     Source: Yue et al. 2025, arXiv:2504.05118, eq. 10; NeMo-RL (positive_example_nll_weight) has the
     same mean, with the threshold 0.
     """

@@ -20,15 +20,15 @@ def real(
     """(log(1 + sum_right e^(-s/tau)) + log(1 + sum_wrong e^(s/tau))) / L_i at each action, (B, T).
 
     s is a response's mean of log pi - log pi_old, the sums are over its group, L_i its number of
-    actions; with seq_mean_token_sum the loss is the mean over groups. A response is right if its
-    advantages add up to more than 0, wrong if to less: with estimator `dr_grpo` and rewards 0 and
-    1 these are the labels, and a group that is all right or all wrong gives 0. The size of the
-    advantages does not count. The gradient in s has at most the size 1/tau, shrinks for a right
-    response as it becomes likelier and for a wrong one as it becomes less likely: a ratio times an
-    advantage does the opposite. Groups stay whole in a mini-batch. Breaks with advantages whose
-    sign is not a label, such as a critic's.
-    Source: Zhai et al. 2026, arXiv:2602.05630; the form is that of the authors' code (Red-RL/REAL,
-    compute_policy_loss_real), which takes the labels from the rewards 1 and 0.
+    actions; with seq_mean_token_sum the loss is the mean over groups. A response is correct if the
+    sum of its advantages is above 0, and wrong if it is below. With estimator `dr_grpo` and rewards
+    0 and 1, these are the labels, and a group that is all correct or all wrong gives 0. The size of
+    the advantages has no effect. The gradient in s is at most 1/tau; it shrinks for a correct
+    response as it becomes more likely and for a wrong one as it becomes less likely, the opposite
+    of a ratio times an advantage. Groups are not split between mini-batches. It fails with
+    advantages whose sign is not a label, such as a critic's.
+    Source: Zhai et al. 2026, arXiv:2602.05630; the form comes from the authors' code (Red-RL/REAL,
+    compute_policy_loss_real), which uses the rewards 1 and 0 as labels.
     """
     mask = response_mask.bool()
     length = mask.sum(-1).clamp(min=1)
@@ -54,7 +54,7 @@ def _soft_count(x, counts, group_ids):
 
 CAUTION = {
     "whiten = batch": "whitening over the batch changes the sign of advantages, which is the label",
-    "aggregation.name != seq_mean_token_sum": "each token has a share of its group's loss",
+    "aggregation.name != seq_mean_token_sum": "the loss divides its group's loss among its tokens",
 }
 
 

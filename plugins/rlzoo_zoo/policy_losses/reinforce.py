@@ -1,4 +1,4 @@
-"""REINFORCE: raise the log-probability of what did better than expected."""
+"""REINFORCE: raises the log-probability of tokens that did better than expected."""
 
 from rlzoo import hookimpl
 
@@ -6,15 +6,15 @@ from rlzoo import hookimpl
 def reinforce(log_probs, advantages):
     """-A log pi per token (B, T); its gradient is -A grad log pi, the policy gradient itself.
 
-    Nothing holds the policy near the one that sampled: exact for the first step on a batch, biased
-    from the second on (use `surrogate` or `ppo_clip` there). Its value has no meaning, only its
-    gradient has.
+    Nothing keeps the policy near the one that sampled, so it is exact for the first step on a batch
+    and biased from the second on (use `surrogate` or `ppo_clip` there). Its value is meaningless;
+    only its gradient matters.
     Source: Williams 1992, Machine Learning 8; Sutton et al. 1999, NeurIPS 12.
     """
     return -advantages * log_probs
 
 
-STEPS = "biased from the second step on a batch on; use surrogate or ppo_clip there"
+STEPS = "it is biased from the second step of a batch on; use surrogate or ppo_clip there"
 CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
 
 

@@ -1,4 +1,4 @@
-"""RIPO: PPO's clip with an interval for each token, wider where the token was unlikely."""
+"""RIPO: PPO's clip with an interval for each token, which is wider for unlikely tokens."""
 
 from typing import Annotated
 
@@ -20,13 +20,13 @@ def ripo(
     """ppo_clip per token (B, T) between 1 - eps and 1 + eps, eps = sqrt(delta / pi_old), within
     [ratio_min, ratio_max].
 
-    To second order a token's share of KL(pi_old, pi) is pi_old (rho - 1)^2 / 2: a fixed interval
-    lets a likely token move far and an unlikely one not at all, this one spends the same KL on
-    each (at most delta / 2 nats). A token of probability 0.8 may go from 0.6 to 1.0, one of 0.01
-    to 0.032. ratio_min binds for tokens below probability 0.2. The authors found delta_high much
-    larger than delta_low to break down. log rho is held below 20. Read: two detailed summaries and
-    one reimplementation, which agree on the formula, delta and the outer bounds; not the paper
-    itself. The authors published no code.
+    To second order, a token's share of KL(pi_old, pi) is pi_old (rho - 1)^2 / 2. A fixed interval
+    lets a likely token move far and an unlikely one hardly at all; this interval allows the same KL
+    for each (at most delta / 2 nats). A token of probability 0.8 may move between 0.6 and 1.0, one
+    of 0.01 up to 0.032. ratio_min applies to tokens with a probability below 0.2. The authors found
+    that training fails with delta_high much larger than delta_low. log rho is clamped at 20. This
+    is based on two detailed summaries and one reimplementation, which agree on the formula, delta
+    and the outer bounds, not on the paper itself. The authors published no code.
     Source: Cai et al. 2026, arXiv:2607.10169.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -14,9 +14,9 @@ def spo_simple(
 ):
     """-(rho A - abs(A) (rho - 1)^2 / (2 eps)) per token (B, T).
 
-    Its optimum for each token is rho = 1 + eps sign(A), the edge of PPO's interval: a token that
-    has gone too far is pulled back, where clipping leaves it. Breaks for rare tokens under big
-    steps, where (rho - 1)^2 explodes. log rho is held below 20.
+    Its optimum for each token is rho = 1 + eps sign(A), the edge of PPO's interval. A token that
+    has moved too far is pulled back, unlike with clipping. It fails for rare tokens with large
+    steps, for which (rho - 1)^2 explodes. log rho is clamped at 20.
     Source: Xie et al. 2024, arXiv:2401.16025.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -1,4 +1,4 @@
-"""TOPR: imitate what was good however old it is, and let go of what was bad once it is unlikely."""
+"""TOPR: imitates good responses of any age, and drops bad ones once they are unlikely."""
 
 import torch
 
@@ -7,12 +7,12 @@ from rlzoo.ops import masked_sum
 
 
 def topr(log_probs, old_log_probs, advantages, response_mask):
-    """-w A log pi per token (B, T); w = 1 where A >= 0, sg(min(prod_t rho, 1)) where A < 0.
+    """-w A log pi per token (B, T); w = 1 if A >= 0, sg(min(prod_t rho, 1)) if A < 0.
 
-    The product is the whole response's. Bad responses are tapered, so their log-probability does
-    not run off to minus infinity off-policy; good ones are not, so they are learned at full speed
-    even when the policy has forgotten them. Not an unbiased gradient away from ratio 1. In the
-    paper A is a reward less a constant baseline, which here is the estimator's affair.
+    The product is over the whole response. Bad responses are tapered, so their log-probability does
+    not diverge to minus infinity off-policy; good ones are not, so they are learned at full speed
+    even if the policy has forgotten them. The gradient is biased away from ratio 1. In the paper, A
+    is a reward minus a constant baseline; here the estimator sets it.
     Source: Le Roux et al. 2025, arXiv:2503.14286.
     """
     log_w = masked_sum((log_probs - old_log_probs).detach(), response_mask)

@@ -1,4 +1,4 @@
-"""TPO: fit the policy over a prompt's samples to a target that is known in closed form."""
+"""TPO: fits the policy over a prompt's samples to a target with a closed form."""
 
 from typing import Annotated
 
@@ -22,11 +22,11 @@ def tpo(
 
     p = softmax over the group of log pi(y_i), q = that of log pi_old(y_i) + u_i / eta, u_i the
     response's mean advantage: with seq_mean_token_sum this has the gradient of the groups' mean
-    cross-entropy -G sum_i q_i log p_i, which vanishes at p = q, as no policy gradient's does. It
-    needs u standardised in the group (estimator grpo; in the paper by the population's std) and
-    whole groups in a mini-batch. length_normalize takes mean log-probabilities in p and q, TRL's
-    default: sums let the most likely response take all; aggregate with seq_mean_token_mean then.
-    Responses without an action are in no group. `tpo_cross_entropy` is -q_i log p_i.
+    cross-entropy -G sum_i q_i log p_i, which vanishes at p = q, unlike a policy gradient. It needs
+    u standardized in the group (estimator grpo; in the paper, with the population std) and whole
+    groups in a mini-batch. length_normalize uses mean log-probabilities in p and q, TRL's default,
+    because with sums the most likely response dominates; then aggregate with seq_mean_token_mean.
+    Responses without an action belong to no group. `tpo_cross_entropy` is -q_i log p_i.
     Source: Kaddour 2026, arXiv:2604.06159.
     """
     mask = response_mask.bool()

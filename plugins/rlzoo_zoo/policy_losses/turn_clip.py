@@ -1,4 +1,4 @@
-"""Turn-level clipping: one importance ratio for each turn of a conversation, clipped as one."""
+"""Turn-level clipping: one clipped importance ratio for each turn of a conversation."""
 
 from typing import Annotated
 
@@ -21,13 +21,14 @@ def turn_clip(
     """-min(w_k A_t, clip(w_k) A_t) per token (B, T), w_k = exp(mean_t log rho), t over turn k.
 
     Between PPO's ratio of a token and GSPO's of a response: w_k is the geometric mean over the
-    actions of one `turn_ids` (B, T), and its gradient is shared among them, so a turn is pushed by
-    the mean of its advantages. It is the first half of ST-PPO, which its authors call Turn-PPO
-    (another method than `turn_gae`'s); the second half, a normalisation by the clipped part of the
-    gradient, is left out, as its formula could not be had. One turn with seq_mean_token_mean is
-    `gmpo` but for the clip. w moves less than rho does: 0.2 clips little. Breaks, as `ppo_clip`,
-    where A < 0 and w is large. Read: the abstract, and three summaries that give w_k and the
-    gradient; not the paper, nor the code that its second version names (Cloud0723/SORL).
+    actions of one `turn_ids` (B, T), and its gradient is shared among them, so a turn follows the
+    mean of its advantages. It is the first half of ST-PPO, which its authors call Turn-PPO (a
+    different method than `turn_gae`'s). The second half, a normalization by the clipped part of the
+    gradient, is not implemented, because its formula was not available. One turn with
+    seq_mean_token_mean equals `gmpo` except for the clip. w varies less than rho, so 0.2 clips
+    little. It fails, like `ppo_clip`, when A < 0 and w is large. This is based on the abstract and
+    on three summaries that give w_k and the gradient, not on the paper or the code named in its
+    second version (Cloud0723/SORL).
     Source: Li et al. 2025, arXiv:2511.20718.
     """
     mask = response_mask.bool()

@@ -1,4 +1,4 @@
-"""UP: no clip for what did better than expected, PPO's clip for what did worse."""
+"""UP: no clip for tokens that did better than expected, PPO's clip for the others."""
 
 from typing import Annotated
 
@@ -16,13 +16,14 @@ def up(
 ):
     """-A pi / sg(pi) where A > 0, else -min(rho A, clip(rho, 1 - clip_low) A), per token (B, T).
 
-    Good tokens get REINFORCE's gradient -A grad log pi whatever their ratio, so that a right but
-    unlikely token is never cut off; bad ones stop once their ratio is below 1 - clip_low. There a
-    bound above never binds, so it has no option. Breaks with old data: nothing holds good tokens
-    near the policy that sampled, and a bad token of large rho is unbounded (verl's form adds dual
-    clipping, as its `vanilla` does; not here). log rho is held below 20, as in verl. Read: TRL's
-    `UPTrainer` with the paper's equation numbers, a copy of verl's pull request, an early draft by
-    the authors; the paper's own text could not be had.
+    Good tokens get REINFORCE's gradient -A grad log pi at any ratio, so that a correct but unlikely
+    token is never clipped; bad ones stop once their ratio is below 1 - clip_low. An upper bound
+    would have no effect there, so there is no option for it. It fails with old data: nothing keeps
+    good tokens near the policy that sampled, and the loss of a bad token with large rho is
+    unbounded (unlike this form, verl's adds dual clipping, as its `vanilla` does). log rho is
+    clamped at 20, as in verl. This is based on TRL's `UPTrainer` with the paper's equation numbers,
+    a copy of verl's pull request, and an early draft by the authors; the paper itself was not
+    available.
     Source: Fan et al. 2026, arXiv:2607.06987.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -1,4 +1,4 @@
-"""VarGrad: the variance over a group of what is left between log-ratio and reward."""
+"""VarGrad: the variance over a group of the difference between log-ratio and reward."""
 
 from typing import Annotated
 
@@ -21,13 +21,14 @@ def vargrad(
 
     e_i = beta sum_t (log pi - log pi_ref) - A_i, A_i the response's mean advantage (estimator
     `dr_grpo`, not whitened; a shift of the group changes nothing), G the group's size, L_i the
-    number of actions. With seq_mean_token_sum the loss is half the sample variance of e, mean over
-    groups. It is 0 exactly where pi = pi_ref exp(R / beta) / Z on the group's responses: the
-    optimum of E R - beta KL(pi, pi_ref), whatever policy drew them. The group's mean stands for
-    beta log Z: trajectory balance without a learned Z. On the policy's own samples the gradient is
-    beta times that of `dr_grpo` with a KL of coefficient beta in the reward. `pg_balance_error` is
-    abs(e_i - mean_g e). Groups stay whole in a mini-batch; a group of one gives 0. Breaks on long
-    responses with a small beta: the sum of log-ratios is the noise.
+    number of actions. With seq_mean_token_sum, the loss is half the sample variance of e, averaged
+    over groups. It is 0 exactly if pi = pi_ref exp(R / beta) / Z on the group's responses, the
+    optimum of E R - beta KL(pi, pi_ref), regardless of the sampling policy. The group's mean
+    estimates beta log Z, so this is trajectory balance without a learned Z. On the policy's own
+    samples, the gradient is beta times that of `dr_grpo` with a KL of coefficient beta in the
+    reward. `pg_balance_error` is abs(e_i - mean_g e). Groups are not split between mini-batches; a
+    group of one gives 0. It fails on long responses with a small beta, because the sum of
+    log-ratios is then noise.
     Source: Richter et al. 2020, arXiv:2010.10436; for language models Bartoldson et al. 2025,
     arXiv:2503.18929. GFlowRL (arXiv:2607.13394) clips the mean's part, fixes it at the rollout and
     divides by length; it is not this loss.
@@ -48,8 +49,10 @@ def group_variance(gap, advantages, response_mask, group_ids, beta):
 
 
 CAUTION = {
-    "whiten != none": "it regresses on the advantages' value, to be dr_grpo's",
-    "aggregation.name != seq_mean_token_sum": "each token has a share of its response's square",
+    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
+    "aggregation.name != seq_mean_token_sum": (
+        "the loss divides its response's square among its tokens"
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""VESPO: weigh a response by a smooth kernel of its true sequence ratio."""
+"""VESPO: weights a response by a smooth kernel of its true sequence ratio."""
 
 from typing import Annotated
 
@@ -21,10 +21,11 @@ def vespo(
 ):
     """-sg(phi(W)) A log pi per token (B, T), phi(W) = W^k exp(lam (1 - W)), W = prod_t rho.
 
-    W is the whole response's, without a root over its length; phi(1) = 1. k fades responses that
-    have become unlikely, lam those that have become likely; k and lam go by the sign of A (0 counts
-    as positive). Breaks for long responses several steps off-policy, where W leaves (0.1, 3) by
-    noise and most of the batch gets no weight. phi is held below e^20. Values as in TRL.
+    W is that of the whole response, without length normalization; phi(1) = 1. k fades out responses
+    that have become unlikely, lam those that have become likely; both depend on the sign of A (0
+    counts as positive). It fails for long responses that are several steps off-policy: noise then
+    moves W out of (0.1, 3), and most of the batch gets no weight. phi is clamped at e^20. The
+    values are those of TRL.
     Source: Shen et al. 2026, arXiv:2602.10693.
     """
     log_w = masked_sum((log_probs - old_log_probs).detach(), response_mask)[:, None]  # (B, 1)

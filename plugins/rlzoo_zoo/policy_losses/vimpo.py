@@ -1,4 +1,5 @@
-"""VIMPO: the log-ratio to the reference is tied to the outcome; PPO follows what that implies."""
+"""VIMPO: ties the log-ratio to the reference to the outcome, and uses the implied advantages in
+PPO."""
 
 from typing import Annotated
 
@@ -16,27 +17,27 @@ def vimpo(
     advantages,
     response_mask,
     *,
-    beta: Annotated[float, Range(0, closed="neither"), "of the KL that the value is of"] = 5e-4,
+    beta: Annotated[float, Range(0, closed="neither"), "KL coefficient of the value"] = 5e-4,
     lam: Annotated[float, Range(0, 1), "of PPO's part"] = 1.0,
     actor_coef: Annotated[float, Range(0), "of PPO's part"] = 5e-3,
     clip_low: Annotated[float, Range(0, 1)] = 0.2,
     clip_high: Annotated[float, Range(0)] = 0.28,
-    c: Annotated[float, Range(1, closed="neither"), "bound of PPO's part where A < 0"] = 10.0,
+    c: Annotated[float, Range(1, closed="neither"), "bound of PPO's part if A < 0"] = 10.0,
 ):
     """(N / B L_i) (sum_t d_t - A_i)^2 / 2 + actor_coef PPO(rho, W), a loss per token, (B, T).
 
-    d_t = beta (log(pi / pi_ref) - KL_t(pi, pi_ref)), KL_t without gradient. Under KL
-    regularisation the best policy contains its value: V_t = V_{t+1} - d_t with V = 0 at the end
-    (undiscounted, one reward at the end). So sum_t d_t should be R minus the value of the prompt,
-    estimated by the group's mean: A_i is the mean of `advantages` over the row, to be
-    `dr_grpo`'s, not whitened. And d is the TD error of that value: W_t = sum_k lam^k d_{t+k},
-    whitened over the mini-batch and without gradient, is what PPO with two clips follows; it reads
-    no reward. B rows of L_i actions, N in all: with aggregation=token_mean the first part is the
-    mean over responses, PPO's the mean over tokens. `full_kl` is that of the rollout, so that it is
-    the policy's own with one step per batch (train.minibatches=1), as the authors train. Metrics:
-    `pg_value_error`, abs(sum d - A), and `pg_clipfrac`. Breaks with another aggregation, and where
+    d_t = beta (log(pi / pi_ref) - KL_t(pi, pi_ref)), with KL_t detached. Under KL regularization,
+    the best policy determines its value: V_t = V_{t+1} - d_t with V = 0 at the end (undiscounted,
+    one reward at the end). So sum_t d_t should be R minus the value of the prompt, estimated by the
+    group's mean: A_i is the mean of `advantages` over the row, which must come from `dr_grpo`
+    without whitening. d is the TD error of that value: PPO with two clips uses W_t = sum_k lam^k
+    d_{t+k}, whitened over the mini-batch and detached; it does not use the reward. There are B rows
+    of L_i actions, N in total: with aggregation=token_mean, the first part is the mean over
+    responses and PPO's part the mean over tokens. `full_kl` is that of the rollout, so it is the
+    policy's own only with one step per batch (train.minibatches=1), as the authors train. Metrics:
+    `pg_value_error`, abs(sum d - A), and `pg_clipfrac`. It fails with another aggregation, and if
     the reward does not come at the end.
-    Source: Kang et al. 2026, arXiv:2606.20008: its abstract, and the authors' code
+    Source: Kang et al. 2026, arXiv:2606.20008, based on its abstract and the authors' code
     (backprop07/VIMPO, vimpo_core_algos.py: raw value, squared error, exact KL).
     """
     mask = response_mask.to(log_probs.dtype)
@@ -64,8 +65,8 @@ STEPS = "its KL is that of the rollout, which is the policy's own only on the fi
 CAUTION = {
     "train.minibatches > 1": STEPS,
     "train.epochs > 1": STEPS,
-    "aggregation.name != token_mean": "its two parts are weighed for token_mean",
-    "whiten != none": "it regresses on the advantages' value, to be dr_grpo's",
+    "aggregation.name != token_mean": "its two parts are weighted for token_mean",
+    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
 }
 
 

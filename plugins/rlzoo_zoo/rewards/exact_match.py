@@ -1,4 +1,4 @@
-"""Exact match: the response is the answer, to the letter."""
+"""Exact match: the response equals the answer exactly."""
 
 import unicodedata
 from numbers import Number
@@ -18,15 +18,15 @@ def exact_match(
     spaces: bool = False,
     unicode: Literal["none", "NFC", "NFKC"] = "NFC",
 ):
-    """1 where the whole response equals the answer after the declared normalisation, else 0, (B,).
+    """1 if the whole response equals the answer after the chosen normalization, otherwise 0, (B,).
 
-    strip: white space at both ends does not count; casefold: nor does case; spaces: any run of
-    white space counts as one space; unicode: equal characters are equal however they are composed
-    (NFC), or look-alikes such as `２` and `2` too (NFKC). An answer may be a text, a number or a
-    bool, read as `str` writes it, or a list of those: then any of them is right. Breaks on
-    any text around the answer, and on `42.0` for 42: see `numeric`.
-    Source: the exact match of Rajpurkar et al. 2016 (SQuAD), arXiv:1606.05250, without its
-    dropping of articles and punctuation.
+    strip: ignore white space at both ends; casefold: ignore case; spaces: treat any run of white
+    space as one space; unicode: ignore how characters are composed (NFC), or also treat look-alikes
+    such as `２` and `2` as equal (NFKC). An answer may be a text, a number or a bool, converted by
+    `str`, or a list of these, any of which is correct. It fails on any text around the answer, and
+    on `42.0` for 42; see `numeric`.
+    Source: the exact match of Rajpurkar et al. 2016 (SQuAD), arXiv:1606.05250, but without removing
+    articles and punctuation.
     """
 
     def norm(text):
@@ -47,7 +47,7 @@ def accepted(answer) -> list[str]:
     """The texts that are right, one or several; raises ValueError on an invalid answer."""
     several = answer if isinstance(answer, (list, tuple)) else [answer]
     if not several or not all(isinstance(a, (str, Number)) for a in several):
-        raise ValueError(f"an answer is a text, a number or a list of those. Got {answer!r}")
+        raise ValueError(f"an answer must be a text, a number or a list of these. Got {answer!r}")
     return [str(a) for a in several]
 
 

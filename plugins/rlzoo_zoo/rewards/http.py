@@ -1,4 +1,4 @@
-"""A reward by HTTP: an endpoint of yours scores the responses."""
+"""A reward over HTTP: your own endpoint scores the responses."""
 
 import json
 import time
@@ -29,25 +29,27 @@ def http(
     *,
     url: Annotated[str, "http:// or https://"] = "",
     send: Annotated[list[str], "of: prompts, responses, response_tokens, answers"] = SEND,
-    per_token: Annotated[bool, "the endpoint gives a list of scores for each response"] = False,
-    batch: Annotated[int, Range(1), "responses in a request"] = 64,
-    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 30.0,
-    retries: Annotated[int, Range(0), "further attempts"] = 3,
-    backoff: Annotated[float, Range(0), "seconds before the second attempt, then doubled"] = 1.0,
-    on_failure: Annotated[Literal["stop", "zero"], "where no attempt is answered"] = "stop",
-    headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
+    per_token: Annotated[bool, "the endpoint returns a list of scores for each response"] = False,
+    batch: Annotated[int, Range(1), "responses per request"] = 64,
+    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 30.0,
+    retries: Annotated[int, Range(0), "number of further attempts"] = 3,
+    backoff: Annotated[
+        float, Range(0), "seconds before the second attempt; doubles after each attempt"
+    ] = 1.0,
+    on_failure: Annotated[Literal["stop", "zero"], "what to do if no attempt is answered"] = "stop",
+    headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
     """The endpoint's score of each response, (B,), or of each of its tokens, (B, T).
 
-    POST of {"responses": [...], ...}, lists of `batch` items or fewer, holding the fields in `send`
-    and nothing else; the answer is {"scores": [...]} with a finite number for each response, or
-    with per_token a list of one for each item of its response_tokens. Refused connections,
-    timeouts, answers cut short and the statuses 408, 429 and 5xx are tried again; then the run
-    stops, its last checkpoint intact, or on_failure=zero scores that request 0 with a warning. Any
-    other answer is an error at once, since a wrong one would come again: another status, a redirect
-    (nothing is sent elsewhere), no JSON, over 64 MiB, the wrong shape. Secrets stay out of recipes:
-    `headers_from` names the variable that holds them, which the command line allows by
-    `--allow-env NAME`. Breaks determinism where the endpoint does.
+    It posts {"responses": [...], ...}, with lists of at most `batch` items and only the fields in
+    `send`. The endpoint returns {"scores": [...]} with a finite number for each response, or with
+    per_token, a list with a number for each item of its response_tokens. Refused connections,
+    timeouts, incomplete answers and the statuses 408, 429 and 5xx are retried. If all attempts
+    fail, the run stops with its last checkpoint intact, or on_failure=zero scores that request 0
+    with a warning. Any other invalid answer is an immediate error, since it would recur: another
+    status, a redirect (which is not followed), no JSON, more than 64 MiB, the wrong shape. Secrets
+    do not belong in recipes: `headers_from` names an environment variable for them, which the
+    command line must allow with `--allow-env NAME`. A run is deterministic only if the endpoint is.
     Source: the user.
     """
     check(url=url, send=send, headers_from=headers_from, per_token=per_token)
@@ -111,11 +113,11 @@ class _Endpoint:
                 reason = f"status {error.code}"
                 error.close()
                 if error.code not in (408, 429) and error.code < 500:
-                    raise HttpError(f"{self.place} answers with {reason}") from None
+                    raise HttpError(f"{self.place} answered with {reason}") from None
             except (OSError, HTTPException) as error:  # refused, reset, timed out, no such host
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
         tries = f"{self.retries + 1} attempts" if self.retries else "one attempt"
-        raise Unanswered(f"{self.place} does not answer after {tries} ({reason})")
+        raise Unanswered(f"{self.place} did not answer after {tries} ({reason})")
 
     def read(self, request: urllib.request.Request) -> bytes:
         """The body, within `timeout` as a whole: urllib's is for each packet."""
@@ -191,14 +193,14 @@ def check(*, url, send, headers_from, per_token, **_):
     if place.scheme not in ("http", "https") or not place.hostname:
         raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
     if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; see headers_from")
+        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
     for name in send:
         if name not in FIELDS:
-            raise ValueError(f"send: no field {name!r}{nearest(name, FIELDS)}")
+            raise ValueError(f"send: there is no field {name!r}{nearest(name, FIELDS)}")
     if not send:
         raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
     if per_token and "response_tokens" not in send:
-        raise ValueError("per_token: the endpoint must see the tokens; add response_tokens to send")
+        raise ValueError("per_token: the endpoint needs the tokens; add response_tokens to send")
     headers(headers_from)
 
 

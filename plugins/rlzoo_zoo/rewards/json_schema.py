@@ -1,4 +1,4 @@
-"""JSON schema: the response is JSON of a declared form."""
+"""JSON schema: the response is JSON that matches a schema."""
 
 import atexit
 import importlib.util
@@ -25,17 +25,18 @@ def json_schema(
     responses,
     *,
     schema: Annotated[str, "a file, or the schema itself"] = "",
-    fenced: Annotated[bool, "the JSON stands in the last ``` block"] = False,
-    timeout: Annotated[float, Range(0.1), "seconds of CPU for one response"] = 1.0,
+    fenced: Annotated[bool, "read the JSON from the last ``` block"] = False,
+    timeout: Annotated[float, Range(0.1), "CPU seconds for one response"] = 1.0,
 ):
-    """1 where the response is valid JSON that the schema accepts, else 0, (B,).
+    """1 if the response is valid JSON that the schema accepts, otherwise 0, (B,).
 
-    schema: a path, or JSON text that begins with `{`; the draft that its `$schema` names, else
-    2020-12. `$ref` leads inside the schema only: nothing is fetched. JSON as RFC 8259 has it, so
-    NaN and Infinity are invalid. It pays the form, not the truth: combine it with a verifier of
-    the content. Breaks where the form can be met by nothing (`{}`): set `required`, and
-    `additionalProperties: false`. It runs in a process of its own, which ends itself when a
-    response takes longer than `timeout`, where a `pattern` backtracks, say: that response scores 0.
+    schema: a path, or JSON text that begins with `{`. The draft is the one named by `$schema`,
+    otherwise 2020-12. `$ref` can only refer to the schema itself; nothing is downloaded. JSON
+    follows RFC 8259, so NaN and Infinity are invalid. The reward checks the form, not the content,
+    so combine it with a verifier. It fails when an empty object (`{}`) matches the schema: set
+    `required` and `additionalProperties: false`. It runs in a separate process, which ends itself
+    if a response takes longer than `timeout`, for example because a `pattern` backtracks; that
+    response scores 0.
     Source: JSON Schema 2020-12, by the library jsonschema.
     """
     if not schema:
@@ -82,7 +83,7 @@ def load(schema: str) -> str:
                 leads[id(node)].append(resolver.lookup(reference).contents)
             except referencing.exceptions.Unresolvable:
                 raise ValueError(
-                    f"{name}: {key} {reference!r} points to nothing in the schema"
+                    f"{name}: {key} {reference!r} does not exist in the schema"
                 ) from None
     if _endless(leads):
         raise ValueError(f"{name}: not a schema: its references form an endless circle")

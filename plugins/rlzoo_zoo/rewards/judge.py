@@ -24,32 +24,34 @@ def judge(
     responses,
     answers,
     *,
-    url: Annotated[str, "of the server, without /v1"] = "",
-    model: Annotated[str, "its name on the server"] = "",
+    url: Annotated[str, "URL of the server, without /v1"] = "",
+    model: Annotated[str, "name of the model on the server"] = "",
     rubric: Annotated[str, "instructions to the judge"] = RUBRIC,
     low: Annotated[float, Range(), "the lowest score"] = 0.0,
     high: Annotated[float, Range(), "the highest score"] = 10.0,
-    reference: Annotated[bool, "show the right answer to the judge"] = True,
-    max_tokens: Annotated[int, Range(1), "of the judge's reply"] = 512,
-    requests: Annotated[int, Range(1), "under way at once, at most"] = 8,
-    cache: Annotated[int, Range(0), "scores kept, the most recent ones"] = 100_000,
-    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 60.0,
-    retries: Annotated[int, Range(0), "further attempts"] = 3,
-    backoff: Annotated[float, Range(0), "seconds before the second attempt, then doubled"] = 1.0,
+    reference: Annotated[bool, "show the correct answer to the judge"] = True,
+    max_tokens: Annotated[int, Range(1), "maximum number of tokens in the judge's reply"] = 512,
+    requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 8,
+    cache: Annotated[int, Range(0), "number of recent scores to cache"] = 100_000,
+    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 60.0,
+    retries: Annotated[int, Range(0), "number of further attempts"] = 3,
+    backoff: Annotated[
+        float, Range(0), "seconds before the second attempt; doubles after each attempt"
+    ] = 1.0,
     on_failure: Annotated[Literal["stop", "zero"], "without a score"] = "stop",
-    headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
+    headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
     """(score - low) / (high - low) of a judge's score for each response, in [0, 1], (B,).
 
-    One POST to /v1/chat/completions for each new (prompt, response, answer), at temperature 0: the
-    rubric as the system message, then task, response and reference as JSON. The reply's last JSON
-    object with a number "score" counts; a score outside [low, high] is clipped. Equal rows are sent
-    once, and scores are kept in memory for the process, so that a response that comes again costs
-    nothing. Failed requests are tried again as by the reward `http`. A reply without a score, or no
-    reply, stops the run, its last checkpoint intact; with on_failure=zero such responses score 0
-    with a warning. Secrets stay out of recipes: `headers_from` names the variable that holds them,
-    which the command line allows by `--allow-env NAME`. Breaks where responses learn to flatter the
-    judge, and determinism where the endpoint is not deterministic.
+    It sends one POST to /v1/chat/completions for each new (prompt, response, answer), at
+    temperature 0: the rubric as the system message, then task, response and reference as JSON. It
+    uses the last JSON object with a number "score" in the reply; a score outside [low, high] is
+    clipped. Equal rows are sent once, and scores are cached in memory, so that a repeated response
+    costs nothing. Failed requests are retried as in the reward `http`. A reply without a score, or
+    no reply, stops the run with its last checkpoint intact; with on_failure=zero, such responses
+    score 0 with a warning. Secrets do not belong in recipes: `headers_from` names an environment
+    variable for them, which the command line must allow with `--allow-env NAME`. It fails when the
+    policy learns to exploit the judge. A run is deterministic only if the endpoint is.
     Source: Zheng et al. 2023, arXiv:2306.05685; OpenAI's chat completions API.
     """
     check(url=url, model=model, low=low, high=high, headers_from=headers_from)
@@ -87,7 +89,7 @@ class _Judge(http._Endpoint):
         try:
             return str(json.loads(text)["choices"][0]["message"]["content"] or "")
         except (ValueError, RecursionError, TypeError, LookupError):
-            line = f"{self.place} answers without a chat completion: {text[:60]!r}"
+            line = f"{self.place} did not return a chat completion: {text[:60]!r}"
             raise http.HttpError(line) from None
 
 
@@ -127,7 +129,7 @@ def _score(endpoint, ask, on_failure):
 def check(*, url, model, low, high, headers_from, **_):
     http.check(url=url, send=["prompts"], headers_from=headers_from, per_token=False)
     if not model:
-        raise RlzooError("model is missing: set the judge's name on the server")
+        raise RlzooError("model is missing; set the name of the judge on the server")
     if low >= high:
         raise ValueError(f"low must be below high. Got {low} and {high}")
 

@@ -1,4 +1,4 @@
-"""Majority: the group's most frequent answer counts as right."""
+"""Majority: the group's most frequent answer counts as correct."""
 
 import re
 from collections import Counter
@@ -13,16 +13,18 @@ def majority(
     responses,
     group_ids,
     *,
-    pattern: Annotated[str, "the answer is its last match's first group; empty: the text"] = "",
+    pattern: Annotated[
+        str, "the answer is the first group of its last match; empty: the whole text"
+    ] = "",
 ):
-    """1 where a response gives the most frequent answer of its group, else 0, (B,).
+    """1 if a response gives the most frequent answer of its group, otherwise 0, (B,).
 
-    Answers are compared as texts, without white space at the ends; with `pattern` a response
+    Answers are compared as texts without white space at the ends; with `pattern`, a response
     without a match gives no answer and scores 0. Tied answers all count, so a group in which all
-    answers differ scores 1 throughout: no signal. No right answer is needed, so it is test-time
-    training and, next to the real reward, the control arm that shows how much is mere agreement. A
-    group of one scores 1. Breaks where the most frequent answer is wrong: the policy then becomes
-    sure of it, and the reward cannot show it.
+    answers differ scores 1 throughout and has no signal. No correct answer is needed, so this is
+    test-time training. As a control for the real reward, it shows how much comes from agreement. A
+    group of one scores 1. It fails when the most frequent answer is wrong: the policy then becomes
+    certain of it, and the reward does not reveal this.
     Source: Zuo et al. 2025 (TTRL), arXiv:2504.16084.
     """
     answers = [_answer(text, pattern) for text in responses]

@@ -1,4 +1,4 @@
-"""Mathematics: the response's result equals the answer, by the library math-verify."""
+"""Mathematics: the response's result equals the answer according to the library math-verify."""
 
 import atexit
 import importlib.util
@@ -15,18 +15,18 @@ def math_verify(
     responses,
     answers,
     *,
-    timeout: Annotated[float, Range(0.1), "seconds of CPU for one response"] = 5.0,
+    timeout: Annotated[float, Range(0.1), "CPU seconds for one response"] = 5.0,
 ):
-    r"""1 where the response's result is mathematically the answer, else 0, (B,).
+    r"""1 if the response's result is mathematically equal to the answer, otherwise 0, (B,).
 
-    The result is what math-verify finds in the response: in `\boxed{}`, in LaTeX, or a plain number
-    or expression near the end. `\frac{2}{4}`, `0.5` and `1/2` are equal, so are sets in any order
-    and `x=3` and `3`. The answer is read likewise, as LaTeX where it has no delimiters; one that
-    cannot be read is an error; in a list any answer is right. It runs in a process of its own,
-    which ends itself when a response takes longer than `timeout` or than 4 GB: that response
-    scores 0, the others are not touched. Nothing of a response is executed: expressions are
-    parsed, and only digits and operators are computed. Breaks on answers that are words, and near
-    the timeout, where scores depend on the machine.
+    The result is the expression that math-verify finds in the response: in `\boxed{}`, in LaTeX, or
+    a plain number or expression near the end. `\frac{2}{4}`, `0.5` and `1/2` are equal, as are sets
+    in any order, and `x=3` and `3`. The answer is parsed in the same way, as LaTeX if it has no
+    delimiters. An answer that cannot be parsed is an error; any answer of a list is correct. It
+    runs in a separate process, which ends itself if a response takes longer than `timeout` or more
+    than 4 GB; that response scores 0, and others are not affected. No part of a response is
+    executed: expressions are parsed, and only digits and operators are evaluated. It fails on
+    answers that are words, and near the timeout, where scores depend on the machine.
     Source: huggingface/Math-Verify; Cobbe et al. 2021, arXiv:2110.14168.
     """
     refuse_missing()

@@ -1,4 +1,4 @@
-"""Numeric: the last number of the response, or the boxed one, is the answer's number."""
+"""Numeric: the last or boxed number of the response equals the answer's number."""
 
 import math
 import re
@@ -33,14 +33,15 @@ def numeric(
     tolerance: Annotated[float, Range(0)] = 0.0,
     relative: Annotated[float, Range(0)] = 0.0,
 ):
-    r"""1 where the response's number is the answer's, else 0, (B,).
+    r"""1 if the response's number equals the answer's, otherwise 0, (B,).
 
-    Which number: the last one of the last `\boxed{...}` (boxed), the last one of the response
-    (last), or boxed where there is a box and last where there is none (auto). Read exactly, as
-    fractions: `1,234.50`, `-3`, `1/2`, `\frac{1}{2}`, `2.5e3`; `$`, `%` and units are not read.
-    Right within tolerance, or within relative * |answer|. An answer without a number is an error;
-    any answer of a list is right. Breaks where the last number is not the result ("so 42, as in
-    step 3"), on decimal commas (`1,5` ends with 5) and on mixed fractions (`1 1/2` is 1/2).
+    The number is the last one in the last `\boxed{...}` (boxed), the last one in the response
+    (last), or boxed if there is a box and last otherwise (auto). Numbers are parsed exactly, as
+    fractions: `1,234.50`, `-3`, `1/2`, `\frac{1}{2}`, `2.5e3`; `$`, `%` and units are ignored. A
+    number is correct within tolerance, or within relative * |answer|. An answer without a number is
+    an error; any answer of a list is correct. It fails when the last number is not the result ("so
+    42, as in step 3"), on decimal commas (`1,5` ends with 5) and on mixed fractions (`1 1/2` is
+    1/2).
     Source: the final number of Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
     rows = zip(responses, answers, strict=True)

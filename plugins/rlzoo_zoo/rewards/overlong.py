@@ -1,4 +1,4 @@
-"""DAPO's soft overlong penalty: responses close to the limit lose score."""
+"""DAPO's soft overlong penalty for responses close to the length limit."""
 
 from typing import Annotated
 
@@ -13,10 +13,10 @@ def overlong(
 ):
     """0 up to max_length - buffer actions, then falling linearly to -1 at max_length, (B,).
 
-    clip((max_length - buffer - L) / buffer, -1, 0), L the number of actions. Add it to the
-    task's reward with a weight; max_length is usually ${rollout.max_new_tokens}. The defaults are
-    the paper's. Breaks where right answers need the room: it then trades accuracy for brevity.
-    verl's `overlong_buffer` is the same, with its penalty_factor as the weight.
+    clip((max_length - buffer - L) / buffer, -1, 0), where L is the number of actions. Add it to the
+    task's reward with a weight; max_length is usually ${rollout.max_new_tokens}. The defaults come
+    from the paper. It fails when correct answers need the length, because it then trades accuracy
+    for brevity. verl's `overlong_buffer` is the same, with its penalty_factor as the weight.
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
     """
     length = response_mask.bool().sum(-1)

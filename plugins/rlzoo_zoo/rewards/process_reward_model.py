@@ -1,4 +1,4 @@
-"""A learned reward per step: a token classifier judges a response where each step ends."""
+"""A learned reward per step: a token classifier scores a response at the end of each step."""
 
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -16,28 +16,33 @@ def process_reward_model(
     response_tokens,
     response_mask,
     *,
-    path: Annotated[str, "a folder that `rlzoo reward train --per-step` made, or a hub id"] = "",
-    separator: Annotated[str | None, "after each step; null: as the model was trained"] = None,
-    form: Annotated[Literal["step", "min"], "what a step is paid"] = "step",
+    path: Annotated[str, "a folder written by `rlzoo reward train --per-step`, or a hub id"] = "",
+    separator: Annotated[
+        str | None, "separator after each step; null: that of the model's training"
+    ] = None,
+    form: Annotated[Literal["step", "min"], "the reward of a step"] = "step",
     temperature: Annotated[float, Range(0, closed="neither"), "of form=min"] = 0.1,
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[int | None, Range(2), "tokens read, the first ones; null: all"] = None,
+    max_length: Annotated[
+        int | None, Range(2), "maximum number of tokens to read from the start; null: all"
+    ] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-    device: Annotated[str, "auto: where the policy is"] = "auto",
+    device: Annotated[str, "auto: the policy's device"] = "auto",
 ):
-    """What each step is worth, (B, T): paid at the action that ends it, 0 at all others.
+    """The reward of each step, (B, T), at the action that ends it; 0 at all others.
 
-    p_k = P(step k is right) by a frozen transformers token classifier of two labels, read at the
-    last token of the separator behind the step, as TRL's PRMTrainer trains one. form=step pays p_k,
-    at most 1 a step. form=min pays w_k r_k, r_k = 2 p_k - 1 and w = softmax(-r / temperature) over
-    the response's steps, so that they add up to about the worst one. Pieces of white space do not
-    count; a step beyond what the model reads earns 0; one whose end no token shows is paid at the
-    last action. The model has its own tokenizer and sees only text. An encoder judges a step by
-    what follows, too. Breaks with form=step where more steps are more pay: the policy learns to
-    continue; and where it leaves what was judged, as every learned reward.
+    p_k = P(step k is correct) comes from a frozen transformers token classifier with two labels,
+    evaluated at the last token of the separator after the step, as in TRL's PRMTrainer. form=step
+    gives p_k, at most 1 per step. form=min gives w_k r_k, with r_k = 2 p_k - 1 and w = softmax(-r /
+    temperature) over the response's steps, so that the sum is about the worst step's reward. Pieces
+    of white space do not count; a step beyond the model's length limit gets 0; a step whose end is
+    not visible in the tokens is rewarded at the last action. The model has its own tokenizer and
+    sees only text. An encoder also takes the following text into account. It fails with form=step
+    when more steps give more reward, because the policy then learns to continue, and, as every
+    learned reward, when the policy leaves the training distribution.
     Source: Lightman et al. 2023, arXiv:2305.20050, for the model; Wang et al. 2023
-    (Math-Shepherd), arXiv:2312.08935, pays each step (read only in summaries); form=min is Cheng
-    et al. 2025 (PURE), arXiv:2504.15275, as in the authors' code, without its outcome reward.
+    (Math-Shepherd), arXiv:2312.08935, rewards each step (based only on summaries); form=min is
+    Cheng et al. 2025 (PURE), arXiv:2504.15275, as in the authors' code, without its outcome reward.
     """
     place = response_mask.device if device == "auto" else torch.device(device)
     judge = _loaded(path, str(place), dtype, separator)
@@ -77,7 +82,7 @@ def ends_of(tokens, separator):
 
 def check(*, path, device, separator, **_):
     if separator == "":
-        raise ValueError("separator is empty: set the text that ends each step")
+        raise ValueError("separator is empty; set the text that ends each step")
     ProcessRewardModel.check(path, device)
 
 

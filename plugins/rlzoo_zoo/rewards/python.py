@@ -1,4 +1,4 @@
-"""A Python function of yours as the reward."""
+"""Your own Python function as the reward."""
 
 import inspect
 import os
@@ -12,7 +12,8 @@ from rlzoo.errors import nearest
 def python(prompts, responses, answers, *, function: str = ""):
     """`function` is "module:name" of f(prompts, responses, answers) -> B numbers, or (B, T).
 
-    The three are lists of B; the module is imported from the current folder or the environment.
+    All three are lists of length B; the module is imported from the current folder or the
+    environment.
     Source: the user.
     """
     return load(function)(prompts, responses, answers)

@@ -1,4 +1,4 @@
-"""Regular expression: the response has a form, or holds the answer in one."""
+"""Regular expression: the response matches a pattern, which may include the answer."""
 
 import re
 import subprocess
@@ -29,20 +29,21 @@ def regex(
     responses,
     answers,
     *,
-    pattern: Annotated[str, "{answer} in it stands for the answer, letter by letter"] = "",
+    pattern: Annotated[str, "{answer} in it is replaced by the answer, literally"] = "",
     match: Literal["search", "full"] = "search",
     ignorecase: bool = False,
     dotall: bool = False,
-    timeout: Annotated[float, Range(0, closed="neither"), "seconds of CPU for one response"] = 1.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "CPU seconds for one response"] = 1.0,
 ):
-    r"""1 where the pattern is found in the response (search) or is all of it (full), else 0, (B,).
+    r"""1 if the response contains the pattern (search) or matches it entirely (full), otherwise 0,
+    (B,).
 
-    Python's syntax, without a pattern that calls itself. `{answer}` is replaced by the row's
-    answer, its own signs escaped, so that `<answer>\s*{answer}\s*</answer>` requires the right
-    answer in its place; without it the answers are not looked at, and a mere format is paid.
-    ignorecase, and dotall (`.` takes line ends, too), as in Python. Breaks on patterns that
-    backtrack without end, such as `(a+)+b`: a response on which the search takes longer than
-    `timeout` scores 0, so then scores depend on the machine, and on what its other threads compute.
+    It uses Python's syntax, without recursive patterns. `{answer}` is replaced by the row's escaped
+    answer, so that `<answer>\s*{answer}\s*</answer>` requires the correct answer in this place;
+    without it, the answers are not used and only the format is rewarded. ignorecase and dotall (`.`
+    also matches line ends) are as in Python. It fails on patterns that backtrack excessively, such
+    as `(a+)+b`: a response on which the search takes longer than `timeout` scores 0, so scores then
+    depend on the machine and its load.
     Source: the format reward of DeepSeek-AI 2025 (R1), arXiv:2501.12948.
     """
     if not pattern:
@@ -77,7 +78,7 @@ def compile_pattern(pattern: str, ignorecase: bool = False, dotall: bool = False
         _refuse_endless(pattern, int(flags))
         return library.compile(pattern, flags)
     except (library.error, RecursionError, OverflowError) as error:
-        said = "brackets in each other without end" if isinstance(error, RecursionError) else error
+        said = "brackets are nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"not a pattern: {in_short(pattern)}: {said}") from None
 
 
@@ -88,7 +89,7 @@ def _refuse_endless(pattern: str, flags: int) -> None:
         depth += bool(word[1]) - bool(word[3])
         if word[2]:
             raise ValueError(
-                f"not a pattern: {in_short(pattern)}: it refers to itself with {word[0]}"
+                f"not a pattern: {in_short(pattern)}: it is recursive because of {word[0]}"
             )
         if depth > DEEPEST:
             raise RecursionError

@@ -15,20 +15,22 @@ def reward_model(
     responses,
     terminated,
     *,
-    path: Annotated[str, "a folder that `rlzoo reward train` made, or a hub id"] = "",
+    path: Annotated[str, "a folder written by `rlzoo reward train`, or a hub id"] = "",
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[int | None, Range(2), "tokens read, the last ones; null: all"] = None,
+    max_length: Annotated[
+        int | None, Range(2), "maximum number of tokens to read from the end; null: all"
+    ] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-    device: Annotated[str, "auto: where the policy is"] = "auto",
+    device: Annotated[str, "auto: the policy's device"] = "auto",
 ):
-    """r(prompt, response), (B,), by a frozen transformers sequence classifier with one label.
+    """r(prompt, response), (B,), from a frozen transformers sequence classifier with one label.
 
-    The model brings its own tokenizer: with a chat template it reads the messages through it,
-    without one the prompt's text, the response and, where the row terminated, EOS; an encoder
-    (BERT, RoBERTa) reads the two as its tokenizer's pair. What is too long loses its beginning, but
-    no BOS. Padding moves no score. Unbounded and of any scale: `weight` scales it. Breaks where the
-    policy leaves what the preferences were about: the score keeps rising and the quality falls;
-    hold it with `kl`.
+    The model has its own tokenizer. With a chat template, it reads the messages through the
+    template; without one, it reads the prompt's text, the response and, if the row terminated, EOS.
+    An encoder (BERT, RoBERTa) reads the two as its tokenizer's pair. A text that is too long loses
+    its beginning, except BOS. Padding does not change the score. Scores are unbounded and have any
+    scale; use `weight` to scale them. It fails when the policy leaves the distribution of the
+    preferences: the score then rises while the quality falls; use `kl` to prevent this.
     Source: Ouyang et al. 2022, arXiv:2203.02155; Stiennon et al. 2020, arXiv:2009.01325.
     """
     place = terminated.device if device == "auto" else torch.device(device)

@@ -4,7 +4,7 @@ from rlzoo import hookimpl
 
 
 def verifier(task_scores):
-    """What the task's `score` gave, per token (B, T): an outcome sits at the last action.
+    """The result of the task's `score` per token, (B, T); an outcome is at the last action.
 
     Source: the task.
     """

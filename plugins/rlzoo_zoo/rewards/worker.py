@@ -59,7 +59,7 @@ class Worker:
                 return '{"right": false}'
         ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise RlzooError(
-            f"{self.library}: its process ended twice at the same response ({ended}): the machine "
+            f"{self.library}: its process ended twice on the same response ({ended}); the machine "
             "has too little memory, or another process killed it"
         )
 
@@ -80,7 +80,7 @@ class Worker:
         if self.process.stdout.readline() != "ready\n":  # type: ignore[union-attr]
             self.stop()
             raise RlzooError(
-                f"{self.library} does not start; to see why: python -c 'import {self.library}'"
+                f"{self.library} does not start; to see why, run python -c 'import {self.library}'"
             )
 
     def exchange(self, job: str) -> str:

@@ -1,4 +1,4 @@
-"""Dynamic sampling: groups whose samples all score alike are drawn again."""
+"""Dynamic sampling: resamples groups whose samples all have the same score."""
 
 from typing import Annotated
 
@@ -18,12 +18,13 @@ def dynamic(
     inner: str = "transformers",
     tries: Annotated[int, Range(1)] = 3,
 ):
-    """Samples by `inner`; groups without signal again, with fresh noise, `tries` times in all.
+    """Samples with `inner`, and resamples groups without signal with new noise, up to `tries` times
+    in total.
 
-    A group without signal gives every group-relative estimator zeros, so its tokens are wasted;
-    all tokens that are drawn are metered. DAPO draws new prompts in place of such groups; here the
-    prompts stay and their groups get another chance, so batches keep their prompts and a prompt
-    that is always or never solved stays as it is. Biased towards mixed groups, as DAPO is.
+    A group without signal gives zeros in every group-relative estimator, so its tokens are wasted;
+    all sampled tokens count. DAPO replaces such groups by new prompts; here the prompts stay and
+    their groups are resampled, so a prompt that is always or never solved remains without signal.
+    It is biased towards mixed groups, as DAPO is.
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
     """
     drawn = sample(prompt_ids, prompt_mask)

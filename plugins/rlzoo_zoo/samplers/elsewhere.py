@@ -7,8 +7,10 @@ import torch
 from rlzoo import RlzooError
 
 OFF_POLICY = {
-    "correction": "draws with kernels and rounding of its own, so samples are slightly off-policy; "
-    "correction=tis (or icepop, rejection) weighs the loss against it"
+    "correction": (
+        "uses its own kernels and rounding, so samples are slightly off-policy; set "
+        "correction=tis (or icepop, rejection) to reweight the loss"
+    )
 }
 
 

@@ -1,4 +1,4 @@
-"""Sampling by a server that speaks OpenAI's completions and takes token ids (`vllm serve`, say)."""
+"""Sampling by a server with OpenAI's completions API and token ids, such as `vllm serve`."""
 
 import json
 import tempfile
@@ -34,34 +34,40 @@ def openai(
     prompt_mask,
     uniforms,
     *,
-    url: Annotated[str, "of the server, without /v1"] = "http://127.0.0.1:8000",
-    model: Annotated[str, "as the server calls it; empty: the one that it serves"] = "",
+    url: Annotated[str, "URL of the server, without /v1"] = "http://127.0.0.1:8000",
+    model: Annotated[
+        str, "name of the model on the server; empty: the only one that it serves"
+    ] = "",
     reload: Annotated[
-        list[str], "calls that have the server load {folder}: path, JSON; []: it keeps its own"
+        list[str],
+        "calls that make the server load {folder}, each a path and JSON; []: it keeps its weights",
     ] = VLLM,
-    folder: Annotated[str, "where weights are put for the server; empty: a temporary one"] = "",
-    requests: Annotated[int, Range(1), "under way at once, at most"] = 64,
-    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 600.0,
+    folder: Annotated[str, "folder for the weights; empty: a temporary one"] = "",
+    requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 64,
+    timeout: Annotated[
+        float, Range(0, closed="neither"), "timeout of a request in seconds"
+    ] = 600.0,
     patience: Annotated[
-        float, Range(0), "seconds for which a server that is away or full is tried again"
+        float, Range(0), "seconds for which to retry a server that is unavailable or full"
     ] = 120.0,
-    headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
+    headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
-    """Responses to prompts (B, P) of at most T tokens, by an HTTP server; and what they are there:
+    """Responses to prompts (B, P) of at most T tokens from an HTTP server, with its
     `sampler_log_probs` (B, T').
 
-    Weights first: `model.safetensors` and `config.json` in a new folder below `folder`, which the
-    server sees under the same path, then a POST for each call in `reload`; the default is vLLM's,
-    started with VLLM_SERVER_DEV_MODE=1. Then a POST to /v1/completions for each row: token ids,
-    `return_token_ids`, `logprobs`, a seed from the row's first uniform. Refused and broken
-    connections, timeouts, responses that were aborted and the statuses 408, 429 and 5xx are tried
-    again after growing waits, or after Retry-After; at 429 with half as many under way. A server
-    that did not answer may have restarted, so it gets the weights again first. After `patience`
-    seconds without an answer the run stops, its last checkpoint intact. Any other answer is an
-    error at once. Secrets stay out of recipes: `headers_from` names the variable that holds them,
-    which the command line allows by `--allow-env NAME`. `old_log_probs` are the policy's own;
-    correction=tis, icepop or rejection weighs the difference. Resuming gives the same numbers where
-    the server draws the same tokens by the same seed.
+    It first writes the weights, `model.safetensors` and `config.json`, to a new folder below
+    `folder`, which the server must see under the same path, and sends a POST for each call in
+    `reload`; the default works with vLLM started with VLLM_SERVER_DEV_MODE=1. It then sends a POST
+    to /v1/completions for each row with token ids, `return_token_ids`, `logprobs`, and a seed from
+    the row's first uniform number. Refused and broken connections, timeouts, aborted responses and
+    the statuses 408, 429 and 5xx are retried after growing waits, or after Retry-After; after a
+    429, with half as many concurrent requests. A server that did not answer may have restarted, so
+    it first gets the weights again. After `patience` seconds without an answer, the run stops with
+    its last checkpoint intact. Any other invalid answer is an immediate error. Secrets do not
+    belong in recipes: `headers_from` names an environment variable for them, which the command line
+    must allow with `--allow-env NAME`. `old_log_probs` come from the policy; correction=tis, icepop
+    or rejection accounts for the difference. A resumed run gives the same numbers if the server
+    samples the same tokens for the same seed.
     Source: OpenAI's completions API, with vLLM's `return_token_ids`.
     """
     key = (url, headers_from, folder, timeout)
@@ -154,7 +160,8 @@ class Server:
             raise ServerError(f"{self.place}/v1/models lists no models") from None
         if len(names) != 1:
             raise ServerError(
-                f"{self.place} serves {', '.join(names) or 'nothing'}; choose by sampler.model"
+                f"{self.place} serves {', '.join(names) or 'nothing'}; choose one with "
+                "sampler.model"
             )
         return names[0]
 
@@ -230,10 +237,11 @@ class Server:
             seconds = float(told) if told.isdecimal() else 0.0
             raise Later(f"status {status}{_detail(text)}", seconds, status == 429)
         if status != 200:
-            hint = "" if path.startswith("/v1") else " (see sampler.reload; vLLM takes it with " \
-                "VLLM_SERVER_DEV_MODE=1)"  # fmt: skip
+            hint = "" if path.startswith("/v1") else (
+                " (see sampler.reload; vLLM requires VLLM_SERVER_DEV_MODE=1)"
+            )  # fmt: skip
             raise ServerError(
-                f"{self.place} answers {path} with status {status}{_detail(text)}{hint}"
+                f"{self.place} answered {path} with status {status}{_detail(text)}{hint}"
             )
         try:
             return json.loads(text) if text.strip() else None
@@ -261,15 +269,15 @@ class _Waits:
             self.began = now
             if not later.full:
                 warnings.warn(
-                    f"sampler openai: {self.place} does not answer ({later}); it is tried again "
-                    f"for {self.patience:g} s",
+                    f"sampler openai: {self.place} did not answer ({later}); retrying for "
+                    f"{self.patience:g} s",
                     stacklevel=2,
                 )
         left = self.began + self.patience - now
         if left <= 0 or later.seconds > left:
             raise ServerError(
-                f"{self.place} did not answer for {self.patience:g} s ({later}); start the "
-                "server again; `rlzoo resume` then continues from the last checkpoint"
+                f"{self.place} did not answer for {self.patience:g} s ({later}); restart the "
+                "server, then use `rlzoo resume` to continue from the last checkpoint"
             ) from None
         time.sleep(min(seconds, left))
         self.next = min(2 * self.next, LONGEST)
@@ -280,12 +288,12 @@ def _read(call: str) -> tuple[str, Any]:
     path, _, body = call.partition(" ")
     if not path.startswith("/"):
         raise ValueError(
-            f"reload: a call is a path that begins with /, a space and JSON. Got {call!r}"
+            f"reload: a call must be a path that begins with /, a space and JSON. Got {call!r}"
         )
     try:
         return path, json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):
-        raise ValueError(f"reload: no JSON follows the path in {call!r}") from None
+        raise ValueError(f"reload: there is no JSON after the path in {call!r}") from None
 
 
 def _filled(body: Any, folder: str) -> Any:
@@ -321,13 +329,13 @@ def check(*, url, reload, folder, headers_from, **_):
     if place.scheme not in ("http", "https") or not place.hostname:
         raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
     if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; see headers_from")
+        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
     if place.path.rstrip("/").endswith("/v1"):
-        raise ValueError(f"url is the server's, without /v1. Got {url!r}")
+        raise ValueError(f"url must be that of the server, without /v1. Got {url!r}")
     for call in reload:
         _read(call)
     if folder and not Path(folder).is_dir():
-        raise ValueError(f"folder: no folder {folder!r}")
+        raise ValueError(f"folder: there is no folder {folder!r}")
     headers(headers_from)
 
 

@@ -1,4 +1,4 @@
-"""A sampler that disagrees on purpose: it draws from weights that are rounded or noisy."""
+"""A deliberately mismatched sampler, which uses rounded or noisy weights."""
 
 import copy
 from typing import Annotated
@@ -15,21 +15,22 @@ def rounded(
     prompt_mask,
     uniforms,
     *,
-    bits: Annotated[int | None, Range(2, 16), "of a weight; null: not rounded"] = 8,
+    bits: Annotated[int | None, Range(2, 16), "bits of a weight; null: not rounded"] = 8,
     noise: Annotated[float, Range(0), "standard deviation, in units of a row's spread"] = 0.0,
     seed: Annotated[int, Range(0), "of the noise"] = 0,
 ):
-    """Responses to prompts (B, P) by a copy of the policy with other matrices, from `uniforms`.
+    """Responses to prompts (B, P) from a copy of the policy with changed matrices, with `uniforms`.
 
-    bits: each row of a matrix is rounded to 2^(bits-1) - 1 steps on either side of 0, the largest
-    entry being the last, as weight-only quantisation does. noise: a normal number is added to each
-    entry, `noise` times the root mean square of its row, the same numbers at every step. So the
-    samples come from another distribution than the one that is trained, as on engines with low
-    precision or other kernels, and `sampler_log_probs` are that distribution's. bits=null and
-    noise=0 is the sampler `transformers`. Use it to compare corrections (`correction=tis`,
+    bits: each row of a matrix is rounded to 2^(bits-1) - 1 steps on either side of 0, scaled by its
+    largest entry, as in weight-only quantization. noise: each entry gets a normal random number
+    times `noise` times the root mean square of its row; the random numbers are the same at every
+    step. The samples therefore come from a different distribution than the trained one, as with
+    engines that have low precision or other kernels, and `sampler_log_probs` belong to that
+    distribution. bits=null and noise=0 equals the sampler `transformers`. Use it to compare
+    corrections (`correction=tis`,
     `icepop`, `rejection`, rollout.old_log_probs=sampled); `sampler/log_prob_gap` measures the
-    distance. Holds a copy of the weights while it samples. Breaks with parallel.strategy=shard,
-    which it refuses.
+    difference. It keeps a copy of the weights while it samples. It does not support
+    parallel.strategy=shard.
     Source: the documentation of rlzoo; the rounding is that of Dettmers et al. 2022,
     arXiv:2208.07339, section 2.1, by rows.
     """

@@ -110,7 +110,7 @@ class Desk:
         with self.change:
             self.change.wait_for(lambda: self.free, HELD)
             if not self.free:
-                raise Refused(503, "no session is open: the run is updating", "overloaded")
+                raise Refused(503, "no session is open because the run is updating", "overloaded")
             session = self.free.pop(0)
             session.touched = time.monotonic()
             self.sessions[session.id] = session
@@ -118,7 +118,9 @@ class Desk:
 
     def find(self, name: str) -> Session:
         if name not in self.sessions:
-            raise Refused(410, "no such session: it has ended, or its agent was silent too long")
+            raise Refused(
+                410, "there is no such session: it has ended, or its agent was silent for too long"
+            )
         return self.sessions[name]
 
     def complete(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +129,7 @@ class Desk:
             if session.done:
                 raise Refused(409, "the session already has its reward")
             if session.busy:
-                raise Refused(409, "the session's last request is not answered yet")
+                raise Refused(409, "the session's last request has not been answered yet")
             if session.last[0] == body["messages"]:  # clients repeat what they think was lost
                 return session.last[1]
             session.busy = True
@@ -146,7 +148,7 @@ class Desk:
             if session.done:
                 raise Refused(409, "the session already has its reward")
             if session.busy or not any(session.turn_ids):
-                raise Refused(409, "a reward comes after a turn of the policy")
+                raise Refused(409, "a reward must follow a turn of the policy")
             session.reward, session.done = value, True
             self.change.notify_all()
 
@@ -220,10 +222,10 @@ class Handler(BaseHTTPRequestHandler):
         if not length.isdecimal() or len(length) > 12:
             raise Refused(411, "Content-Length is missing")
         if int(length) > BODY:
-            raise Refused(413, f"a request has at most {BODY} bytes")
+            raise Refused(413, f"a request can have at most {BODY} bytes")
         text = self.rfile.read(int(length))
         if len(text) < int(length):
-            raise Refused(400, "the request was cut off")
+            raise Refused(400, "the request is incomplete")
         self.guard.cancel()
         try:
             found = json.loads(text or b"{}")
@@ -280,7 +282,7 @@ def completion(body: dict[str, Any]) -> dict[str, Any]:
 def message(given: Any) -> dict[str, Any]:
     """A message as role, text and, of an assistant, calls of tools; raises Refused."""
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
-        raise Refused(400, "a message has a role and a content")
+        raise Refused(400, "a message must have a role and a content")
     content, calls = given.get("content"), []
     if given["role"] == "assistant":
         content, calls = content or "", [tool_call(c) for c in given.get("tool_calls") or []]
@@ -288,7 +290,7 @@ def message(given: Any) -> dict[str, Any]:
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(map(str, texts)) if all(isinstance(t, str) for t in texts) else None
     if not isinstance(content, str):
-        raise Refused(400, "the content of a message is a text")
+        raise Refused(400, "the content of a message must be a text")
     return {"role": given["role"], "content": content} | ({"tool_calls": calls} if calls else {})
 
 
@@ -300,7 +302,7 @@ def tool_call(given: Any) -> dict[str, Any]:
     except (LookupError, TypeError, ValueError, RecursionError):
         name = arguments = None
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise Refused(400, "a tool call has a function with a name, and JSON arguments")
+        raise Refused(400, "a tool call must have a function with a name, and JSON arguments")
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 

@@ -1,4 +1,4 @@
-"""Sampling by agents: they play episodes against the policy, which is served to them over HTTP."""
+"""Sampling by agents, which play episodes with the policy over HTTP."""
 
 import ipaddress
 import json
@@ -30,27 +30,33 @@ def sessions(
     prompt_index,
     *,
     inner: str = "transformers",
-    host: Annotated[str, "the address to listen at"] = "127.0.0.1",
+    host: Annotated[str, "address to listen on"] = "127.0.0.1",
     port: Annotated[int, Range(0, 65535)] = 8011,
-    token_from: Annotated[str, "an environment variable with the agents' token"] = "RLZOO_TOKEN",
-    idle: Annotated[float, Range(0, closed="neither"), "seconds without a request"] = 120.0,
-    patience: Annotated[float, Range(0, closed="neither"), "seconds without a turn"] = 600.0,
+    token_from: Annotated[str, "environment variable with the agents' token"] = "RLZOO_TOKEN",
+    idle: Annotated[
+        float,
+        Range(0, closed="neither"),
+        "seconds without a request after which a session is dropped",
+    ] = 120.0,
+    patience: Annotated[
+        float, Range(0, closed="neither"), "seconds without a turn after which the run stops"
+    ] = 600.0,
 ):
-    """Rows that agents play (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
+    """Rows played by agents (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
     of the batch is a session with it.
 
-    An agent posts to /v1/sessions and gets an id, the prompt's messages, answer and index. Its
-    base URL is then /v1/sessions/ID, where /chat/completions takes messages and returns the reply
-    with `token_ids` and log-probabilities; a client that has one address posts to
-    /v1/chat/completions, with ID as the model. In answer to a request with `tools`, JSON within
-    <tool_call> tags comes as `tool_calls`. Each request repeats the messages so far and adds to
-    them: the row keeps the policy's own tokens, and only what is new is tokenized, with mask 0.
-    A POST to /v1/sessions/ID/reward, `{"reward": 1.0}`, ends the session; task=sessions scores by
-    it. Sampling follows the recipe, not the request; `max_tokens` is observed. A row holds
+    An agent posts to /v1/sessions and gets an id and the prompt's messages, answer and index. Its
+    base URL is then /v1/sessions/ID, where /chat/completions accepts messages and returns the reply
+    with `token_ids` and log-probabilities. A client with a fixed address posts to
+    /v1/chat/completions with ID as the model. For a request with `tools`, JSON within <tool_call>
+    tags is returned as `tool_calls`. Each request repeats the messages so far and adds to them: the
+    row keeps the policy's own tokens, and only new messages are tokenized, with mask 0. A POST of
+    `{"reward": 1.0}` to /v1/sessions/ID/reward ends the session; task=sessions uses this reward.
+    Sampling follows the recipe, not the request, except for `max_tokens`. A row has at most
     `rollout.max_new_tokens` tokens of both speakers. A session whose agent is silent for `idle`
-    seconds is dropped, and its row is open again; after `patience` seconds without a turn the run
-    stops at its last checkpoint. Tokens depend on the order of requests: not reproducible. One
-    process only; evaluations play no session.
+    seconds is dropped, and its row becomes available again; after `patience` seconds without a
+    turn, the run stops at its last checkpoint. Tokens depend on the order of requests, so runs are
+    not reproducible. It supports only one process, and evaluations do not use sessions.
     Source: OpenAI's chat completions API, with vLLM's token ids.
     """
     server = listening(host, port, token_from)
@@ -76,7 +82,7 @@ def sessions(
             if time.monotonic() - seen > patience:
                 raise RlzooError(
                     f"sampler sessions: no agent took a turn at {host}:{server.server_port} for "
-                    f"{patience:g} s; `rlzoo resume` continues from the last checkpoint"
+                    f"{patience:g} s; use `rlzoo resume` to continue from the last checkpoint"
                 )
     finally:
         found = desk.close()
@@ -139,7 +145,7 @@ class Table:
             )
         if session.full or room < 1:
             session.full = True
-            raise Refused(400, f"the session has used its {self.limit} tokens: post its reward",
+            raise Refused(400, f"the session has used its {self.limit} tokens; post its reward",
                           "context_length_exceeded")  # fmt: skip
         return new, min(room, body["most"] or room)
 
@@ -151,7 +157,7 @@ class Table:
             return ids[len(start) :] if ids[: len(start)] == start else ids
         if messages[: len(known)] != known or len(messages) == len(known):
             raise Refused(
-                409, "a session's messages are append-only: repeat those so far, then add new ones"
+                409, "a session's messages are append-only; repeat those so far, then add new ones"
             )
         return self.encode(self.between(session, messages[len(known) :]))
 
@@ -165,7 +171,7 @@ class Table:
                 messages, tools=tools, tokenize=False, add_generation_prompt=True
             )
         except (TemplateError, TypeError, ValueError) as error:
-            raise Refused(400, f"the chat template refuses the messages: {error}") from None
+            raise Refused(400, f"the chat template does not accept the messages: {error}") from None
 
     def between(self, session: Session, new) -> str:
         """The template's text after the policy's turn, up to its next one."""
@@ -174,7 +180,7 @@ class Table:
         opening = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
         _, found, text = self.rendered([*opening, *new]).partition(MARK)
         if not found:
-            raise Refused(400, "the chat template leaves the policy's text out")
+            raise Refused(400, "the chat template omits the policy's text")
         if session.ids[-1] in self.policy.eos_ids:
             for i in self.policy.eos_ids:
                 eos = self.tokenizer.convert_ids_to_tokens(i)
@@ -283,7 +289,7 @@ def listening(host: str, port: int, token_from: str) -> Server:
             SERVERS[host, port] = Server(host, port, secret(token_from))
         except OSError as error:
             raise RlzooError(
-                f"sampler sessions: cannot listen at {host}:{port}: {error.strerror}"
+                f"sampler sessions: cannot listen on {host}:{port}: {error.strerror}"
             ) from None
     return SERVERS[host, port]
 

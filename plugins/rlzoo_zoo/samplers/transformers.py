@@ -4,11 +4,11 @@ from rlzoo import hookimpl
 
 
 def transformers(policy, prompt_ids, prompt_mask, uniforms):
-    """Responses to prompts (B, P), drawn by inverse CDF from `uniforms` (B, T).
+    """Responses to prompts (B, P), sampled by inverse CDF from `uniforms` (B, T).
 
-    T is the length limit. One uniform per token makes a draw a function of (seed, step, row,
-    position): neither the batch nor the process changes it. Equal prompts are read once, rows that
-    have ended leave the batch; no token depends on either.
+    T is the length limit. One uniform number per token makes a sample a function of (seed, step,
+    row, position), independent of batch and process. Equal prompts are processed once, and finished
+    rows leave the batch; neither changes any token.
     Source: Wolf et al. 2020, arXiv:1910.03771.
     """
     return policy.generate(prompt_ids, prompt_mask, uniforms)

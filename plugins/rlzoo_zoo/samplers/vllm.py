@@ -1,4 +1,4 @@
-"""Sampling by a vLLM engine in this process, which is handed the policy's weights."""
+"""Sampling by a vLLM engine in this process, which receives the policy's weights."""
 
 import os
 from dataclasses import dataclass
@@ -19,25 +19,26 @@ def vllm(
     prompt_mask,
     uniforms,
     *,
-    memory: Annotated[float, Range(0, 1, closed="right"), "the engine's share of the GPU"] = 0.3,
+    memory: Annotated[
+        float, Range(0, 1, closed="right"), "share of GPU memory for the engine"
+    ] = 0.3,
     dtype: Annotated[
-        Literal["auto", "bfloat16", "float16", "float32"], "auto: that of the policy's weights"
+        Literal["auto", "bfloat16", "float16", "float32"], "auto: the dtype of the policy's weights"
     ] = "auto",
     max_length: Annotated[
-        int | None, Range(1), "tokens of prompt and response; null: as many as the model takes"
+        int | None, Range(1), "maximum tokens of prompt and response; null: the model's limit"
     ] = None,
-    eager: Annotated[bool, "no compilation: it starts at once and generates slower"] = False,
+    eager: Annotated[bool, "no compilation, for a faster start and slower generation"] = False,
 ):
-    """Responses to prompts (B, P) of at most T tokens, by vLLM in this process.
+    """Responses to prompts (B, P) of at most T tokens from vLLM in this process.
 
-    The engine is handed the weights whenever they have changed: names and layout as the model's own
-    checkpoint has them, adapters merged. What comes back are the tokens and the engine's
-    log-probabilities of them, after temperature and truncation: `sampler_log_probs` (B, T'). They
-    differ from the policy's own by kernels and rounding, so `old_log_probs` are computed by the
-    policy, and correction=tis, icepop or rejection weighs the difference. The noise is the
-    engine's, not `uniforms` (B, T): a row's seed comes from its first uniform, but the same tokens
-    with other batches or engines are not promised. For one process on one device; several take
-    sampler=openai.
+    The engine receives the weights whenever they have changed, with the names and layout of the
+    model's checkpoint and merged adapters. It returns the tokens and their log-probabilities after
+    temperature and truncation, `sampler_log_probs` (B, T'). These differ from the policy's because
+    of kernels and rounding, so `old_log_probs` are computed by the policy, and correction=tis,
+    icepop or rejection accounts for the difference. The engine uses its own noise, not `uniforms`
+    (B, T): a row's seed comes from its first uniform number, but other batches or engines may give
+    other tokens. It supports one process on one device; for several, use sampler=openai.
     Source: Kwon et al. 2023 (vLLM), arXiv:2309.06180.
     """
     import vllm
@@ -48,7 +49,7 @@ def vllm(
     if max(map(len, rows)) + uniforms.shape[1] > most:
         raise RlzooError(
             f"sampler vllm: a prompt of {max(map(len, rows))} tokens and {uniforms.shape[1]} new "
-            f"ones are more than the engine's {most}; raise sampler.max_length"
+            f"tokens exceed the engine's limit of {most}; raise sampler.max_length"
         )
     outputs = engine.llm.generate(
         [{"prompt_token_ids": row} for row in rows],
@@ -104,8 +105,8 @@ def start(settings):
     """A vLLM engine in this process: in one of its own the weights would have to be copied."""
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise RlzooError(
-            "sampler vllm: one engine serves one process; to train one model with several, use a "
-            "server (sampler=openai)"
+            "sampler vllm: one engine supports only one process; to train one model with several, "
+            "use a server (sampler=openai)"
         )
     quiet = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -123,7 +124,7 @@ def start(settings):
     except (ValueError, RuntimeError, OSError) as error:
         if "out of memory" in str(error):
             raise
-        raise RlzooError(f"sampler vllm: the engine does not start: {_reason(error)}") from error
+        raise RlzooError(f"sampler vllm: the engine did not start: {_reason(error)}") from error
 
 
 def _reason(error):

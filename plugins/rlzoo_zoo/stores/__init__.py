@@ -1,1 +1,1 @@
-"""Stores: where a run's folder is kept, too."""
+"""Stores: copies of a run's folder."""

@@ -1,4 +1,4 @@
-"""A run's folder kept at a URL: file, s3, gs, ..., by fsspec.
+"""A copy of a run's folder at a URL (file, s3, gs, ...) with fsspec.
 
 The store holds the same folder, file by file. The mark of a whole folder is written last: a
 checkpoint's manifest.json, best.json, summary.json. So a reader, at any moment, finds a
@@ -55,8 +55,8 @@ class Store:
         self.url, known = url, [*fsspec.available_protocols(), *fsspec.registry]
         for name in (part.partition("://")[0] for part in url.split("::")):
             if name not in known:
-                near = nearest(name, known) or " (file, s3, gs, az, sftp, hf, ... are known)"
-                raise UsageError(f"{url}: there are no stores of {name!r}{near}")
+                near = nearest(name, known) or " (supported: file, s3, gs, az, sftp, hf, ...)"
+                raise UsageError(f"{url}: {name!r} is not supported{near}")
         with self._reached():
             whole, root = fsspec.url_to_fs(url)
             self.fs = DirFileSystem(root.rstrip("/"), whole)  # names within the folder
@@ -85,7 +85,9 @@ class Store:
             return
         how = "it is not a run"
         if a_run:
-            how = f"`rlzoo resume {self.url}` continues it, run.overwrite=true replaces it"
+            how = (
+                f"use `rlzoo resume {self.url}` to continue it, or run.overwrite=true to replace it"
+            )
         raise RunError(f"store: {self.url} is not empty; {how}")
 
     def begin(self, local: Path) -> None:
@@ -155,10 +157,16 @@ class Store:
                 if wait is not None:
                     time.sleep(wait)
                 elif last:
-                    how = f"all is in {local}: `rlzoo resume {local} --store {self.url}` sends it"
+                    how = (
+                        f"everything is in {local}; use `rlzoo resume {local} --store {self.url}` "
+                        "to send it"
+                    )
                     raise Unfinished(f"{error}; {how}") from error
                 else:
-                    tell(f"{error}; the run continues; the next checkpoint sends what is missing")
+                    tell(
+                        f"{error}; the run continues, and the next checkpoint sends the missing "
+                        "files"
+                    )
                     return
 
     def put(self, path: Path) -> None:
@@ -189,7 +197,7 @@ class Store:
         names = self.names()
         if not any(name.endswith(("recipe.yaml", "sweep.json")) for name in names):
             what = "no recipe.yaml" if names else "nothing"
-            raise RunError(f"{self.url} is not a run: {what} is there")
+            raise RunError(f"{self.url} is not a run; it contains {what}")
         if self.on_disk():
             return Path(self.fs.path)
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo"
@@ -231,8 +239,8 @@ class Store:
             if there == here and not (named and trained):
                 return
         raise RunError(
-            f"store: {self.url} holds something other than this run: {local} was never sent there; "
-            f"`rlzoo resume {self.url} --dir NEW` continues what is there"
+            f"store: {self.url} contains something other than this run, because {local} was never "
+            f"sent there; use `rlzoo resume {self.url} --dir NEW` to continue the run at the URL"
         )
 
     def _fence(self) -> dict[str, Any]:
@@ -258,8 +266,8 @@ class Store:
             raise StoreError(f"{self.url}: its {FENCE} is missing; something may have emptied it")
         if now != self.fence:
             raise Unfinished(
-                f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken this run up; "
-                f"this one, attempt {self.fence['attempt']}, ends and leaves it unchanged"
+                f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken over this run; "
+                f"this one, attempt {self.fence['attempt']}, ends without changing it"
             )
 
     def _put(self, path: Path, name: str) -> None:

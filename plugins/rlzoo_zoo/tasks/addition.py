@@ -1,4 +1,4 @@
-"""Addition: the headline task, a verifiable answer of a few characters."""
+"""Addition: a verifiable answer of a few characters."""
 
 import zlib
 from typing import Annotated, Literal
@@ -10,12 +10,12 @@ from rlzoo.ops import put
 
 
 class Addition:
-    """Add two numbers: the prompt is `17+25=`, right is `42` and then EOS.
+    """Add two numbers: the prompt is `17+25=`, and the correct response is `42` followed by EOS.
 
     Both operands are uniform in 0 .. 10^d - 1, without leading zeros, where d is `digits`, or with
-    `min_digits` drawn for each prompt from min_digits .. digits: prompts of mixed difficulty.
-    `mistakes` concerns only wrong demonstrations: `any` digits, or a `carry` that is forgotten.
-    Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
+    `min_digits`, random for each prompt in min_digits .. digits, for mixed difficulty. `mistakes`
+    affects only wrong demonstrations: `any` digits, or a forgotten `carry`. Score (B,): 1.0 if the
+    text equals the sum exactly and the row terminated, otherwise 0.0.
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
 

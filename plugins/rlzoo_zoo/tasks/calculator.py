@@ -1,4 +1,4 @@
-"""Calculator: a product that a small model cannot compute, and a tool that can."""
+"""Calculator: a product that a small model cannot compute, with a tool that can."""
 
 import re
 import zlib
@@ -16,13 +16,13 @@ class Calculator:
     """A product of two numbers, `37*48?`. The policy may call `[calculate("37*48")]`, which the
     environment answers with ` 1776 `; then it gives the answer, `1776`.
 
-    digits: of both numbers. calls: how many turns may call the tool; 0 leaves the tool out. form:
-    "python" as above, for models without a chat template; "json" makes chat messages with a system
-    message that declares the tool, calls as `<tool_call>{...}</tool_call>`, and results as messages
-    of the role `tool`. seconds: the time limit of a call. Score (B,): 1.0 where the last turn is
-    the answer ("json": where its last number is) and the row terminated, else 0.0. The episode is
-    over with the first turn without a call. A broken call is answered with a line on its fault.
-    Held-out are a fifth of the pairs of numbers. State key: the turns so far.
+    digits: number of digits of both numbers. calls: maximum number of turns with a call; 0 removes
+    the tool. form: "python" as above, for models without a chat template; "json" makes chat
+    messages with a system message that declares the tool, calls as `<tool_call>{...}</tool_call>`,
+    and results as messages of the role `tool`. seconds: the time limit of a call. Score (B,): 1.0
+    if the last turn is the answer ("json": if its last number is) and the row terminated, otherwise
+    0.0. The episode ends with the first turn without a call. An invalid call is answered with an
+    error line. A fifth of the pairs of numbers is held out. State key: the turns so far.
     Source: after Schick et al. 2023 (Toolformer), arXiv:2302.04761.
     """
 

@@ -19,23 +19,24 @@ FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
 class Dataset:
-    """Each row of a data set is a prompt and what is right for it.
+    """Each row of a data set is a prompt with its correct answer.
 
-    path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id; then `subset`, `split` and
-    `test_split` choose the part. Held-out prompts come from test_split or test_path, else
-    test_fraction of the prompts is held out, chosen by split_seed; rows of one prompt stay on one
-    side. The column `domain` chooses the one of `teacher.domains` that teaches a row. A prompt is
-    the column `prompt`, a text or chat messages, or `template` with `{column}` filled in (`{{` is
-    a brace); answer_pattern takes the final answer out of the column `answer`, its first group
-    where it has one, at its last match; response_pattern likewise out of responses.
-    Right is, by `checker`: exact (without outer white space), numeric (the last or boxed number),
-    math (by math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and
-    terminated. Bad rows (no JSON, a column missing or null, an empty prompt, one with characters
-    that the tokenizer does not have, an answer that the checker cannot read) stop the run or are
-    skipped and counted; so are prompts over max_prompt tokens, or over what the model has room
-    for: too_long drops them, cuts text at its start or end, or stops. `notes` holds the counts. A
-    prompt's index is its row's number in the file, those of a test file counted on. Draws are
-    without replacement until all rows were drawn. Nothing in the data is executed or unpickled.
+    path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id, for which `subset`,
+    `split` and `test_split` select the data. Held-out prompts come from test_split or test_path;
+    otherwise test_fraction of the prompts is held out, selected by split_seed. Rows with the same
+    prompt are in the same split. The column `domain` selects the teacher of a row in
+    `teacher.domains`. A prompt is the column `prompt`, a text or chat messages, or `template` with
+    `{column}` filled in (`{{` is a brace). answer_pattern extracts the final answer from the column
+    `answer`: its first group, if it has one, at the last match. response_pattern does the same for
+    responses. `checker` decides correctness: exact (ignoring outer white space), numeric (the last
+    or boxed number), math (math-verify), contains (as a whole word), or none. Score (B,): 1.0 if
+    correct and terminated. Bad rows stop the run or are skipped and counted: invalid JSON, a
+    missing or null column, an empty prompt, characters unknown to the tokenizer, an answer that the
+    checker cannot parse. Prompts that exceed max_prompt tokens or the model's limit are handled by
+    too_long, which drops them, cuts text at its start or end, or stops. `notes` has the counts. A
+    prompt's index is its row's number in the file, and rows of a test file continue the numbering.
+    Draws are without replacement until all rows have been drawn. Nothing in the data is executed or
+    unpickled.
     Source: the user's data.
     """
 
@@ -44,31 +45,37 @@ class Dataset:
         *,
         path: str = "",
         format: Literal["auto", "jsonl", "parquet", "folder", "hub"] = "auto",
-        subset: Annotated[str, "of a hub id: its configuration"] = "",
-        split: Annotated[str, "of a folder or hub id"] = "train",
+        subset: Annotated[str, "configuration of a hub id"] = "",
+        split: Annotated[str, "split of a folder or hub id"] = "train",
         test_split: str = "",
         test_path: str = "",
         test_fraction: Annotated[float, Range(0, 1, "neither")] = 0.1,
         split_seed: int = 0,
         prompt: Annotated[str, "the column"] = "prompt",
         template: str = "",
-        answer: Annotated[str | None, "the column; null: there is none"] = "answer",
+        answer: Annotated[str | None, "the column; null: no answers"] = "answer",
         answer_pattern: str = "",
         response_pattern: str = "",
-        domain: Annotated[str | None, "the column with a row's domain"] = None,
+        domain: Annotated[str | None, "column with the domain of a row"] = None,
         checker: Literal["exact", "numeric", "math", "contains", "none"] = "exact",
-        casefold: Annotated[bool, "exact, contains: case does not count"] = False,
-        tolerance: Annotated[float, Range(0), "numeric: how far off is right"] = 0.0,
+        casefold: Annotated[bool, "exact, contains: ignore case"] = False,
+        tolerance: Annotated[float, Range(0), "numeric: allowed difference"] = 0.0,
         on_bad_row: Literal["stop", "skip"] = "stop",
-        max_prompt: Annotated[int | None, Range(1), "tokens; null: what fits"] = None,
+        max_prompt: Annotated[
+            int | None, Range(1), "maximum tokens; null: the model's limit"
+        ] = None,
         too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
     ):
         if not path:
-            raise ValueError("path is missing: a .jsonl or .parquet file, a folder or a hub id")
+            raise ValueError(
+                "path is missing; give a .jsonl or .parquet file, a folder or a hub id"
+            )
         if test_path and test_split:
-            raise ValueError("test_path and test_split exclude each other")
+            raise ValueError("give only one of test_path and test_split")
         if answer is None and checker != "none":
-            raise ValueError("answer=null requires checker=none: no answer can be checked")
+            raise ValueError(
+                "answer=null requires checker=none, because there is no answer to check"
+            )
         if checker == "math":
             refuse_missing()
         for pattern in (answer_pattern, response_pattern):
@@ -87,13 +94,15 @@ class Dataset:
             known = {repr(e.prompt) for e in rows}
             shared = sum(repr(e.prompt) in known for e in held)
             if shared:
-                self.notes.append(f"{shared} of {len(held)} held-out prompts are also trained on")
+                self.notes.append(
+                    f"{shared} of {len(held)} held-out prompts are also training prompts"
+                )
         else:
             train, test = hold_out(rows, lambda e: e.prompt, test_fraction, split_seed)
             self.rows = {"train": train, "test": test}
         self.domains = sorted(set(self.of_index.values()))
         if checker == "none":
-            self.notes.append("checker=none: the task's own score is 0 throughout")
+            self.notes.append("checker=none: the task's own score is always 0")
         else:
             self.is_correct = self.right  # without it the task has no notion of right
 
@@ -181,7 +190,7 @@ class Dataset:
                     if self.on_bad_row == "stop":
                         raise DataError(lost[0]) from None
             if not kept:
-                raise DataError(f"no {split} prompt can be read ({lost[0]})")
+                raise DataError(f"no {split} prompt can be tokenized ({lost[0]})")
             total += len(rows)
             self.rows[split] = kept
         if not lost:
@@ -193,7 +202,9 @@ class Dataset:
     def cut(self, prompt, count, limit, why):
         """The longest end (cut_start) or beginning (cut_end) of a text that is short enough."""
         if not isinstance(prompt, str):
-            raise DataError(f"too_long={self.too_long} cuts text; these prompts are chat messages")
+            raise DataError(
+                f"too_long={self.too_long} cuts text, but these prompts are chat messages"
+            )
 
         def part(n):
             return prompt[len(prompt) - n :] if self.too_long == "cut_start" else prompt[:n]
@@ -233,7 +244,7 @@ class Dataset:
         if columns and lost:  # in no row: a wrong name, not a bad row
             raise DataError(f"{path}: {no_column(lost[0], columns)}")
         if not examples:
-            raise DataError(f"{path}: no row to use{f' ({faults[0]})' if faults else ''}")
+            raise DataError(f"{path}: no usable row{f' ({faults[0]})' if faults else ''}")
         if faults:
             total = len(examples) + len(faults)
             self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {faults[0]}")
@@ -267,7 +278,7 @@ class Dataset:
             answer = extract(self.answer_pattern, str(answer))
             if answer is None:
                 shown = str(values[self.answer])[-40:]
-                raise ValueError(f"answer_pattern finds nothing in ...{shown!r}")
+                raise ValueError(f"answer_pattern does not match ...{shown!r}")
         self.refuse(answer)
         if self.domain:
             # Rows of test_split are numbered as those that are trained on, which come first.
@@ -324,7 +335,7 @@ def contains(response, answer, casefold):
 
 def no_column(name, columns):
     there = ", ".join(columns) or "none"
-    return f"no column {name!r}{nearest(name, columns)} (there are: {there})"
+    return f"there is no column {name!r}{nearest(name, columns)} (available: {there})"
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Episodes: games that keep a state, as conversations that need only their history.
+"""Episodes: games with a state, as conversations that need only their history.
 
 A conversation has no memory: `respond(turns, answers)` answers from the turns. A game has one.
 `Episodes` closes the gap. An example's answer names the game and its seed. A live game is found by
@@ -43,14 +43,14 @@ class Episodes:
     games: their ids. seeds: how many seeds each game has, one in five of them held out. turns: an
     episode ends after this many. pays: "turn" scores (B, T), each turn's reward at its last action;
     "sum" (B,) the sum of them; "last" (B,) the last one of an episode that ended, else 0. success:
-    an episode is right whose score reaches it. stop: a text that ends a turn, "" for none. held:
-    how many live games are kept. lines: the last lines of an observation that the policy gets, 0
-    for all. The state key of a turn is what it gets before it.
+    the score from which an episode is correct. stop: a text that ends a turn, "" for none. held:
+    how many live games are kept. lines: number of last lines of an observation that the policy
+    gets, 0 for all. The state key of a turn is what it gets before it.
     """
 
     def __init__(self, games, *, seeds, turns, pays, success, stop, held, lines=0):
         if not games:
-            raise ValueError("games: give at least one")
+            raise ValueError("games: give at least one game")
         self.games, self.seeds, self.most = list(games), seeds, turns
         self.pays, self.success, self.held = pays, success, held
         self.lines = lines
@@ -112,7 +112,7 @@ class Episodes:
                     text, reward, over = self.step(live, move)
             except FAILURES as error:  # many games have a move at which they fail
                 fault = f"{type(error).__name__}: {first_line(error)}"
-                warnings.warn(f"{answer}: the game fails at a move ({fault})", stacklevel=2)
+                warnings.warn(f"{answer}: the game failed on a move ({fault})", stacklevel=2)
                 text, reward, over = "", 0.0, True
             over = over or turn >= self.most
             here = Position(text.strip(), (*here.rewards, float(reward)), bool(over))
@@ -136,8 +136,8 @@ class Episodes:
                     live, here = self.forward(live, here, answer, said[n - 1 : n])
                 if here != wanted:
                     raise ValueError(
-                        f"games: {game!r} replies differently when it is replayed (seed {seed}, "
-                        f"turn {n}); a task needs games that depend only on seed and moves"
+                        f"games: {game!r} gives different replies when it is replayed (seed "
+                        f"{seed}, turn {n}); a task needs games that depend only on seed and moves"
                     )
 
     # ------------------------------------------------------------ the task

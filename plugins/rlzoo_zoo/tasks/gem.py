@@ -11,13 +11,14 @@ from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
 class Gem(Demonstrated, Episodes):
     """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
-    mostly within `\\boxed{}`; the environment answers with its next observation. It pays per turn.
+    usually within `\\boxed{}`; the environment answers with its next observation. Rewards are per
+    turn.
 
-    games: ids. seeds: how many each game has, one in five held out. turns: the most turns of an
-    episode. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their
-    sum; "last" (B,) the last one. success: an episode is right whose score reaches it. stop: a
-    text that ends a turn, "" for none. held: live games in the cache. lines: the last lines of an
-    observation that the policy gets, 0 for all. A game whose replay differs is refused.
+    games: ids. seeds: number of seeds per game, one in five held out. turns: maximum number of
+    turns. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their sum;
+    "last" (B,) the last one. success: the score from which an episode is correct. stop: a text that
+    ends a turn, "" for none. held: live games in the cache. lines: number of last lines of an
+    observation that the policy gets, 0 for all. A game whose replay differs is rejected.
     Source: Liu et al. 2025, arXiv:2510.01051.
     """
 
@@ -51,7 +52,9 @@ class Gem(Demonstrated, Episodes):
 
     def start(self, game, seed):
         if game not in self.registry:
-            raise ValueError(f"games: no environment {game!r}{nearest(game, self.registry)}")
+            raise ValueError(
+                f"games: there is no environment {game!r}{nearest(game, self.registry)}"
+            )
         try:
             env = self.gem.make(game)
             text, info = env.reset(seed=seed)

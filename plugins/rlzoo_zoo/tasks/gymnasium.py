@@ -1,4 +1,4 @@
-"""Environments of gymnasium as conversations: numbers as text, a move as a number."""
+"""Environments of gymnasium as conversations, with numbers as text and moves as numbers."""
 
 import re
 from typing import Annotated, Literal
@@ -12,17 +12,17 @@ from rlzoo_zoo.tasks.reasoning_gym import setting
 
 
 class Gymnasium(Episodes):
-    """Environments of gymnasium by id. The policy's turn is an action: for discrete actions the
-    last number of its text, else as many numbers as an action has. The environment answers with
-    the next observation, or `not a move` where the text has no action; that costs a turn.
+    """Environments of gymnasium by id. The policy's turn is an action: the last number of its text
+    for discrete actions, otherwise as many numbers as an action has. The environment answers with
+    the next observation, or with `not a move` if the text has no action, which costs a turn.
 
-    games: ids; config: settings of `gymnasium.make`, a list of `name=value`; show: an observation
-    as its "numbers", or as the environment's own drawing, "text", where a mark that a terminal
-    would color is in brackets. seeds: how many each game has, one in five held out. turns: an
-    episode ends after this many. pays: "turn" scores (B, T), each turn's reward at its last action;
-    "sum" (B,) their sum; "last" (B,) the last one. success: an episode is right whose score
-    reaches it. stop: a text that ends a turn. held: live games in the cache. A game whose replay
-    differs is refused. For other texts override `obs_to_text` and `parse` in a subclass.
+    games: ids; config: settings of `gymnasium.make`, a list of `name=value`; show: observations as
+    "numbers", or as "text" drawn by the environment, with brackets around marks that a terminal
+    would color. seeds: number of seeds per game, one in five held out. turns: maximum number of
+    turns. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their sum;
+    "last" (B,) the last one. success: the score from which an episode is correct. stop: a text that
+    ends a turn. held: live games in the cache. A game whose replay differs is rejected. For other
+    texts, override `obs_to_text` and `parse` in a subclass.
     Source: Towers et al. 2024, arXiv:2407.17032.
     """
 
@@ -49,7 +49,7 @@ class Gymnasium(Episodes):
     def start(self, game, seed):
         registry = self.gymnasium.registry
         if game not in registry:
-            raise ValueError(f"games: no environment {game!r}{nearest(game, registry)}")
+            raise ValueError(f"games: there is no environment {game!r}{nearest(game, registry)}")
         drawn = {"render_mode": "ansi"} if self.show == "text" else {}
         try:
             env = self.gymnasium.make(game, **drawn, **self.config)

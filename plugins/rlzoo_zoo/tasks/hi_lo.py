@@ -9,16 +9,16 @@ from rlzoo.ops import put
 
 
 class HiLo:
-    """A number from 1 to `high` must be found in `turns` guesses: the prompt is `1-15:`, a turn of
-    the policy a guess, and the environment answers ` hi ` if the number is higher, ` lo ` if it is
-    lower, ` no ` if the guess is not one of these numbers. `1-15:8 hi 12 lo 10` ends well.
+    """Find a number from 1 to `high` in `turns` guesses: the prompt is `1-15:`, each turn of the
+    policy is a guess, and the environment answers ` hi ` if the number is higher, ` lo ` if it is
+    lower, ` no ` if the guess is invalid. `1-15:8 hi 12 lo 10` is a success.
 
-    Score (B,): 1.0 where the last guess is the number, else 0.0. It is over at the number, and
-    after `turns` guesses. State key: the interval that remains, and how many guesses. There is but
-    ONE prompt, what differs is the number: held-out accuracy shows learning, not generalisation.
-    Halving the interval always finds it if high < 2^turns; guesses without regard to the answers
-    do with probability 1 - (1 - 1/high)^turns, 0.24 by default.
-    Source: the user; a number-guessing game, no paper.
+    Score (B,): 1.0 if the last guess is the number, otherwise 0.0. An episode ends at the number or
+    after `turns` guesses. State key: the remaining interval and the number of guesses. There is
+    only ONE prompt, and only the number differs, so held-out accuracy shows learning, not
+    generalization. Bisection always finds it if high < 2^turns; guesses that ignore the answers
+    succeed with probability 1 - (1 - 1/high)^turns, 0.24 by default.
+    Source: none; a number-guessing game.
     """
 
     def __init__(

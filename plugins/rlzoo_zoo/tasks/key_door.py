@@ -11,16 +11,17 @@ KEYS = "qmzfxbkt"  # of doors A, B, ...: a prompt does not show them, only rewar
 
 
 class KeyDoor:
-    """The prompt names a door, `A:`; right is its key, `distractors` more characters, then EOS.
+    """The prompt names a door, `A:`; a correct response is its key, `distractors` more characters,
+    and EOS.
 
-    Score (B, T): the actions t = 1 .. distractors each pay sigma times a standard normal draw
-    that no token influences; EOS pays 1 iff the key was right and 1 + distractors characters
-    came before it.  lam = 1 sees the key through all the noise, lam = 0 sees it only as far
-    as the critic has learnt. Which wins depends on that critic: in runs of 24 steps lam = 1 is
-    best, of seven values (docs/study.md); `spelling` is a task whose best lam is between.
-    There are only `keys` prompts, so train and test prompts are THE SAME: held-out accuracy shows
-    learning, not generalisation.
-    Source: after the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
+    Score (B, T): the actions t = 1 .. distractors each have a reward of sigma times a standard
+    normal number, independent of the tokens; EOS has a reward of 1 if the key was correct and 1 +
+    distractors characters preceded it, otherwise 0. With lam = 1, the key's credit includes all the
+    noise; with lam = 0, it depends on the critic. In runs of 24 steps, lam = 1 is the best of seven
+    values (docs/study.md); `spelling` is a task whose best lam is in between. There are only `keys`
+    prompts, so train and test prompts are THE SAME, and held-out accuracy shows learning, not
+    generalization.
+    Source: based on the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Local search: a question that only a folder of texts can answer, and a call that searches it."""
+"""Local search: questions that can be answered only by searching a folder of texts."""
 
 import json
 import zlib
@@ -14,16 +14,17 @@ FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
 
 
 class LocalSearch:
-    """The prompt is a question, `kul?`. The policy may call a search, `[kul]`: the best passage of
-    a BM25 index answers, cut to `characters`, such as ` kul 73 `; then it gives the answer, `73`.
+    """The prompt is a question, `kul?`. The policy may call a search, `[kul]`, which is answered
+    with the best passage of a BM25 index, cut to `characters`, such as ` kul 73 `; then it gives
+    the answer, `73`.
 
-    Score (B,): 1.0 where the last turn is the answer, else 0.0. It is over with the first turn that
-    is not a call, and with call number `searches` + 1. Without a folder the corpus is made up from
-    `seed`: `facts` names of three letters, each with a number from 10 to 99 that appears
-    nowhere else; a fifth of the names is held out, so that memorised facts do not help there.
-    folder: `*.txt` files, whose paragraphs are the passages, and `questions.jsonl`, an object with
-    `question` and `answer` on each line.
-    Source: after Jin et al. 2025 (Search-R1), arXiv:2503.09516; bm25s: arXiv:2407.03618.
+    Score (B,): 1.0 if the last turn is the answer, otherwise 0.0. An episode ends with the first
+    turn that is not a call, or with call number `searches` + 1. Without a folder, the corpus is
+    generated from `seed`: `facts` names of three letters, each with a unique number from 10 to 99;
+    a fifth of the names is held out, so that memorized facts do not help there. folder: `*.txt`
+    files, whose paragraphs are the passages, and `questions.jsonl`, with an object with `question`
+    and `answer` on each line.
+    Source: based on Jin et al. 2025 (Search-R1), arXiv:2503.09516; bm25s: arXiv:2407.03618.
     """
 
     stops = ("]",)
@@ -104,7 +105,7 @@ def read_folder(folder):
     """(passages, [(question, answer)]) of a user's folder; raises ValueError on what is amiss."""
     files = sorted(folder.glob("*.txt"))
     if not files:
-        raise ValueError(f"folder {str(folder)!r} holds no *.txt file")
+        raise ValueError(f"folder {str(folder)!r} contains no *.txt file")
     texts = [file.read_text(encoding="utf-8").split("\n\n") for file in files]
     passages = [part.strip() for text in texts for part in text if part.strip()]
     questions = folder / "questions.jsonl"

@@ -1,4 +1,4 @@
-"""Marks: only the reward shows which command each mark needs."""
+"""Marks: only the reward reveals which command each mark needs."""
 
 import zlib
 from typing import Annotated
@@ -20,17 +20,17 @@ COMMANDS = (
 
 
 class Marks:
-    """Each section of the prompt is a mark and a word, `AkbmBdfz>`; right is for each section the
-    mark, the command that it needs, and what that makes of the word, `A3bmkB2zfd`, then EOS.
+    """Each section of the prompt is a mark and a word, `AkbmBdfz>`. A correct response has, for
+    each section, the mark, its command and the transformed word, `A3bmkB2zfd`, then EOS.
 
     Commands: 1 copies the word, 2 reverses it, 3 puts its first letter last, 4 its last letter
-    first, 5 and 6 repeat its first or last letter. Mark m needs command (5 m + 2) mod `commands`
-    + 1, which no prompt shows: only the reward does. Words are of `length` letters, uniform in a
-    .. z. Sparse score (B,): 1.0 where all is right and the row terminated, else 0.0.
-    Dense score (B, T): the token that ends a section pays 1/`sections` if command and word are
-    right: `length` tokens after the command, whatever the other sections are.
-    Held-out prompts have other words, and the same marks.
-    Source: after the contextual bandits of Langford and Zhang 2007, with delayed rewards.
+    first, 5 and 6 repeat its first or last letter. Mark m needs command (5 m + 2) mod `commands` +
+    1, which only the reward reveals. Words have `length` letters, uniform in a .. z. Sparse score
+    (B,): 1.0 if everything is correct and the row terminated, otherwise 0.0. Dense score (B, T):
+    the token that ends a section has a reward of 1/`sections` if command and word are correct,
+    `length` tokens after the command, regardless of other sections. Held-out prompts have other
+    words but the same marks.
+    Source: based on the contextual bandits of Langford and Zhang 2007, with delayed rewards.
     """
 
     one_answer = True  # right is `Example.answer`, then EOS, and nothing else

@@ -1,4 +1,4 @@
-"""Reverse: a string backwards, paid token by token or all or nothing."""
+"""Reverse: writes a string backwards, with a reward per token or for the whole."""
 
 import zlib
 from operator import eq
@@ -11,14 +11,15 @@ from rlzoo.ops import put
 
 
 class Reverse:
-    """Write a string backwards: the prompt is `abcd>`, right is `dcba` and then EOS.
+    """Write a string backwards: the prompt is `abcd>`, and the correct response is `dcba` followed
+    by EOS.
 
     The length L is uniform in min_length .. max_length, each letter uniform in a .. z.
-    Sparse score (B,): 1.0 where the text is right and the row terminated, else 0.0.
-    Dense score (B, T): a token pays 1/(L+1) for each of its characters that stands in its right
-    place, EOS pays 1/(L+1) if it comes after L characters: a row sums to 1 iff it is right.
-    Dense needs credit per token; sparse makes groups without signal.
-    Source: after the copy tasks of Graves et al. 2014, arXiv:1410.5401.
+    Sparse score (B,): 1.0 if the text is correct and the row terminated, otherwise 0.0. Dense score
+    (B, T): a token has a reward of 1/(L+1) for each of its characters in the correct place, and EOS
+    1/(L+1) if it comes after L characters, so a row sums to 1 only if it is correct. The dense
+    score needs credit per token; the sparse score gives groups without signal.
+    Source: based on the copy tasks of Graves et al. 2014, arXiv:1410.5401.
     """
 
     one_answer = True  # right is `Example.answer`, then EOS, and nothing else

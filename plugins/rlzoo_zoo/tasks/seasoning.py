@@ -1,4 +1,5 @@
-"""Seasoning: some of it makes the dish, too much spoils it. The true score of a learned reward."""
+"""Seasoning: some spice improves the dish, too much spoils it. A true score for a learned
+reward."""
 
 import zlib
 from typing import Annotated
@@ -11,13 +12,14 @@ SPICES, DISHES = "aeiou", "bcdfghjklmnpqrstvwxyz"
 
 
 class Seasoning:
-    """The prompt names dish and spice, `tmt+o:`; a good response holds the spice `best` times.
+    """The prompt names a dish and a spice, `tmt+o:`; a good response contains the spice `best`
+    times.
 
-    Score (B,): max(0, 1 - |n - best| / best), n how often the response holds the prompt's letter
-    after the plus: 0 without any, 1 at `best`, 0 again from twice as much on. The rest of the
-    response does not matter. It is meant as the hidden score of a learned reward: answers that all
-    hold little of the spice teach that more is better, which is right only as far as they go.
-    Source: the set-up of a known true reward, Gao et al. 2022, arXiv:2210.10760.
+    Score (B,): max(0, 1 - |n - best| / best), where n is how often the response contains the
+    prompt's letter after the plus: 0 without any, 1 at `best`, 0 again from twice as much on. The
+    rest of the response does not matter. It is meant as the hidden score of a learned reward:
+    training answers with little spice teach that more is better, which holds only in their range.
+    Source: the setup with a known true reward, Gao et al. 2022, arXiv:2210.10760.
     """
 
     def __init__(self, *, best: Annotated[int, Range(1)] = 3):

@@ -1,4 +1,4 @@
-"""Sessions: episodes that agents outside of rlzoo play and judge; see `sampler=sessions`."""
+"""Sessions: episodes that agents outside of rlzoo play and score; see `sampler=sessions`."""
 
 from typing import Annotated
 
@@ -11,15 +11,15 @@ class Sessions:
     """The task of `sampler=sessions`: an agent plays each row's episode and posts its reward.
 
     All rows have the prompt `prompt`. Answer and index are the episode's number below `episodes`,
-    by which an agent chooses its problem: the samples of a group have the same number. One number
-    in five is held out. Score (B,): the reward that was posted, else 0. Evaluations play no
-    session, so their score is 0: compare runs by their training reward.
+    by which an agent selects its problem; the samples of a group have the same number. One number
+    in five is held out. Score (B,): the posted reward, otherwise 0. Evaluations do not use
+    sessions, so their score is 0; compare runs by their training reward.
     Source: the agent that plays.
     """
 
     notes = (
-        "task sessions: evaluations play no session, so eval/score stays 0; compare runs by their "
-        "training reward",
+        "task sessions: evaluations do not use sessions, so eval/score is always 0; compare runs "
+        "by their training reward",
     )
 
     def __init__(self, *, prompt: str = "\n", episodes: Annotated[int, Range(5)] = 1000):

@@ -1,4 +1,4 @@
-"""Spelling: a secret house style, found word by word; many small rewards along one response."""
+"""Spelling: a hidden style for each letter, with many small rewards along one response."""
 
 import zlib
 from itertools import accumulate
@@ -10,18 +10,18 @@ from rlzoo import Example, Range, hookimpl
 
 
 class Spelling:
-    """Each letter of the prompt is written `copies` times, each time small or capital: `bad>` might
-    need `bBBaaAdDd`, then EOS. Each letter has its style, which only the reward shows.
+    """Each letter of the prompt is written `copies` times in lower or upper case: `bad>` might need
+    `bBBaaAdDd`, then EOS. Each letter has a style, which only the reward reveals.
 
     The style is the same in every prompt; held-out prompts have other letters in other orders.
-    Prompts are of min_length .. max_length letters L, uniform among the first `alphabet`. `book`
-    is another style for all letters: a base that is shown other books, in equal parts, has learnt
-    the form and chooses blindly.
-    Score (B, T), pay=word: the last character of a word pays 1/L if the whole word is right, so
-    that a choice is paid for up to copies - 1 tokens later, and a row sums to the share of right
-    words. (B,), pay=end: the same sum, all of it at the last token. The first needs credit of
-    a short reach: lam = 1 counts every later word, lam = 0 only what the critic predicts.
-    Source: after the delayed and the immediate rewards of Sutton 1988, doi:10.1007/BF00115009.
+    Prompts have L letters, L in min_length .. max_length, uniform among the first `alphabet`.
+    `book` selects a set of styles: a base model trained on other books in equal parts has learned
+    the format but chooses styles at random. Score (B, T), pay=word: the last character of a word
+    has a reward of 1/L if the whole word is correct, so a choice is rewarded up to copies - 1
+    tokens later, and a row sums to the share of correct words. Score (B,), pay=end: the same sum at
+    the last token. The first needs short-range credit: lam = 1 includes every later word, lam = 0
+    only the critic's prediction.
+    Source: based on the delayed and the immediate rewards of Sutton 1988, doi:10.1007/BF00115009.
     """
 
     def __init__(

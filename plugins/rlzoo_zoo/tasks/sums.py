@@ -1,4 +1,4 @@
-"""Sums: small sums as a question in words, for pretrained models."""
+"""Sums: small sums as questions in words, for pretrained models."""
 
 import zlib
 from typing import Annotated
@@ -11,12 +11,12 @@ from rlzoo_zoo.rewards.numeric import numeric
 
 
 class Sums:
-    """A model must add two numbers: the prompt is `What is 7 + 5?`, right is a response whose last
-    number is 12.
+    """Add two numbers: the prompt is `What is 7 + 5?`, and a response is correct if its last number
+    is 12.
 
     Both operands are uniform in 0 .. highest; a fifth of the prompts is held out.
-    Score (B,): 1.0 where the last number is the sum and the row terminated, else 0.0.
-    Source: the last number as in Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
+    Score (B,): 1.0 if the last number is the sum and the row terminated, otherwise 0.0.
+    Source: the last number, as in Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Games of TextArena as conversations, for one player or against a seat that plays by rule."""
+"""Games of TextArena as conversations, for one player or against a scripted seat."""
 
 import copy
 import importlib.util
@@ -17,15 +17,15 @@ COMMON = [f"[{n}]" for n in range(10)] + [f"[{a} {b}]" for a in range(4) for b i
 
 class Textarena(Demonstrated, Episodes):
     """Games of TextArena by id, as `GuessTheNumber-v0`. The policy's turn is its move; the game
-    answers with what is new since. Score (B,): the reward of the policy's seat at the end.
+    answers with the new observations. Score (B,): the reward of the policy's seat at the end.
 
-    games: ids. In a game for several players the policy has seat `seat`; -1: the seed decides.
-    opponent: the other seats choose a move that the game accepts, a "random" one of those that it
-    shows in brackets, or the "first" of them. seeds: how many each game has, one in five held out.
-    turns: an episode ends after this many moves of the policy. pays: see `gymnasium`; the games pay
-    at the end. success: an episode is right whose score reaches it. stop: a text that ends a turn,
-    "" for none. held: live games in the cache. lines: the last lines of an observation that the
-    policy gets, 0 for all. A game whose replay differs is refused. `players` are scripted.
+    games: ids. In a game for several players, the policy has seat `seat`; -1: the seed decides.
+    opponent: the other seats choose a valid move, a "random" one of those shown in brackets, or the
+    "first" of them. seeds: number of seeds per game, one in five held out. turns: maximum number of
+    moves of the policy. pays: see `gymnasium`; the games have rewards at the end. success: the
+    score from which an episode is correct. stop: a text that ends a turn, "" for none. held: live
+    games in the cache. lines: number of last lines of an observation that the policy gets, 0 for
+    all. A game whose replay differs is rejected. `players` are scripted.
     Source: Guertler et al. 2025, arXiv:2504.11442.
     """
 
@@ -63,7 +63,7 @@ class Textarena(Demonstrated, Episodes):
 
     def start(self, game, seed):
         if game not in self.registry:
-            raise ValueError(f"games: no game {game!r}{nearest(game, self.registry)}")
+            raise ValueError(f"games: there is no game {game!r}{nearest(game, self.registry)}")
         for players in SEATS:
             try:
                 env = self.textarena.make(game)

@@ -88,7 +88,9 @@ class Tools:
             call = read_json(text) if self.form == "json" else read_python(text)
             function = self.functions.get(call.name)
             if function is None:
-                raise ValueError(f"no function {call.name!r}{nearest(call.name, self.functions)}")
+                raise ValueError(
+                    f"there is no function {call.name!r}{nearest(call.name, self.functions)}"
+                )
             arguments = bound(function, call)
         except UNREADABLE as error:
             return f"error: {first_line(error)}"[: self.characters]
@@ -140,7 +142,7 @@ def declaration(function: Callable[..., Any]) -> str:
 def read_json(text: str) -> Call:
     found = json.loads(text)
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        raise ValueError("a call is a JSON object with name and arguments")
+        raise ValueError("a call must be a JSON object with name and arguments")
     arguments = found.get("arguments", {})
     if not isinstance(arguments, dict):
         raise ValueError("arguments must be a JSON object")
@@ -151,10 +153,10 @@ def read_python(text: str) -> Call:
     """A call whose arguments are literals; nothing is executed."""
     node = ast.parse(text.strip(), mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError("a call is [name(arguments)]")
+        raise ValueError("a call must have the form [name(arguments)]")
     named = {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg}
     if len(named) < len(node.keywords):
-        raise ValueError("an argument is given twice, or without its name")
+        raise ValueError("an argument is given twice or without its name")
     return Call(node.func.id, tuple(map(ast.literal_eval, node.args)), named)
 
 
@@ -167,6 +169,6 @@ def bound(function: Callable[..., Any], call: Call) -> dict[str, Any]:
         fits = not isinstance(kind, type) or isinstance(value, kind)
         fits = fits or (kind is float and isinstance(value, int))
         if not fits or (isinstance(value, bool) and kind in (int, float)):
-            raise TypeError(f"{name} must be {kind.__name__}, got {value!r:.40}")
+            raise TypeError(f"{name} must be {kind.__name__}. Got {value!r:.40}")
     json.dumps(found)
     return dict(found)

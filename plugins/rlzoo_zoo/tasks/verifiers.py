@@ -1,4 +1,4 @@
-"""Single-turn tasksets of verifiers 0.4, judged by their own reward functions."""
+"""Single-turn tasksets of verifiers 0.4, scored by their own reward functions."""
 
 import asyncio
 import importlib.util
@@ -14,20 +14,20 @@ import torch
 from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES, HELD_OUT, setting
 
-INSTEAD = "have verifiers' own loop play it against `rlzoo serve`"
+INSTEAD = "use verifiers' own loop with `rlzoo serve` instead"
 
 
 class Verifiers:
-    """The tasks of a taskset of verifiers 0.4: prompts, and reward functions on a trace made of
-    the prompt and the response. A response is the whole episode.
+    """The tasks of a taskset of verifiers 0.4: prompts, and reward functions of a trace with the
+    prompt and the response, which is the whole episode.
 
-    taskset: an installed package, or the path of a Python file, that has one `Taskset`. size: at
-    most this many of its tasks, the first, one in five held out. config: settings of the
-    taskset, a list of `name=value`. success: a response is right whose score reaches it. Score
-    (B,): the sum of the weighted rewards where the row terminated, else 0; a reward function that
-    fails scores 0. A task with a system prompt, or with messages, has messages as its prompt.
-    Reward functions run in the process of the run, with its rights. Refused: tasks that need a
-    runtime, tools, a judge or several turns.
+    taskset: an installed package, or the path of a Python file, with one `Taskset`. size: maximum
+    number of tasks, taken from the start, one in five held out. config: settings of the taskset, a
+    list of `name=value`. success: the score from which a response is correct. Score (B,): the sum
+    of the weighted rewards if the row terminated, otherwise 0; a reward function that fails scores
+    0. A task with a system prompt, or with messages, has messages as its prompt. Reward functions
+    run in the process of the run with its permissions. Tasks that need a runtime, tools, a judge or
+    several turns are rejected.
     Source: Brown 2025, github.com/PrimeIntellect-ai/verifiers.
     """
 
@@ -56,11 +56,13 @@ class Verifiers:
         except (*FAILURES, ImportError, OSError, RuntimeError) as error:
             fault = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise RlzooError(
-                f"taskset {taskset!r} does not load ({fault}). Where it downloads its data, load "
+                f"taskset {taskset!r} cannot be loaded ({fault}). If it downloads its data, load "
                 "it once on a machine with a network"
             ) from None
         if len(self.tasks) < 2:
-            raise ValueError(f"taskset {taskset!r} has {len(self.tasks)} tasks; 2 are needed")
+            raise ValueError(
+                f"taskset {taskset!r} has {len(self.tasks)} tasks, but at least 2 are needed"
+            )
         for reason in filter(None, (obstacle(made, task, vf) for task in self.tasks)):
             raise RlzooError(f"taskset {taskset!r} {reason}; {INSTEAD}")
 
@@ -156,13 +158,13 @@ def obstacle(made, task, vf):
     own = [n for n in ("setup", "finalize") if getattr(kind, n) is not getattr(vf.Task, n)]
     needs = [fn.__name__ for name in ("reward", "metric") for fn in task.hooks(name) if runs(fn)]
     if task.data.prompt is None:
-        return "has tasks without a prompt: the user begins"
+        return "has tasks without a prompt, in which the user begins"
     if kind.NEEDS_CONTAINER or task.data.image or own or needs:
         return f"needs a runtime ({', '.join(own + needs) or 'a container'})"
     if kind.toolsets(task.config) or type(made).toolsets(made.config):
-        return "has tools, and so several turns"
+        return "has tools and therefore several turns"
     if task.config.judges:
-        return "has a judge, which is a model behind a network"
+        return "has a judge, which requires a model over the network"
     return None
 
 

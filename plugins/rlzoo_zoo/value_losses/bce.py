@@ -7,11 +7,11 @@ def bce(value_logits, value_support, returns):
     """-y log p - (1 - y) log(1 - p) per token (B, T).
 
     p = (V - low) / (high - low) and y = (G - low) / (high - low).
-    V = softmax(value_logits) @ value_support is between the ends of the support, low and high, by
-    construction; with critic.bins=2, critic.low=0, critic.high=1 this is logistic regression on
-    0/1 outcomes. On a linear head it would be unusable: outside (0, 1) a clamp has no gradient.
-    The minimum in expectation is V = E[G], also for soft targets, so lam < 1 is fine. Returns
-    outside the support are clipped to it (`returns_clipped`): KL in the reward makes some.
+    V = softmax(value_logits) @ value_support is always between the ends of the support, low and
+    high; with critic.bins=2, critic.low=0, critic.high=1, this is logistic regression on 0/1
+    outcomes. It does not work with a linear head, because a clamp has no gradient outside (0, 1).
+    The minimum in expectation is V = E[G], also for soft targets, so lam < 1 is allowed. Returns
+    outside the support, which KL in the reward can cause, are clipped to it (`returns_clipped`).
     Source: Good 1952, JRSS B 14; as a value loss Farebrother et al. 2024, arXiv:2403.03950.
     """
     low, high = value_support.min(), value_support.max()

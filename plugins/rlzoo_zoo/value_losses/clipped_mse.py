@@ -17,7 +17,7 @@ def clipped_mse(
     """1/2 max((V - G)^2, (V_old + clamp(V - V_old, +-clip) - G)^2) per token (B, T).
 
     A prediction that moved more than `clip` towards its target gets no further gradient in this
-    step. clip is in units of the reward: it throttles the critic where returns are large.
+    step. clip is in units of the reward, so it slows the critic down if returns are large.
     Source: Schulman et al. 2017, baselines' ppo2; Engstrom et al. 2020, arXiv:2005.12729.
     """
     moved = value_preds - values

@@ -1,4 +1,4 @@
-"""HL-Gauss: the critic as a classifier over bins, its target a Gaussian around the return."""
+"""HL-Gauss: the critic is a classifier over bins with a Gaussian around the return as target."""
 
 from typing import Annotated
 
@@ -21,7 +21,8 @@ def hl_gauss(
     q is G, to under 1 % of a bin width in the interior; within 3 sigma of an end it is pulled
     inwards, at the very end by 0.37 bin widths (default sigma). G outside the support is clipped to
     it (`returns_clipped`), which biases the critic: let critic.low and critic.high leave room.
-    Source: Imani and White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
+    Source: Imani and White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950,
+    whose code clips nothing.
     """
     low, high = value_support.min(), value_support.max()
     width = (high - low) / (value_support.numel() - 1)

@@ -10,8 +10,9 @@ from rlzoo import Range, hookimpl
 def huber(value_preds, returns, *, delta: Annotated[float, Range(0, closed="right")] = 1.0):
     """e^2 / 2 where abs(e) <= delta, else delta (abs(e) - delta / 2), e = V - G, per token (B, T).
 
-    No error pulls harder than delta (in units of the reward). Beyond delta it seeks the median, not
-    the mean: with skewed returns and a small delta the critic is biased, and so are advantages.
+    The gradient of an error is at most delta (in units of the reward). Beyond delta, the optimum is
+    the median, not the mean: with skewed returns and a small delta, the critic and the advantages
+    are biased.
     Source: Huber 1964, Annals of Mathematical Statistics 35.
     """
     return torch.nn.functional.huber_loss(value_preds, returns, reduction="none", delta=delta)

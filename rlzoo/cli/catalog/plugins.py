@@ -1,4 +1,4 @@
-"""`rlzoo plugins [KIND] [WORD]`: the components: names, ideas, or all details of a few."""
+"""`rlzoo plugins [KIND] [WORD]`: lists components: names, ideas, or all details of a few."""
 
 import argparse
 import warnings
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "looked_for",
         nargs="*",
         metavar="KIND|WORD",
-        help=f"a kind ({', '.join(KINDS)}), a name, or words to look for",
+        help=f"a kind ({', '.join(KINDS)}), a name, or words to search for",
     )
 
 

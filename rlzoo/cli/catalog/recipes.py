@@ -1,4 +1,4 @@
-"""`rlzoo recipes [WORD]`: the recipes, each with its source."""
+"""`rlzoo recipes [WORD]`: lists the recipes, each with its source."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from rlzoo.recipe.files import describe, list_configs, show_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("looked_for", nargs="*", metavar="WORD", help="words to look for")
+    parser.add_argument("looked_for", nargs="*", metavar="WORD", help="words to search for")
 
 
 def run(arguments: argparse.Namespace) -> Result:

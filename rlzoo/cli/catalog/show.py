@@ -1,4 +1,4 @@
-"""`rlzoo show`: the resolved recipe, where each value came from, and the lab's preview of a run."""
+"""`rlzoo show`: the resolved recipe, the origin of each value, and the lab's preview of a run."""
 
 import argparse
 import warnings
@@ -19,7 +19,7 @@ GUESS = 512  # tokens of a prompt of data that is not here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--changed", action="store_true", help="only what is not a default")
+    parser.add_argument("--changed", action="store_true", help="only changed values")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -72,7 +72,7 @@ def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
         if not isinstance(error.__context__, NotCached):
             raise
         task: Any = _Absent(recipe.value("task").get("max_prompt") or GUESS)
-        return make_plan(recipe, zoo, task), [f"{error}; prompts are taken as {task}"]
+        return make_plan(recipe, zoo, task), [f"{error}; prompts are assumed to have {task}"]
 
 
 class _Absent:

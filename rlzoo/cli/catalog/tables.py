@@ -26,8 +26,8 @@ def names_view(found: Found) -> Iterator[Part]:
         yield Text.assemble((kind.replace("_", " "), "bold"), (f" ({len(names)})", "dim"))
         yield Padding(Text("  ".join(names), style="green"), (0, 0, 0, 2))
     yield Text(
-        f"{len(found)} components. A kind with its ideas: rlzoo plugins estimators; all that is "
-        "known of one, or a word to look for: rlzoo plugins NAME",
+        f"{len(found)} components. For a kind with descriptions: rlzoo plugins estimators; for "
+        "all details, or to search for a word: rlzoo plugins NAME",
         style="dim",
     )
 
@@ -45,7 +45,7 @@ def ideas_view(found: Found, width: int) -> Iterator[Part]:
             table.add_row(name, Text(summary))
         yield Text(kind.replace("_", " "), style="bold")
         yield table
-    yield Text("all that is known of one: rlzoo plugins NAME", style="dim")
+    yield Text("all details of one: rlzoo plugins NAME", style="dim")
 
 
 def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
@@ -69,7 +69,7 @@ def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
         table.add_row("from", Text(c.origin))
         yield Padding(table, (0, 0, 1, 2))
     if others:
-        yield Text(f"mention it: {'  '.join(dict.fromkeys(others))}", style="dim")
+        yield Text(f"others that mention it: {' '.join(dict.fromkeys(others))}", style="dim")
 
 
 def _reflowed(doc: str) -> str:
@@ -124,8 +124,8 @@ def recipes_view(
         told = f"{what}{colon}{source}" if few or width >= 130 else what
         table.add_row(name, Text(" ".join([told, *beside])))
     foot = (
-        "What one sets: rlzoo show NAME"
+        "To see what a recipe sets: rlzoo show NAME"
         if few
-        else f"{len(recipes)} recipes. Sources: rlzoo recipes NAME; what one sets: rlzoo show NAME"
+        else f"{len(recipes)} recipes. Sources: rlzoo recipes NAME; settings: rlzoo show NAME"
     )
     return [table, Text(foot, style="dim")]

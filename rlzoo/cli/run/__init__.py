@@ -1,9 +1,9 @@
-"""`rlzoo run` and `resume`: training, watched. (No package is called rlzoo/run: `rlzoo.run` is
-a function.)
+"""`rlzoo run` and `resume`: training with a live display. (No package is called rlzoo/run, because
+`rlzoo.run` is a function.)
 
 May import `train` and the packages below, and no other verb.
 
     command  train a recipe in a new folder
-    lines    a line for a step, for logs and pipes; the lab's display has more
+    lines    a line per step, for logs and pipes; the lab's display shows more
     resume   continue an interrupted run
 """

@@ -1,4 +1,4 @@
-"""`rlzoo run`: trains; leaves a run folder."""
+"""`rlzoo run`: trains and writes a run folder."""
 
 import argparse
 from collections.abc import Callable

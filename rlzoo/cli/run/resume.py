@@ -8,14 +8,12 @@ from rlzoo.train.start import resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL it is kept at")
-    where = "the folder in which the run of a URL continues; default: runs/ and its name"
+    parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL of its store")
+    where = "the folder in which a run from a URL continues; default: its name under runs/"
     parser.add_argument("--dir", metavar="DIR", help=where)
-    kept = "the URL that keeps a copy of the run, from now on too"
+    kept = "a URL to which the run is also copied from now on"
     parser.add_argument("--store", metavar="URL", help=kept)
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run code that comes with the model"
-    )
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -224,7 +224,7 @@ def test_the_display_of_a_run_that_is_stopped_says_how_it_goes_on(
     with pytest.raises(KeyboardInterrupt) as caught:
         rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/a"], zoo=zoo)
     (line,) = caught.value._render_traceback_()
-    assert line == f"stopped after step 2; rlzoo.resume('{tmp_path}/a') goes on"
+    assert line == f"stopped after step 2; rlzoo.resume('{tmp_path}/a') continues the run"
     assert "rlzoo.resume(" in screen.pages[-1]["text/html"]
     run = rlzoo.resume(tmp_path / "a", zoo=zoo, display=False)
     assert run.summary["steps"] == 3

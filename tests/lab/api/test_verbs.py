@@ -111,7 +111,7 @@ def test_a_sweep_tells_lines_where_it_is_asked_to(
     monkeypatch.setattr(verbs, "in_notebook", lambda: kernel)
     monkeypatch.setattr(Local, "run", one_is_done)
     words = ["train.steps=2", "seed=0,1", "device=cpu"]
-    with pytest.raises(RlzooError, match="interrupted; the same command continues"):
+    with pytest.raises(RlzooError, match="interrupted; run the same command again"):
         rlzoo.sweep("grpo", words, jobs=1, dir=tmp_path / "sweep", display=display)
     out = capsys.readouterr().out
     assert out.count("x 0.100 -> 0.200") == said

@@ -24,8 +24,8 @@ def tasks():
         def is_correct(self, responses, answers):
             return super().is_correct(responses, [f"= {a}" for a in answers])
 
-    return {Sloppy: "has one_answer, and others are right too",
-            Wrapped: "has one_answer, and Example.answer is wrong"}  # fmt: skip
+    return {Sloppy: "has one_answer, but other answers are also correct",
+            Wrapped: "has one_answer, but Example.answer is wrong"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("task", "said"), tasks().items())

@@ -149,7 +149,7 @@ def test_of_two_runs_of_a_seed_the_newer_counts_and_is_named(tmp_path):
     os.utime(old / "summary.json", (1, 1))
     c = compare([tmp_path])
     assert c.rows[0].scores == [0.9]
-    assert any("of two runs the newer counts, new, not old" in note for note in c.notes)
+    assert any("there are two runs; the newer one, new, not old" in note for note in c.notes)
 
 
 # ---------------------------------------------------------------- numbers
@@ -206,7 +206,7 @@ def test_a_reference_named_before_is_the_only_one_tested(eight):
         c = compare([eight], reference=name)
         assert c.reference.label == "lam=0.5"
         assert len(c.pairs) == 3
-    with pytest.raises(UsageError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
+    with pytest.raises(UsageError, match=r"did you mean 'lam=0.5'.*available: lam=0, "):
         compare([eight], reference="lam=0.6")
     with pytest.raises(UsageError, match="does not identify one row"):
         compare([eight], reference="lam")
@@ -220,7 +220,7 @@ def test_verdict_says_what_is_shown_and_what_could_not_be(compared):
     assert re.search(r"lam=(0.95|1) beats lam=0 \(P = (> )?[.\d]+, \+0.\d{3} \[.\d{3}, .\d{3}\]\)",
                      said)  # fmt: skip
     assert re.search(r"lam=(0.95|1) is indistinguishable from lam=(1|0.95) at 8 seeds \(P = .*; "
-                     r"8 seeds could have shown 0.0\d\d to 0.0\d\d\)", said)  # fmt: skip
+                     r"8 seeds could have detected 0.0\d\d to 0.0\d\d\)", said)  # fmt: skip
     assert len(verdict(compared)) == 1  # no folder here keeps results by prompt
     assert "lam=0 beats" not in said
 
@@ -242,8 +242,8 @@ def test_one_seed_has_no_interval_at_all(tmp_path):
     made_up_rows(tmp_path, LAMS, 1)
     c = compare([tmp_path])
     assert document(c)["rows"][0]["interval"] is None
-    assert any("one seed gives no interval" in note for note in c.notes)
-    table = printed(c, 140).split("how it got there")[0]
+    assert any("there is only one seed" in note for note in c.notes)
+    table = printed(c, 140).split("learning curves and cost")[0]
     assert "[" not in table
     assert "1.00" not in table  # neither a chance nor a p
 
@@ -332,7 +332,7 @@ def test_tables_fit_and_cut_nothing_off(compared, width):
     for row in compared.rows:
         assert f"{fmean(row.scores):.3f} [" in text
     assert text.count("▲") == 3
-    assert ("how it got there" in text) == (width < 160)
+    assert ("learning curves and cost" in text) == (width < 160)
 
 
 def test_two_way_tables(tmp_path, capsys):

@@ -73,10 +73,10 @@ def test_other_decoding_sampler_or_model_is_refused_or_named(tmp_path, config, n
     base = {"model": {"name": "tiny"}, "sampler": {"name": "transformers"}}
     rows(tmp_path, LOW, name="a", **base)
     rows(tmp_path, HIGH, name="b", **(base | config))
-    with pytest.raises(UsageError, match=f"runs of different {named} are not compared"):
+    with pytest.raises(UsageError, match=f"runs with different {named} cannot be compared"):
         compare([tmp_path])
     said = verdict(compare([tmp_path], force=True))
-    assert said[0].startswith(f"Not on one scale ({named}: ")
+    assert said[0].startswith(f"The rows are not on one scale ({named}: ")
     assert "beats" not in " ".join(said)
     assert "scores above" in said[1]
 
@@ -108,9 +108,9 @@ def test_scores_of_other_rewards_are_refused_or_named(tmp_path, config):
     rows(tmp_path, [10 * x for x in LOW], name="b", **(base | config))
     assert not compare([tmp_path]).named  # accuracy does not know of rewards
     by_score(tmp_path)
-    with pytest.raises(UsageError, match="runs of different r(ewards|ollout.truncation)"):
+    with pytest.raises(UsageError, match="runs with different r(ewards|ollout.truncation)"):
         compare([tmp_path])
-    assert "Not on one scale" in verdict(compare([tmp_path], force=True))[0]
+    assert "not on one scale" in verdict(compare([tmp_path], force=True))[0]
 
 
 def test_a_nan_is_no_score(tmp_path):
@@ -120,12 +120,12 @@ def test_a_nan_is_no_score(tmp_path):
     c = compare([tmp_path])
     said = " ".join(verdict(c))
     assert [len(row.seeds) for row in c.rows] == [5, 4]
-    assert "lost 1 of 5 runs (its accuracy at the end is nan)" in said
+    assert "has 1 failed runs of 5 (its final accuracy is nan)" in said
     assert "beats" not in said
-    assert "is not a claim" in said
+    assert "is not a valid claim" in said
     assert "?" in "".join(str(x) for x in printed(c).splitlines()[3:8])
     rows(tmp_path / "all", [float("nan")] * 3, name="c")
-    with pytest.raises(UsageError, match="its accuracy at the end is nan"):
+    with pytest.raises(UsageError, match="its final accuracy is nan"):
         compare([tmp_path / "all"])
 
 
@@ -141,7 +141,7 @@ def test_failed_runs_are_in_the_verdict(tmp_path):
     said = verdict(c)
     assert c.pairs[0].shown
     assert "beats" not in " ".join(said)
-    assert said[-1].startswith("b lost 1 of 5 runs (out of memory)")
+    assert said[-1].startswith("b has 1 failed runs of 5 (out of memory)")
     assert "its lead over a (+0.030 " in said[-1]
     # against a row that lost runs a claim stands, and is said to be of the seeds left
     rows(tmp_path / "w", HIGH, name="c")
@@ -151,7 +151,7 @@ def test_failed_runs_are_in_the_verdict(tmp_path):
     swept(tmp_path / "w", "whiten")
     said = verdict(compare([tmp_path / "w"]))
     assert "c beats d" in said[0]
-    assert "d lost 1 of 5 runs" in said[1]
+    assert "d has 1 failed runs of 5" in said[1]
 
 
 def test_a_row_that_collapses_is_not_averaged(tmp_path):
@@ -171,7 +171,7 @@ def test_a_row_that_collapses_is_not_averaged(tmp_path):
     c = compare([tmp_path / "w"])
     assert c.pairs[0].shown
     assert "beats" not in " ".join(verdict(c))
-    assert "is not a claim" in " ".join(verdict(c))
+    assert "is not a valid claim" in " ".join(verdict(c))
 
 
 def test_healthy_rows_do_not_fall_apart(tmp_path):
@@ -220,7 +220,8 @@ def test_methods_over_seeds_and_runs_over_prompts_are_told_apart(tmp_path):
     method, runs = verdict(c)
     assert "is indistinguishable from" in method
     assert runs == (
-        "These runs by themselves, over their prompts: ppo_gae below those of whiten=none."
+        "Considering only these runs and their prompts, the runs of ppo_gae score below those "
+        "of whiten=none."
     )
     pair = document(c)["pairs"][0]
     assert pair["these_runs"]["difference"] == pytest.approx(-0.12, abs=0.02)
@@ -255,7 +256,7 @@ def test_row_numbers_are_no_prompts(tmp_path):
         write_evaluation(RunFolder(path), 6, arrays)
     c = compare([tmp_path])
     assert c.pairs[0].runs is None
-    assert any(note.startswith("not recorded") and "prompts" in note for note in c.notes)
+    assert any(note.startswith("not compared") and "prompts" in note for note in c.notes)
 
 
 def made_of(folder, name, **part):
@@ -333,7 +334,7 @@ def test_a_withheld_claim_names_the_spreads_the_seeds_and_why(tmp_path):
     rows(tmp_path, [0.70, 0.64, 0.66, 0.73, 0.65], name="a")
     rows(tmp_path, [0.730, 0.731, 0.729, 0.730, 0.732], name="b", whiten="none")
     said = verdict(compare([tmp_path]))
-    assert re.search(r"^Withheld: .* 5 seeds: ppo_gae spreads \d+\.\d times as much", said[-1])
+    assert re.search(r"^No claim: .* 5 seeds: ppo_gae spreads \d+\.\d times as much", said[-1])
     assert "tail" in said[-1]
     assert "beats" not in " ".join(said)
     assert "loses" not in " ".join(said)
@@ -374,7 +375,7 @@ def test_equal_differences_have_no_spread_to_be_judged_by(tmp_path):
     rows(tmp_path, [0.75, 0.875, 1.0], name="b", whiten="none")
     said = " ".join(verdict(compare([tmp_path])))
     assert "indistinguishable" not in said
-    assert "the same in every seed" in said
+    assert "the same amount in every seed" in said
 
 
 def test_what_could_have_been_shown_is_a_range(tmp_path):
@@ -410,10 +411,12 @@ def test_the_chance_of_the_answer_is_compared_where_all_runs_have_it(tmp_path):
                 line["eval/answer_prob"] = 0.7
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert compare([tmp_path]).metric == "accuracy"  # one run has none
-    with pytest.raises(UsageError, match=r"'answer_prob' is not in every run's .*accuracy"):
+    with pytest.raises(
+        UsageError, match=r"'answer_prob' is not in the evaluations of every run .*accuracy"
+    ):
         compare([tmp_path], metric="answer_prob")
     c = compare([*tmp_path.glob("a-*")])
     assert (c.metric, c.rows[0].scores) == ("answer_prob", [0.7] * 5)
-    assert c.title == "addition: held-out answer_prob, 1024 samples a run"
+    assert c.title == "addition: held-out answer_prob, 1024 samples per run"
     assert compare([*tmp_path.glob("a-*")], metric="eval/accuracy").rows[0].scores == LOW
     assert read_record(tmp_path / "a-0").score == LOW[0]

@@ -41,7 +41,7 @@ def test_the_command_writes_a_page_with_plots(tmp_path):
     assert "beats a" in " ".join(document["verdict"])
     assert "beats a" in page.read_text()
     assert "<svg" in page.read_text()
-    assert "how it got there" not in str(document), "final scores have no curve"
+    assert "learning curves and cost" not in str(document), "final scores have no curve"
     assert json.dumps(document)
 
 

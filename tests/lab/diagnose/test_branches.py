@@ -227,7 +227,7 @@ def test_a_run_without_a_critic_says_so(tmp_path):
     shutil.rmtree(tmp_path / "three" / "checkpoints")
     model = diagnose_branches(folder, ["estimator=grpo"], branches=2, states=4)
     assert model["source"] == "final model"
-    with pytest.raises(RlzooError, match="no estimator can be evaluated: gae: needs"):
+    with pytest.raises(RlzooError, match="no estimator can be evaluated; gae: needs"):
         diagnose_branches(folder, ["estimator=gae"], branches=2)
 
 
@@ -238,7 +238,13 @@ def test_tables_fit_their_terminal(large, width):
         console.print(part)
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width
-    for words in ("gae lam=0.5", "rloo", "KL: not in the target", "128 branches", "tokens drawn"):
+    for words in (
+        "gae lam=0.5",
+        "rloo",
+        "KL is not part of the target",
+        "128 branches",
+        "tokens drawn",
+    ):
         assert words in text
     assert "…" not in text.split("estimator")[1]
 

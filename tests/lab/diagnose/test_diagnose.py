@@ -260,7 +260,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
         (("recipe=ppo_gae", "seed=0,1"), "seed=0,1"),
         (("recipe=ppo_gae", "--critic", "exat"), "did you mean 'exact'"),
         (("recipe=ppo_gae", "--world", "dnse"), "did you mean 'dense'"),
-        (("recipe=ppo_gae", "--vocabulary", 20), "137,561.*20,000.*lower --vocabulary"),
+        (("recipe=ppo_gae", "--vocabulary", 20), "137,561.*20,000.*Lower --vocabulary"),
         (("recipe=ppo_gae", "--vocabulary", 2), "--vocabulary must be at least 3"),
         (("recipe=ppo_gae", "--samples", 1), "--samples: groups need 2"),
         (("recipe=ppo_gae", "--cut", 9), r"--cut must be in \[1, 5\]"),

@@ -171,7 +171,7 @@ def test_a_runs_own_critic_at_its_checkpoints(trained, capsys):
             assert stage["own_critic"]["mean"] != 0
             assert stage["kl"] > 0
         assert 0 < stage["share"] <= 1
-    assert any("--kl counts it here" in note for note in document["notes"])
+    assert any("use --kl to include it here" in note for note in document["notes"])
 
 
 def test_the_kl_of_a_run_is_from_its_base(trained):
@@ -299,7 +299,7 @@ def test_the_table_of_checkpoints_fits_its_terminal(along_trained, width):
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     assert text.split().count("own") == 3
-    assert text.count("exact") == 3 + text.count("the others are exact")
+    assert text.count("exact") == 3 + text.count("the other numbers are exact")
     assert text.split().count("step") == 6  # three heads, two titles, the KL of a step
 
 
@@ -311,8 +311,8 @@ def test_a_run_without_a_critic_has_exact_rows_only(tmp_path, words):
     for stage in document["checkpoints"]:
         assert stage["own_critic"] is None
         assert [r["critic"] for r in stage["estimators"]] == ["exact", None]
-    assert "this run has no critic: exact values only" in document["notes"]
-    assert any("checkpoint.keep=M keeps more" in note for note in document["notes"])
+    assert "this run has no critic, so only exact values are shown" in document["notes"]
+    assert any("checkpoint.keep=M to keep more" in note for note in document["notes"])
 
 
 def test_a_damaged_checkpoint_is_left_out_and_said(trained, tmp_path):
@@ -347,7 +347,7 @@ def test_a_file_that_no_reading_of_a_run_writes_is_refused(option, more, tmp_pat
         (("estimator=gea",), "did you mean 'gae'"),
         (("more",), "one RUN, then key=value"),
         (("model=tiny",), "does not fit the model"),
-        (("--plot", "a.png"), "--plot: is for a recipe"),
+        (("--plot", "a.png"), "--plot: works only with a recipe"),
         (("--fixed-length",), "may always end its response"),
         (("--vocabulary", 30), "too many states"),
         (("--vocabulary", 3, "--horizon", 1), "nothing to learn"),

@@ -39,6 +39,6 @@ def test_whitening_is_the_missing_baseline_in_batches():
 
 def test_a_discount_is_said():
     _, text = ask("recipe=ppo_mc", "estimator.gamma=0.5", "--critic", "zero", "--batches", "0")
-    assert "gamma = 0.5; the truth is of gamma = 1" in text
+    assert "gamma = 0.5; the truth uses gamma = 1" in text
     _, text = ask("recipe=ppo_mc", "--critic", "zero", "--batches", "0")
     assert "the truth is of gamma" not in text

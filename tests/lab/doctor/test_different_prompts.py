@@ -20,7 +20,7 @@ def judged(index, samples=512):
 def test_twenty_prompts_drawn_often_are_twenty():
     found = judged(np.arange(512) % 20)
     assert (found.severity, found.evidence["prompts"]) == ("note", 20)
-    assert "eval.samples=512 are of 20 different prompts" in found.what
+    assert "eval.samples=512 come from 20 different prompts" in found.what
     assert found.evidence["half_width"] > 0.19
 
 

@@ -240,25 +240,25 @@ def test_json_is_one_document_and_out_has_every_sample(run, capsys, tmp_path):
     assert document["k"] == [1, 2]
     assert document["step"] == 2
     shown = command(capsys, *argv)
-    for word in ("accuracy", "pass@2", "maj@2", "reward/python", "itself recorded", str(out)):
+    for word in ("accuracy", "pass@2", "maj@2", "reward/python", "the run recorded", str(out)):
         assert word in shown.replace("\n", " "), word
 
 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["RUN", "--k", "0"], "--k: must be a whole number from 1. Got '0'"),
+        (["RUN", "--k", "0"], "--k: must be an integer of at least 1. Got '0'"),
         (["RUN", "--k", "1,x"], "--k: .*Got 'x'"),
         (["RUN", "--k", "4", "--responses", "2"], "pass@4 needs at least 4 responses"),
-        (["RUN", "--prompts", "0"], "--prompts: .* from 1"),
-        (["RUN", "--samples", "-1"], "--samples: .* from 0"),
+        (["RUN", "--prompts", "0"], "--prompts: .* at least 1"),
+        (["RUN", "--samples", "-1"], "--samples: .* at least 0"),
         (["RUN", "--greedy", "--k", "2"], "--greedy gives each prompt one response"),
-        (["RUN", "RUN"], "one RUN at a time"),
-        (["RUN", "model=nano"], "already sets this; leave model=nano out"),
-        (["RUN", "--checkpoint", "7"], r"no '7' \(there are: best, last, 1, 2\)"),
+        (["RUN", "RUN"], "give only one RUN"),
+        (["RUN", "model=nano"], "already sets this; remove model=nano"),
+        (["RUN", "--checkpoint", "7"], r"no '7' \(available: best, last, 1, 2\)"),
         (["RUN", "--out", "nowhere/x.jsonl"], "--out: there is no folder"),
         (["nowhere"], "nowhere is not a run folder"),
-        (["model=nano", "task=addition", "--checkpoint", "best"], "--checkpoint is for a RUN"),
+        (["model=nano", "task=addition", "--checkpoint", "best"], "--checkpoint requires a RUN"),
         (["model=nano", "task=additon"], "did you mean 'addition'"),
         (["model=nano", "rollout.temprature=1"], "did you mean 'rollout.temperature'"),
     ],
@@ -291,7 +291,7 @@ def test_an_unfinished_run_has_its_checkpoints_only(run, tmp_path):
     (cut / "summary.json").unlink()
     shutil.rmtree(cut / "model")
     folder = open_folder(cut)
-    with pytest.raises(RlzooError, match=r"has not finished.*\(there are: best, last, 1, 2\)"):
+    with pytest.raises(RlzooError, match=r"has not finished.*\(available: best, last, 1, 2\)"):
         choose(folder, None)
     assert choose(folder, "last").step == 2
     newest = cut / "checkpoints" / "step-00000002" / "actor.safetensors"
@@ -299,7 +299,7 @@ def test_an_unfinished_run_has_its_checkpoints_only(run, tmp_path):
     with pytest.raises(RlzooError, match="step-00000002 is damaged"):
         choose(folder, "last")
     shutil.rmtree(cut / "best")
-    with pytest.raises(RlzooError, match="keeps no best one; set checkpoint.best=true"):
+    with pytest.raises(RlzooError, match="has no best checkpoint; train with checkpoint.best=true"):
         choose(folder, "best")
     shutil.rmtree(cut / "checkpoints")
     with pytest.raises(RlzooError, match="there is none yet"):

@@ -54,7 +54,7 @@ def test_the_doctor_names_a_fault_and_what_was_not_recorded(tmp_path):
     document = rlzoo.doctor(tmp_path / "run")
     assert "reward_constant" in {finding["rule"] for finding in document["findings"]}
     assert "imported from trl" in str(document)
-    assert "not recorded there" in str(document)
+    assert "not recorded by it" in str(document)
 
 
 def test_the_report_shows_curves_and_samples(tmp_path):

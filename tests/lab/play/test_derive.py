@@ -76,7 +76,7 @@ def test_ratio_loss_reward_and_whitening_are_written_as_trace_writes_them(zoo):
     ((ratio, loss),) = answers(SOURCE, function, [batch])
     assert ratio == want["ratio"]
     assert loss == want["policy loss"][:-1]
-    assert any("in place of" in line for line in loss)
+    assert any("instead of" in line for line in loss)
     scores, kl = [0, 0, 0, 1], [0.5, -0.2, 0.3, 0.1]
     for spread in ("token", "last"):
         want = traced_lines(

@@ -156,7 +156,7 @@ def test_a_long_run_is_drawn_in_few_points_and_keeps_its_extremes(tmp_path):
     card = next(i for i, t in enumerate(page.texts) if t == "actor/spike")
     assert "75" in page.texts[card : card + 12]  # its axis reaches the one step's spike
     assert "tokens" in page.text
-    told = re.search(r"(\d+) responses are left out: a page has room for 32,000 tokens; "
+    told = re.search(r"(\d+) responses are left out, because a page shows at most 32,000 tokens; "
                      r"(\d+) responses are cut after 2,000", page.text)  # fmt: skip
     shown = [row for b in page.data["tokens"]["batches"] for row in b["rows"]]
     assert int(told[1]) == 2 * 12 - len(shown)
@@ -242,8 +242,8 @@ def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
     page = read(page_of(run, tmp_path / "page.html"))
     assert_sound(page)
-    assert page.text.count("run.save_batches=2 keeps its last two batches") == 2
-    assert "Samples through the run" in page.text
+    assert page.text.count("With run.save_batches=2, rlzoo saves") == 2
+    assert "Samples during the run" in page.text
     assert page.data["tokens"] == {}
 
 
@@ -262,7 +262,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert_sound(page)
     for name in ("step-00000020", "step-00000019", "step-00000018"):
         assert f"batches/{name}.safetensors cannot be read" in page.text
-    assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are left out" in page.text
+    assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are ignored" in page.text
     assert [b["step"] for b in page.data["tokens"]["batches"]] == [17]
     assert "12 groups; no group is flat" in page.text
     alone["advantages"][0, 0] = np.nan
@@ -271,7 +271,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert "cannot be read: advantages is not finite" in page.text
     assert page.data["tokens"] == {}
     bare = made_up_report_run(tmp_path / "bare", steps=0, batches=0, finished=False)
-    assert "No step has been taken yet." in read(page_of(bare)).text
+    assert "No step has finished yet." in read(page_of(bare)).text
     (bare / "metrics.jsonl").write_text("")
     assert_sound(read(page_of(bare)))
     with pytest.raises(RunError, match="is not a run folder"):

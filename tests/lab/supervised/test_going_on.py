@@ -50,7 +50,7 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     monkeypatch.setattr(fit, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt, match="stopped after step 3") as stopped:
         train("out")
-    assert stopped.value.__notes__ == ["the same command resumes it"]
+    assert stopped.value.__notes__ == ["repeat the command to resume"]
     assert not (tmp_path / "out").exists()
     aside = tmp_path / ".out.partial"
     assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]

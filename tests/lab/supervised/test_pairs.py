@@ -41,7 +41,7 @@ def test_demonstrations_may_be_text_or_messages(tmp_path, row, expected):
 
 def test_a_column_that_was_named_has_no_stand_in(tmp_path):
     file = write(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "a"}])
-    with pytest.raises(DataError, match="no column 'response'"):
+    with pytest.raises(DataError, match="there is no column 'response'"):
         read_demonstrations(file, {"response": "response"})
 
 
@@ -61,7 +61,7 @@ GOOD = {"prompt": "p", "chosen": "a", "rejected": "b"}
         ('{"prompt": "p",', ["not JSON"]),
         ("[1]", ["not an object with columns"]),
         ({"prompt": "p", "chosn": "a", "rejected": "b"}, [
-            "no column 'chosen'", "did you mean 'chosn'", "are: prompt, chosn, rejected"]),
+            "no column 'chosen'", "did you mean 'chosn'", "available: prompt, chosn, rejected"]),
         ({**GOOD, "chosen": None}, ["'chosen' is null"]),
         ({**GOOD, "chosen": "b"}, ["are the same"]),
         ({**GOOD, "prompt": ""}, ["'prompt' is empty"]),
@@ -85,7 +85,7 @@ def test_no_row_left_and_no_file_are_errors(tmp_path):
     file = write(tmp_path / "pairs.jsonl", ["{", "{"])
     with pytest.raises(DataError) as caught:
         read_preferences(file, on_bad_row="skip")
-    one_line(caught, "no row is usable", "pairs.jsonl:1: not JSON")
+    one_line(caught, "no usable row", "pairs.jsonl:1: not JSON")
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "pears.jsonl")
     one_line(caught, "no file", "did you mean 'pairs.jsonl'")
@@ -104,10 +104,10 @@ def test_data_set_folders(tmp_path, monkeypatch):
     assert read_preferences(tmp_path / "two", split="test").rows == expected[1:]
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "two", split="tset")
-    one_line(caught, "no split 'tset'", "did you mean 'test'", "are: train, test")
+    one_line(caught, "no split 'tset'", "did you mean 'test'", "available: train, test")
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "one", {"chosen": "good"})
-    one_line(caught, "one row 0: no column 'good'", "prompt, chosen, rejected")
+    one_line(caught, "one row 0: there is no column 'good'", "prompt, chosen, rejected")
 
 
 def test_held_out_rows_have_prompts_of_their_own():

@@ -113,10 +113,10 @@ def test_verdicts_are_prompt_response_and_label(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--per-step", "--chosen", "x"], "--chosen has no effect here: the rows are prompt, comp"),
-        (["--separator", ";"], "--separator has no effect here: the rows are prompt, chosen"),
+        (["--per-step", "--chosen", "x"], "--chosen has no effect here; the rows are prompt, comp"),
+        (["--separator", ";"], "--separator has no effect here; the rows are prompt, chosen"),
         (["--per-step", "--beta", "1"], "--beta has no effect here"),
-        (["--implicit", "--beta", "0"], "--beta must be above 0 and finite. Got 0.0"),
+        (["--implicit", "--beta", "0"], "--beta must be positive and finite. Got 0.0"),
     ],
 )
 def test_what_another_kind_reads_is_refused(tmp_path, words, said):
@@ -191,7 +191,9 @@ def test_steps_that_a_run_would_cut_are_counted_and_told():
     held = process_reward.judged([[0.9, 0.2]], [[1, 0]])
     report = {"held_out": held, "separator": "\n", "steps_of_several": 1, "lr": 1e-3, "epochs": 1}
     told = [str(line) for line in process_reward._judged(report, "")]
-    assert "1 steps hold the separator '\\n': a run takes each for several" in told
+    assert (
+        "1 steps contain the separator '\\n'; a run splits each of them into several steps" in told
+    )
     assert len(list(process_reward._judged({**report, "steps_of_several": 0}, ""))) == len(told) - 1
 
 
@@ -207,12 +209,10 @@ def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
 
 def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_dir, zoo):
     folder, _ = trained
-    with pytest.raises(
-        RlzooError, match="is not a sequence classifier; `rlzoo reward train` makes"
-    ):
+    with pytest.raises(RlzooError, match="is not a sequence classifier; use `rlzoo reward train`"):
         zoo.rewards["reward_model"].refuse({"path": str(folder), **OTHERS, "max_length": None})
     with pytest.raises(
-        RlzooError, match="is not a token classifier; `rlzoo reward train --per-step`"
+        RlzooError, match="is not a token classifier; use `rlzoo reward train --per-step`"
     ):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(model_dir)})
     with pytest.raises(ValueError, match="separator is empty"):
@@ -221,7 +221,7 @@ def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_di
     model.config.num_labels = 3
     model.config.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(RlzooError, match="has 2 labels; this one has 3"):
+    with pytest.raises(RlzooError, match="has 2 labels, but this one has 3"):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(tmp_path)})
 
 
@@ -286,7 +286,7 @@ def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path):
     asked = [*words, f"rewards.process_reward_model.path={folder}", "rewards.verifier.weight=0"]
     run = rlzoo.run("ppo_gae", [*asked, f"run.dir={tmp_path / 'run'}", "train.steps=1"], zoo=zoo)
     assert "eval/reward/process_reward_model" in run.metrics[0]
-    with pytest.raises(RlzooError, match="path: no folder"):
+    with pytest.raises(RlzooError, match="path: there is no folder"):
         make_plan(compose(["recipe=ppo_gae", *words, "rewards.process_reward_model.path=/nil"],
                           zoo), zoo)  # fmt: skip
 

@@ -167,7 +167,7 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
-    with pytest.raises(RlzooError, match="of 41 pairs, too few are short enough"):
+    with pytest.raises(RlzooError, match="too few of 41 pairs are short enough"):
         trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
 
 
@@ -235,13 +235,13 @@ def test_the_order_of_the_rows_follows_the_seed(capsys, tmp_path_factory):
     ("change", "said"),
     [
         (["--model", "nan0"], ["--model", "did you mean 'nano'"]),
-        (["--epochs", "0"], ["--epochs must be above 0", "Got 0"]),
-        (["--lr", "-1"], ["--lr must be above 0"]),
+        (["--epochs", "0"], ["--epochs must be positive", "Got 0"]),
+        (["--lr", "-1"], ["--lr must be positive"]),
         (["--batch", "0"], ["--batch must be at least 1"]),
         (["--test-fraction", "1"], ["--test-fraction must be in (0, 1)"]),
         (["--max-length", "1"], ["--max-length is too short"]),
         (["--device", "cuba"], ["'cuba'"]),
-        (["--out", "."], ["--out: . exists already and is not empty"]),
+        (["--out", "."], ["--out: . already exists and is not empty"]),
     ],
 )
 @pytest.mark.parametrize("module", [trainer, sft])
@@ -281,7 +281,7 @@ def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path):
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
     with pytest.raises(RlzooError) as caught:
         trainer.train(parsed(trainer, *words))
-    one_line(caught, "one label; this one has 2")
+    one_line(caught, "one label, but this one has 2")
 
 
 # ---------------------------------------------------------------- the true score

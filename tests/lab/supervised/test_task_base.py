@@ -138,7 +138,7 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
     result = made("letter", *FEW[:2], "--accuracy", ".9", "--out", "start", "--steps", "2")
     assert result.status == 1
     (note,) = result.notes
-    assert note.startswith("0.9 was requested: more --steps")
+    assert note.startswith("0.9 was requested; raise --steps")
     assert json.loads((tmp_path / "start" / "report.json").read_text())["steps"] == 2
     assert (tmp_path / "start" / "model.safetensors").exists()
 
@@ -146,15 +146,15 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["leter"], "no base and no task 'leter'; did you mean 'letter'?"),
-        (["mute"], "'mute' cannot demonstrate: give it demonstrate(example, generator)"),
+        (["leter"], "there is no base or task 'leter'; did you mean 'letter'?"),
+        (["mute"], "'mute' cannot demonstrate; give it a method demonstrate(example, generator)"),
         (["dataset"], "rlzoo sft pairs.jsonl"),
         (["chat"], "the prompts of task 'chat' are chat messages"),
         (["letter", "task.copies=9"], "the longest needs rollout.max_new_tokens=10, EOS included"),
         (["letter", "task.copy=9"], "did you mean 'copies'?"),
         (["letter", "train.steps=9"], "train.steps=9 has no effect"),
         (["letter", "--accuracy", "30"], "--accuracy must be in (0, 1). Got 30"),
-        (["letter", "--like", "nana"], "--like: no base 'nana'; did you mean 'nano'?"),
+        (["letter", "--like", "nana"], "--like: there is no base 'nana'; did you mean 'nano'?"),
         (["nano", "--accuracy", ".3"], "base nano: its file"),
     ],
 )

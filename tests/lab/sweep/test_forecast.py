@@ -14,10 +14,12 @@ ROWS = ["recipe=ppo_gae", "estimator.lam=0,0.5,1"]
 
 def test_too_few_seeds_are_said_before(zoo, tmp_path):
     (one,) = forecast(plan_sweep(ROWS, zoo), False)
-    assert "cannot conclude much: one seed can show no difference" in one
+    assert "will be inconclusive: one seed cannot show any difference" in one
     (three,) = forecast(plan_sweep([*ROWS, "seed=0..2"], zoo), False)
     least = stats.detectable(1.0, 3, 3)
-    assert f"3 seeds show a difference only if it is {least:.1f} times the spread" in three
+    assert (
+        f"3 seeds detect a difference only if it is at least {least:.1f} times the spread" in three
+    )
     assert "4 show 2.6 times, 5 show 2.0 times, 8 show 1.3 times (seed=0..3" in three
     assert forecast(plan_sweep([*ROWS, "seed=0..3"], zoo), False) == []
     assert forecast(plan_sweep(["recipe=ppo_gae", "seed=0,1"], zoo), False) == []  # one row
@@ -58,5 +60,5 @@ def test_a_sweep_from_before_the_keys_of_evaluations_goes_on(zoo, tmp_path):
     (job.path / "recipe.yaml").write_text(text.replace("  max_new_tokens: null\n", ""))
     check_folder(sweep)
     (job.path / "recipe.yaml").write_text(text.replace("temperature: 1.0", "temperature: 0.5"))
-    with pytest.raises(Exception, match="is 0.5 there and 1.0 now"):
+    with pytest.raises(Exception, match="is 0.5 there but 1.0 now"):
         check_folder(sweep)

@@ -310,7 +310,7 @@ def test_prompts_known_unknown_and_told(zoo, run_folder):
     assert traced.credits
     stranger = known[:1] * 2 + known[-1:]
     silent = find(zoo, str(run_folder), "--prompt", stranger)
-    assert "Unscored" in silent.notes[-1]
+    assert "Not scored" in silent.notes[-1]
     assert silent.credits == []
     assert "scores" not in silent.columns
     assert "old_log_probs" in silent.columns
@@ -337,7 +337,7 @@ def test_a_prompt_is_typed_without_the_template_that_the_samples_show(zoo, model
     traced = find(zoo, str(tmp_path / "run"), "--prompt", typed)
     assert traced.prompt == sample["prompt"]
     assert traced.answer == sample["answer"]
-    assert not any("Unscored" in note for note in traced.notes)
+    assert not any("Not scored" in note for note in traced.notes)
 
 
 def test_a_recipe_without_a_run(zoo, model_dir):
@@ -370,26 +370,26 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([*EXAMPLE, "--lamb", ".3"], "--lamb: neither an option.*did you mean 'lam'"),
+        ([*EXAMPLE, "--lamb", ".3"], "--lamb: is neither an option.*did you mean 'lam'"),
         ([*EXAMPLE, "--lam", "2"], r"estimator.lam \(command line\): must be a float in \[0, 1\]"),
         ([*EXAMPLE, "--lam"], "--lam needs a value"),
         (
             [*EXAMPLE, "estimator=mc", "--lam", "1"],
-            r"--lam: not an option of mc \(there are: gamma\)",
+            r"--lam: not an option of mc \(available: gamma\)",
         ),
         ([*EXAMPLE, "--estimator", "ga"], "no estimator 'ga'; did you mean 'gae'"),
         ([*EXAMPLE, "seed=0,1"], "rlzoo sweep"),
         ([*EXAMPLE, "--row", "1"], "responses 0 to 0"),
-        ([*EXAMPLE, "--prompt", "x"], "need no model"),
+        ([*EXAMPLE, "--prompt", "x"], "do not use a model"),
         (["--rewards", "0,1"], "needs 'values': give --values"),
         (["--values", "0,1"], "need --rewards"),
         (["--rewards", "0,x", "--values", "0,1"], "'x' is not a number"),
-        (["--rewards", "0,1", "--values", "1"], "--values has length 1 and --rewards 2"),
+        (["--rewards", "0,1", "--values", "1"], "--values has length 1 but --rewards has length 2"),
         ([], "give one of RUN"),
         (["nowhere"], "nowhere is not a run folder: no such folder"),
         (["nowhere", "recipe=grpo"], "not a run folder|give one of"),
         (["recipe=ppo_gea"], "did you mean 'ppo_gae'"),
-        (["recipe=ppo_gae", "--answer", "1"], "--answer is only for --prompt"),
+        (["recipe=ppo_gae", "--answer", "1"], "--answer requires --prompt"),
     ],
 )
 def test_bad_input_is_one_line(zoo, words, text):

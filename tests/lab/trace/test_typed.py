@@ -25,7 +25,7 @@ def test_scores_less_kl_are_the_rewards(zoo):
     assert found.columns["kl"] == pytest.approx([0.5, -0.2, 0.3])
     assert found.columns["rewards"] == pytest.approx([-0.05, 0.02, 0.97])
     assert found.credits[0].columns["advantages"] == pytest.approx([0.05, 0.22, 0.37])
-    assert found.derivations[0].formula == "the score, less the KL times coef = 0.1"
+    assert found.derivations[0].formula == "the score minus the KL times coef = 0.1"
     assert found.derivations[0].lines[1] == "r_1 = score_1 - coef * KL_1 = 0 - 0.1 * (-0.2) = 0.02"
 
 
@@ -115,21 +115,33 @@ def test_the_page_has_inputs_first_and_spaces_as_they_are(zoo):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--rewards 0,0,1 --advantages 1,2,3", "--advantages: typed ones are for the policy loss"),
+        (
+            "--rewards 0,0,1 --advantages 1,2,3",
+            "--advantages: typed advantages are for the policy loss",
+        ),
         ("--advantages 1,2 --log-probs 0,0", "give --old_log_probs"),
-        ("--advantages 1 --log-probs 0 --old-log-probs 0 --lam 1", "leave its options out"),
+        (
+            "--advantages 1 --log-probs 0 --old-log-probs 0 --lam 1",
+            "remove the options of the estimator",
+        ),
         ("--rewards 0 0 1 --values .3 .4 .6", "--rewards 0,0,1. Got 0 1 .4 .6"),
         ("--rewards [0, 0, 1] --values 0,0,0", "--rewards 0,0,1. Got 0, 1]"),
         ("--rewards 0 -1 1", "Got -1 1"),
-        ("--rewards 0,0,1 --raw-advantages 1,2,3", "--raw_advantages: an estimator computes them"),
-        ("--rewards 0,0,1 --returns 1,2,3", "--returns: an estimator computes them"),
-        ("--rewards 0,0,1 --values .3,.4", "--values has length 2 and --rewards 3"),
-        ("--scores 0,1 --kl 1,2,3", "--kl has length 3 and --scores 2"),
-        ("--rewards 0;0,1 --values 0;1", "--values in row 1 has length 1 and --rewards 2"),
-        ("--rewards 0;0,1 --values 0", "--values has 1 row, --rewards 2: `;` separates rows"),
-        ("--rewards 0,1 --values 0,1 --tokens a", "--tokens has length 1 and --rewards 2"),
+        ("--rewards 0,0,1 --raw-advantages 1,2,3", "--raw_advantages: an estimator"),
+        ("--rewards 0,0,1 --returns 1,2,3", "--returns: an estimator"),
+        ("--rewards 0,0,1 --values .3,.4", "--values has length 2 but --rewards has length 3"),
+        ("--scores 0,1 --kl 1,2,3", "--kl has length 3 but --scores has length 2"),
+        (
+            "--rewards 0;0,1 --values 0;1",
+            "--values in row 1 has length 1 but --rewards has length 2",
+        ),
+        ("--rewards 0;0,1 --values 0", "--values has 1 row, --rewards 2; separate rows by `;`"),
+        (
+            "--rewards 0,1 --values 0,1 --tokens a",
+            "--tokens has length 1 but --rewards has length 2",
+        ),
         ("--rewards 0,1 --values 0,1 --bootstrap 1,2", "--bootstrap has 2 rows, --rewards 1"),
-        ("--kl 0,1", "--kl: typed numbers need --rewards or --scores too"),
+        ("--kl 0,1", "--kl: typed numbers also need --rewards or --scores"),
     ],
 )
 def test_what_does_not_fit_is_one_line(zoo, words, said):

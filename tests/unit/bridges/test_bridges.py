@@ -82,12 +82,12 @@ def test_how_much_of_the_zoo_runs_where(zoo, host, estimators, losses):
 def test_a_refusal_names_the_component_the_column_and_the_reason(zoo):
     text = HOSTS["verl"].refusal(zoo.estimators["gigpo"], zoo.columns)
     assert text.startswith("estimator 'gigpo' (")
-    assert "cannot run in verl: it needs 'state_keys' (only rlzoo keeps marks" in text
+    assert "cannot run in verl: it needs 'state_keys' (only rlzoo records keys" in text
     text = HOSTS["verl"].refusal(zoo.estimators["vineppo"], zoo.columns)
     assert "'branch_values', 'branch_steps' (" in text  # once for both
     text = HOSTS["trl"].refusal(zoo.policy_losses["tpo"], zoo.columns)
     assert "'group_ids' (" in text
-    assert "has a policy loss of its own" in HOSTS["slime"].refusal(
+    assert "uses its own policy loss" in HOSTS["slime"].refusal(
         zoo.policy_losses["gspo"], zoo.columns
     )
 
@@ -143,12 +143,12 @@ def test_a_plugins_own_column_travels_where_the_trainer_has_what_it_is_made_of(
     assert advantages.tolist() == ((REWARDS + 0.5) * MASK).tolist()
     for host in ("verl", "trl"):
         text = HOSTS[host].refusal(zoo.estimators["by_openness"], zoo.columns)
-        assert "'openness' (a plugin makes it of 'policy'" in text
+        assert "'openness' (a plugin computes it from 'policy'" in text
     text = HOSTS["trl"].refusal(zoo.estimators["by_surprise"], zoo.columns)
-    assert "'surprise' (a plugin makes it of 'old_log_probs'" in text
+    assert "'surprise' (a plugin computes it from 'old_log_probs'" in text
     told = lines("verl", ["recipe=grpo", "estimator=by_surprise"], zoo).left
     mine, column = [text for text in told if "surprise" in text]
-    assert column == "columns surprise: the bridge makes them, by their default options"
+    assert column == "columns surprise: the bridge computes them with their default options"
     assert f"RLZOO_PLUGINS={tmp_path / 'mine.py'} for all" in mine
 
 
@@ -187,7 +187,7 @@ def test_what_the_batch_lacks_is_told_with_what_it_takes():
         raise KeyError("values")
 
     with pytest.raises(
-        ComponentError, match="'values', which the batch does not have; it takes cri"
+        ComponentError, match="'values', which the batch does not have; it requires cri"
     ):
         calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
 
@@ -285,8 +285,8 @@ def test_slime_s_kl_and_groups(zoo, one_rank):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"rlzoo": {}}, "names no rlzoo.estimator"),
-        ({"rlzoo": None}, "names no rlzoo.estimator"),
+        ({"rlzoo": {}}, "does not set rlzoo.estimator"),
+        ({"rlzoo": None}, "does not set rlzoo.estimator"),
         ({"rlzoo": {"estimator": "gigpo"}}, "'gigpo'.*cannot run in slime"),
         ({"rlzoo": {"estimator": "rloo"}, "advantage_estimator": "grpo"}, "--disable-rewards-norm"),
     ],
@@ -305,7 +305,7 @@ def test_slime_s_context_parallelism_is_refused(monkeypatch):
 def test_sizes_that_are_given_are_named_where_they_are_not_carried(zoo):
     for host in ("prime-rl", "rllm"):
         told = lines(host, ["recipe=grpo", "aggregation=token_mean", "actor.lr=3e-6"], zoo).left
-        assert any("actor.lr=3e-06: by the trainer's own keys" in text for text in told)
+        assert any("actor.lr=3e-06: set these with the trainer's own keys" in text for text in told)
 
 
 # ---------------------------------------------------------------- rLLM: no package is needed
@@ -380,9 +380,9 @@ def test_prime_rls_kl_needs_a_reference(primes):
 
 
 def test_prime_rl_has_losses_and_no_estimators(primes, zoo):
-    with pytest.raises(ComponentError, match="one at a time"):
+    with pytest.raises(ComponentError, match="one response at a time"):
         primes(0, loss="kl_cov")
-    assert "advantages of its own" in HOSTS["prime-rl"].refusal(zoo.estimators["grpo"], zoo.columns)
+    assert "its own advantages" in HOSTS["prime-rl"].refusal(zoo.estimators["grpo"], zoo.columns)
 
 
 # ---------------------------------------------------------------- verl: its functions stand in
@@ -569,7 +569,7 @@ def test_a_loss_over_a_mini_batch_is_said(zoo):
         ("verl", "gigpo", "'gigpo'.*cannot run in verl"),
         ("skyrl", "rloo", "no counterpart of aggregation 'seq_mean_token_sum'"),
         ("slime", "gmpo", "no counterpart of policy_loss 'gmpo'"),
-        ("trl", "rloo", "only k3, in the loss"),
+        ("trl", "rloo", "only k3 in the loss"),
         ("trl", "ppo_gae", "no critic"),
     ],
 )

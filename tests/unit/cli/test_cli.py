@@ -31,12 +31,12 @@ def cli(capsys):
         (["run", "recipe=grpo", "rollout.samples=1"], "at least 2"),
         (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is not a model"),
         (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
-        (["show"], "which recipe?"),
+        (["show"], "give a recipe, for example ppo_gae"),
         (["resume", "nowhere"], "nowhere is not a run folder"),
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),
         (["new", "estimater", "x"], "did you mean 'estimator'"),
-        (["base", "huge", "--out", "x"], "no base and no task 'huge'"),
+        (["base", "huge", "--out", "x"], "there is no base or task 'huge'"),
     ],
 )
 def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_run_in_plain_text_ends_with_tables(cli, words, tmp_path):
     assert "\x1b" not in out
     status, _, err = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
     assert status == 2
-    assert "exists already" in err
+    assert "already exists" in err
 
 
 def test_a_reward_that_raises_exits_1_without_a_traceback(cli, words, tmp_path, monkeypatch):

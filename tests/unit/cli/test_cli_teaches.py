@@ -70,7 +70,7 @@ def test_help_of_run_has_ten_keys_and_where_the_rest_stand(typed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for verb in ("run", "sweep"):
         out = typed(f"{verb} --help")[1]
-        keys = out.partition("keys people set:")[2]
+        keys = out.partition("common keys:")[2]
         assert sum("=..." in line for line in keys.splitlines()) == 10
         assert "rlzoo help keys" in keys
     assert "kl.horizon" in typed("help keys kl")[1]
@@ -96,9 +96,9 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("help rnu", "did you mean 'run'"),
         ("run ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
         ("run ppo_gae --jsn", "unrecognized arguments: --jsn; did you mean '--json'"),
-        ("run ppo_gae --seed", "--seed: give it a value: seed=VALUE"),
-        ("run ppo_gae --sede 1", "sede (command line): no such key; did you mean 'seed'"),
-        ("run ppo_gae lr=1e-4", "lr (command line): choose one: actor.lr or critic.lr"),
+        ("run ppo_gae --seed", "--seed: needs a value: seed=VALUE"),
+        ("run ppo_gae --sede 1", "sede (command line): is not a key; did you mean 'seed'"),
+        ("run ppo_gae lr=1e-4", "lr (command line): choose actor.lr or critic.lr"),
         ("run grpo lam=.9", "an option of estimators that are not chosen: gae, "),
         ("run ppo_gae lam=.9 estimator.lam=.8", "estimator.lam is given twice"),
         ("run ppo_gae lamb=.9", "did you mean 'estimator.lam'"),
@@ -112,7 +112,7 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("trace ppo_gae --seed 1", "--seed: write a recipe key as seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
-        ("resume runs/a train.steps=9", "train.steps=9: it takes no settings"),
+        ("resume runs/a train.steps=9", "train.steps=9: no settings are allowed"),
         ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
         ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
@@ -152,7 +152,7 @@ def test_a_folder_of_a_run_is_no_recipe(tmp_path, monkeypatch, typed):
     (tmp_path / "ppo_gae" / "recipe.yaml").write_text("seed: 0\n")
     monkeypatch.chdir(tmp_path)
     assert name_recipe(["ppo_gae", "grpo"]) == ["ppo_gae", "recipe=grpo"]
-    assert "`rlzoo resume ppo_gae` continues it" in typed("run ppo_gae")[2]
+    assert "use `rlzoo resume ppo_gae` to continue it" in typed("run ppo_gae")[2]
 
 
 def test_a_folder_of_runs_is_no_run(tmp_path, typed):
@@ -396,7 +396,7 @@ def _cli(words, folder, env=()):
         ("run ppo_gae kl=none", ["kl.coef=0"]),
         ("run ppo_gae kl=null", ["kl.coef=0"]),
         ("run ppo_gae wandb=true", ["loggers=[wandb]"]),
-        ("run ppo_gae exact_match=1", ["no such key"]),
+        ("run ppo_gae exact_match=1", ["is not a key"]),
         ("run ppo_gae grpo=true", ["estimator=grpo"]),
         ("sweep ppo_gae estimator.lam=[0,1]", ["estimator.lam=0,1"]),
         ("sweep ppo_gae actor.lr=[0.1,1]", ["actor.lr=0.1,1"]),

@@ -98,15 +98,15 @@ def test_a_stranger_installs_it_with_pip(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("estimater", "mine", r"no kind 'estimater'; did you mean 'estimator'\? \(there are "),
+        ("estimater", "mine", r"no kind 'estimater'; did you mean 'estimator'\? \(kinds: "),
         ("estimator", "my-own", "'my-own' is not a valid name for a Python function"),
         ("estimator", "2fast", "'2fast' is not a valid name"),
         ("estimator", "lambda", "'lambda' is not a valid name"),
         ("estimator", "_", "'_' is not a valid name"),
         ("estimator", "../out", "is not a valid name"),
-        ("task", "MyTask", "write 'my_task' for 'MyTask'"),
+        ("task", "MyTask", "write 'my_task' instead of 'MyTask'"),
         ("column", "rewards", "'rewards' is a column of the core"),
-        ("policy_loss", "torch", "'torch' is used inside the policy_loss"),
+        ("policy_loss", "torch", "'torch' is used in the template of the policy_loss"),
     ],
 )
 def test_names_that_cannot_be(kind, name, message, tmp_path):
@@ -118,13 +118,13 @@ def test_names_that_cannot_be(kind, name, message, tmp_path):
 
 def test_it_never_overwrites(tmp_path):
     scaffold.new("estimator", "mine", tmp_path)
-    with pytest.raises(RlzooError, match="rlzoo-mine exists already"):
+    with pytest.raises(RlzooError, match="rlzoo-mine already exists"):
         scaffold.new("reward", "mine", tmp_path)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RlzooError, match="cannot make .*rlzoo-mine"):
+    with pytest.raises(RlzooError, match="cannot create .*rlzoo-mine"):
         scaffold.new("estimator", "mine", tmp_path / "file")
 
 
@@ -138,7 +138,7 @@ def test_a_name_that_is_taken_is_said(tmp_path, capsys):
     assert main(["new", "estimator", "gae", "--dir", str(tmp_path)]) == 0
     said = capsys.readouterr().err
     assert "estimator 'gae'" in said
-    assert "is there already" in said
+    assert "already exists, and neither" in said
     assert main(["new", "estimator", "brand_new", "--dir", str(tmp_path)]) == 0
     assert capsys.readouterr().err == ""
 

@@ -316,7 +316,7 @@ def test_a_score_per_token_must_not_look_ahead(make, scorer):
     env.reset(seed=0)
     for _ in range(env.rules.max_new_tokens - 1):
         env.step(seven)
-    with pytest.raises(ComponentError, match="token 0 was 1 .* must not look ahead"):
+    with pytest.raises(ComponentError, match="token 0 was 1 .* must not depend on later tokens"):
         env.step(seven)
 
 

@@ -75,7 +75,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
     end = end_of(tokenizer)
     assert world.policy.eos_ids == sorted([tokenizer.eos_token_id, end])
     assert [n for n in world.notes if "<|im_end|>" in n] == [
-        "responses end at <|im_end|> too, as the chat template ends a turn"
+        "responses also end with <|im_end|>, which ends a chat template's turn"
     ]
     head = world.policy.model.get_output_embeddings()
     head.bias = torch.nn.Parameter(torch.zeros(128))
@@ -144,7 +144,7 @@ def asks_for_always(note):
     ("chat", "fits"),
     [
         ("auto", asks_for_always),
-        ("always", lambda note: "go through" in note),
+        ("always", lambda note: "are formatted with" in note),
         ("never", lambda note: "model.chat=never" in note and not asks_for_always(note)),
     ],
 )
@@ -159,7 +159,7 @@ def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
     plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
     (note,) = about_prompts(build_models(plan).notes)
-    assert "go through" in note
+    assert "are formatted with" in note
     assert "plain" not in note
 
 

@@ -190,7 +190,7 @@ def test_a_package_that_holds_one_is_found_and_not_imported(file, tmp_path, monk
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModelError, match="holds none"):
+    with pytest.raises(ModelError, match="contains none"):
         resolve_path("package:holds_a_model")
     (package / "a.gguf").write_bytes(file.read_bytes())
     folder = resolve_path("package:holds_a_model")

@@ -176,7 +176,8 @@ def test_a_download_leaves_pickles_and_code_behind(hub, monkeypatch):
 
 def test_no_such_folder(zoo):
     with pytest.raises(
-        ModelError, match=r"^model.path: './nowhere' is not a model: no such folder$"
+        ModelError,
+        match=r"^model.path: './nowhere' is not a model, because there is no such folder$",
     ):
         resolve_path("./nowhere")
 
@@ -184,7 +185,7 @@ def test_no_such_folder(zoo):
 def test_a_folder_without_a_config(tmp_path):
     with pytest.raises(ModelError) as error:
         resolve_path(str(tmp_path))
-    assert "is not a model: it has no config.json" in line(error)
+    assert "is not a model, because it contains no config.json" in line(error)
 
 
 def test_a_broken_config(tmp_path):
@@ -241,7 +242,7 @@ def test_an_attention_that_is_none(llama):
 
 
 def test_a_tokenizer_without_eos_is_refused(copy):
-    with pytest.raises(ModelError, match="the tokenizer has no EOS token, so no response could"):
+    with pytest.raises(ModelError, match="the tokenizer has no EOS token, so responses could not"):
         load_tokenizer(copy(without=["eos_token"]))
 
 
@@ -264,7 +265,7 @@ def test_a_vocabulary_that_does_not_match(zoo, tmp_path):
     with pytest.raises(ModelError) as error:
         make(zoo, tmp_path)
     assert line(error).endswith(
-        f"its ids go up to {len(TOKENIZER) - 1}, the model has 40 (0 to 39)"
+        f"its ids go up to {len(TOKENIZER) - 1}, but the model has only 40 (0 to 39)"
     )
 
 
@@ -323,11 +324,12 @@ def test_a_critic_may_start_from_another_causal_lm(zoo, llama, tmp_path):
         (["critic.init=verifir"], "'verifir' is neither a reward of this recipe nor a folder; did "
          "you mean 'verifier'?"),
         (["critic.init=actr"], "did you mean 'actor'?"),
-        (["critic.init=verifier"], "reward 'verifier' has no option 'path', so no model to start "
-         "from (none here has one)"),
+        (["critic.init=verifier"], "reward 'verifier' has no option 'path', so there is no "
+         "model to start from (no reward here has one)"),
         (["critic.init=verifier", "rewards=[verifier,reward_model]",
           "rewards.reward_model.path=REWARD"], "(those that have: reward_model)"),
-        (["critic.init=REWARD", "critic.trunk=shared"], "network of its own (critic.trunk=own)"),
+        (["critic.init=REWARD", "critic.trunk=shared"], "requires a critic with its own "
+         "network (critic.trunk=own)"),
     ],
 )  # fmt: skip
 def test_faults_of_critic_init_are_found_by_the_plan(zoo, reward_folder, words, text):
@@ -346,7 +348,7 @@ def test_a_critics_folder_is_looked_for_before_the_run_folder_is_made(zoo, llama
     words = [f"model.path={llama}", "critic.init=./nowhere", f"run.dir={tmp_path}/run"]
     with pytest.raises(
         ModelError,
-        match=r"critic.init \(command line\): './nowhere' is not a model: no such folder",
+        match=r"critic.init \(command line\): './nowhere' is not a model, because there is no",
     ):
         rlzoo.run("ppo_gae", words, zoo=zoo)
     assert not (tmp_path / "run").exists()
@@ -366,7 +368,7 @@ def test_targets_that_match_nothing_are_named_beside_those_there_are(zoo, llama)
     with pytest.raises(ModelError) as error:
         make(zoo, llama, "model.lora.rank=2", "model.lora.targets=[c_attn]")
     assert line(error) == (
-        "model.lora.targets: c_attn matches no layer; the linear ones are down_proj, gate_proj, "
+        "model.lora.targets: c_attn matches no layer; the linear layers are down_proj, gate_proj, "
         "k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
     )
 
@@ -459,7 +461,7 @@ def test_messages_without_a_template(zoo, llama):
     world = make(zoo, llama)
     with pytest.raises(ModelError) as error:
         world.prompt_format.encode(ASKED)
-    assert line(error).endswith("has no chat template; model.chat=never joins them to a text")
+    assert line(error).endswith("has no chat template; model.chat=never joins them into a text")
 
 
 def test_a_character_that_the_tokenizer_does_not_know_is_named():
@@ -468,5 +470,5 @@ def test_a_character_that_the_tokenizer_does_not_know_is_named():
 
 
 def test_an_empty_prompt_is_named():
-    with pytest.raises(RlzooError, match="^prompt '' is empty: it has no tokens$"):
+    with pytest.raises(RlzooError, match="^prompt '' is empty, so it has no tokens$"):
         encode(TOKENIZER, "")

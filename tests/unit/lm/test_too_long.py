@@ -85,7 +85,7 @@ def test_a_task_that_makes_such_prompts_is_refused(zoo, model, monkeypatch):
     with pytest.raises(ModelError) as error:
         build_models(plan)
     assert str(error.value) == (
-        "rollout.max_new_tokens=8 leaves 56 of the model's 64 positions to a prompt; "
+        "rollout.max_new_tokens=8 leaves 56 of the model's 64 positions for a prompt; "
         "128 of 256 train prompts of task 'addition' are longer, up to 57 tokens"
     )
 

@@ -150,7 +150,7 @@ def test_inputs_and_outputs_are_exact_zeros_off_the_mask():
         ("rewards.sum(1)", r"shape \(2,\) instead of \(2, 3\)"),
         ("rewards.float()", "dtype torch.float32 instead of torch.float64"),
         ("rewards.long()", "dtype torch.int64, not a float"),
-        ("rewards / 0 - rewards / 0", "NaN or infinity out of finite inputs"),
+        ("rewards / 0 - rewards / 0", "NaN or infinity for finite inputs"),
         ("3", "of type int, not a tensor"),
         ("(rewards, rewards, rewards)", "a tuple of 3, not advantages or"),
         ("rewards.to('meta')", "on meta instead of cpu"),

@@ -106,7 +106,7 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
             GOOD.format(name="values", hook="register_columns").replace(
                 "register(values)", "register(values, shape='BT')"
             ),
-            "made by the core",
+            "the core computes that column",
         ),
         (GOOD.format(name="f", hook="register_columns"), "must declare its shape"),
         ("x = 1", "registers nothing"),

@@ -109,14 +109,14 @@ def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
 def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: grpo\nactor:\n  lr: 1e-4\n")
-    with pytest.raises(RecipeError, match=r"recipe \(.*mine.yaml\): .* over defaults.yaml"):
+    with pytest.raises(RecipeError, match=r"recipe \(.*mine.yaml\): .* except for defaults.yaml"):
         compose([f"recipe={file}"], zoo)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], ["which recipe?", "ppo_gae"]),
+        ([], ["give a recipe, for example ppo_gae", "ppo_gae"]),
         (["recipe=ppo_gea"], ["'ppo_gea'", "did you mean 'ppo_gae'"]),
         (["recipe=ppo_gae,grpo"], ["rlzoo sweep"]),
         (["recipe=nowhere.yaml"], ["no file nowhere.yaml"]),
@@ -127,8 +127,8 @@ def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["'mc' has no option 'lam'"]),
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["it has: gamma"]),
         (["recipe=ppo_gae", "trian.steps=3"], ["trian.steps (command line)", "'train.steps'"]),
-        (["recipe=ppo_gae", "lr=3"], ["lr (command line): choose one: actor.lr or critic.lr"]),
-        (["recipe=ppo_gae", "train=3"], ["holds keys, not a value"]),
+        (["recipe=ppo_gae", "lr=3"], ["lr (command line): choose actor.lr or critic.lr"]),
+        (["recipe=ppo_gae", "train=3"], ["contains keys, not a value"]),
         (["recipe=ppo_gae", "train.steps=many"], ["must be an int", "Got 'many'"]),
         (["recipe=ppo_gae", "estimator.lam=1.5"], ["[0, 1]", "Got 1.5"]),
         (["recipe=ppo_gae", "kl.place=everywhere"], ["one of reward, loss, none"]),
@@ -144,7 +144,7 @@ def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
         (["recipe=grpo", "train.minibatches=9999"], ["would be empty"]),
         (["recipe=grpo", "correction=tiss"], ["correction.name (command line)", "'tis'"]),
         (["recipe=grpo", "task=reverse", "task.min_length=9"], ["task", "reverse"]),
-        (["recipe=grpo", "estimator=gigpo"], ["'turn_ids' comes from conversations"]),
+        (["recipe=grpo", "estimator=gigpo"], ["'turn_ids' exists only in conversations"]),
         (["recipe=dapo", "sampler.inner=dynamic"], ["sampler.inner (command line)", "'inner'"]),
         (["recipe=dapo", "rollout.samples=1"], ["at least 2"]),
     ],

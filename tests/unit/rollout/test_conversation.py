@@ -411,7 +411,9 @@ def test_branches_of_what_is_no_beginning_of_a_row_are_refused(zoo, model_dir):
     whole = sample(batch["prompt_ids"], batch["prompt_mask"])
     assert whole["response_mask"].shape[0] == batch.rows
     other = int((batch["prompt_index"] != batch["prompt_index"][0]).nonzero()[0])
-    with pytest.raises(RlzooError, match=f"prompt 0 must begin row {other} of the batch"):
+    with pytest.raises(
+        RlzooError, match=f"prompt 0 must be the beginning of row {other} of the batch"
+    ):
         sample(batch["prompt_ids"][:1], batch["prompt_mask"][:1], of=torch.tensor([other]))
 
 
@@ -510,7 +512,7 @@ def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch)
     world.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
     vars(world.plan).pop("abilities", None)  # looked up once for a plan
-    with pytest.raises(RlzooError, match="refuses an answer by 'tool': no tools .*turn 1"):
+    with pytest.raises(RlzooError, match="does not accept an answer by 'tool': no tools .*turn 1"):
         rows_of(world, 8)
 
 
@@ -533,7 +535,7 @@ FAULTS = {
     ),
     "together": (
         lambda turns: ["x"] if len(turns) == 1 else shout(turns),
-        "on several rows together, on no single one",
+        "on several rows together, but not on any single row",
     ),
 }
 
@@ -573,7 +575,7 @@ def test_wrong_state_keys(zoo, model_dir, keys, message):
         ("respond", lambda self, response_ids: [], "receives only prompts, messages"),
         ("stops", ["?"], "stops must be a tuple of texts"),
         ("stops", ("",), "stops must be a tuple of texts"),
-        ("state_keys", None, "column 'state_keys' comes from a task's method"),
+        ("state_keys", None, "column 'state_keys' requires a task with a method"),
     ],
 )
 def test_a_task_that_breaks_the_contract_is_refused_before_a_model_loads(

@@ -50,14 +50,14 @@ SAMPLERS = {
     "NoneType, not a mapping of columns": lambda drawn: None,
     "no 'response_ids'": lambda drawn: {},
     "no 'sampler_log_probs'": lambda drawn: {"response_ids": drawn["response_ids"]},
-    "a column 'advantages'; it gives": lambda drawn: {**drawn, "advantages": torch.zeros(1)},
+    "a column 'advantages'; it may return": lambda drawn: {**drawn, "advantages": torch.zeros(1)},
     "response_ids is list": column("response_ids", torch.Tensor.tolist),
     "response_ids is torch.float32": column("response_ids", torch.Tensor.float),
     "were requested": column("response_ids", lambda x: x[:-1]),
     "tokens were requested": column("response_ids", lambda x: x.repeat(1, 9)),
     "rows of 1 to": column("response_ids", lambda x: x[:, :0]),
     "token 10": column("response_ids", lambda x: x.clamp(min=10**6)),
-    "token -1; the model has 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
+    "token -1; the model has tokens 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
     "old_log_probs is torch.float32 of shape": column("old_log_probs", lambda x: x[:, 0]),
     "sampler_log_probs of dtype torch.int64": column("sampler_log_probs", torch.Tensor.long),
     "old_log_probs nan for token 0 of row 0": column("old_log_probs", lambda x: x * torch.nan),
@@ -75,7 +75,7 @@ def test_a_sampler_whose_columns_are_none_is_named(faulty, told):
 
 
 LOSSES = {
-    "a loss that no gradient goes through": lambda log_probs: log_probs.detach(),
+    "a loss without a gradient": lambda log_probs: log_probs.detach(),
     "its metric 'pg_loss' is also a metric of": lambda x: (x, {"pg_loss": x}),
     "a tuple of 3, not a loss or": lambda x: (x, {}, 0),
 }
@@ -104,10 +104,10 @@ def draws(*example):
 TASKS = {
     "draw raised TypeError": {"draw": lambda self, split, n, generator: None},
     "prompts instead of 256": {"draw": lambda self, split, n, generator: []},
-    "messages, each a role and a content. Got 3": {"draw": draws(3, "b", 0)},
+    "messages with a role and a content. Got 3": {"draw": draws(3, "b", 0)},
     "Got [{'rol': 'user'}]": {"draw": draws([{"rol": "user"}], "b", 0)},
-    "an index is an int of 64 bits. Got 'c'": {"draw": draws("a", "b", "c")},
-    "of 64 bits. Got 1180591620717411303424": {"draw": draws("a", "b", 2**70)},
+    "an index must be a 64-bit int. Got 'c'": {"draw": draws("a", "b", "c")},
+    "a 64-bit int. Got 1180591620717411303424": {"draw": draws("a", "b", 2**70)},
     "Got {1} for the prompt 'a'": {"draw": draws("a", {1}, 0)},
     "fit raised": {"fit": lambda self, count, room: 1 / 0},
     "domain_of raised": {"domain_of": lambda self, example: 1 / 0},

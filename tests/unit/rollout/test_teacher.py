@@ -142,7 +142,7 @@ def test_other_widths_of_logits_are_refused_where_the_whole_kl_is_asked_for(
     save(model, tokenizer, tmp_path)
     asked = [*words, f"teacher.path={tmp_path}"]
     rolled(world_of(zoo, asked, "opd"))  # the tokens that there are
-    with pytest.raises(ModelError, match=r"teacher.path: .* gives \d+ logits and the policy \d+"):
+    with pytest.raises(ModelError, match=r"teacher.path: .* has \d+ logits but the policy has \d+"):
         world_of(zoo, asked, "vopd")
 
 

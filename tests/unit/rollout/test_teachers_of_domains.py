@@ -91,10 +91,10 @@ def test_memory_counts_each(zoo, asked):
     ("word", "said"),
     [
         ("teacher.path=null", r"teacher.domains .*no teacher for rest; give teacher.path"),
-        ("teacher.domains={smu: x}", r"teacher.domains .*no prompt is of domain 'smu'.*'sum'"),
+        ("teacher.domains={smu: x}", r"teacher.domains .*no prompt has the domain 'smu'.*'sum'"),
         ("teacher.domains={sum: 3}", r"teacher.domains .*sum: must be a folder .*Got 3"),
         ("teacher.domains=x", r"teacher.domains .*must be a mapping or null. Got 'x'"),
-        ("task.domain=null", r"teacher.domains .*task 'dataset' does not give the domain"),
+        ("task.domain=null", r"teacher.domains .*task 'dataset' does not define domains"),
         ("task.domain=domian", r"domian"),
     ],
 )

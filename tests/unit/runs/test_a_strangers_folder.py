@@ -364,7 +364,7 @@ def test_a_file_replaces_no_run(recipe, stranger, zoo):
     found = recipe("run: {dir: best, overwrite: true}")
     assert found.config.run.overwrite is False
     assert "s.yaml" in found.origins["run.overwrite"]
-    with pytest.raises(RunError, match="exists already"), create_folder(found):
+    with pytest.raises(RunError, match="already exists"), create_folder(found):
         pass
     assert [*held(Path("best")).values()] == [*before.values()]
     with create_folder(recipe("run: {dir: best}", words=["run.overwrite=true"])) as folder:

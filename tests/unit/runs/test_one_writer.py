@@ -113,7 +113,7 @@ def test_a_run_that_was_killed_before_it_began_leaves_its_place_free(tmp_path):
     (place / "recipe.yaml").unlink()
     begin(place)
     (place / "metrics.jsonl").write_text('{"step": 0}\n')
-    with pytest.raises(RunError, match="exists already; `rlzoo resume"):
+    with pytest.raises(RunError, match="already exists; use `rlzoo resume"):
         begin(place)
 
 
@@ -126,7 +126,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path, monkeyp
     place = made_up_run(tmp_path / "run", seed=0, after=0.5)
     (place / "checkpoints").mkdir()
     (place / "precious.txt").write_text("mine")
-    with pytest.warns(UserWarning, match=r"left in place: precious\.txt"):
+    with pytest.warns(UserWarning, match=r"did not remove precious\.txt"):
         begin(place, overwrite=True)
     assert {p.name for p in place.iterdir()} == {"precious.txt", "recipe.yaml", "metrics.jsonl"}
     # a folder with a recipe of one's own is no run's
@@ -183,7 +183,7 @@ def test_a_damaged_line_costs_itself_and_a_note(tmp_path, bad):
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([*good[:2], bad, *good[2:], b""]))
     folder, troubles = RunFolder(tmp_path), []
     assert [line["step"] for line in folder.lines("metrics.jsonl", troubles)] == [1, 2, 3, 4, 5]
-    assert troubles == ["metrics.jsonl: line 3 cannot be read; 1 of 6 lines are left out"]
+    assert troubles == ["metrics.jsonl: line 3 cannot be read; 1 of 6 lines are ignored"]
     folder.rewind("metrics.jsonl", 4)
     assert [line["step"] for line in folder.lines("metrics.jsonl")] == [1, 2, 3, 4]
 
@@ -268,7 +268,7 @@ def test_a_staged_folder_is_whole_or_not_there(tmp_path):
         with pytest.raises(RunError, match="is using it"), staged(place, "--out"):
             pass
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    with pytest.raises(UsageError, match="--out: .* exists already and is not empty"):
+    with pytest.raises(UsageError, match="--out: .* already exists and is not empty"):
         next(staged(place, "--out").gen)
 
 

@@ -279,7 +279,7 @@ def test_a_zombie_in_the_middle_of_an_upload_stops_at_the_next_file(whole, tmp_p
             taken_up(tmp_path / "heir", "memory://a")
 
     monkeypatch.setattr(MemoryFileSystem, "put_file", overtaken)
-    with pytest.raises(Unfinished, match="this one, attempt 1, ends and leaves it unchanged"):
+    with pytest.raises(Unfinished, match="this one, attempt 1, ends without changing it"):
         store.push(become(local, whole.folders[1]))
     assert not [n for n in store.names() if n.endswith("manifest.json")]
 
@@ -291,7 +291,7 @@ def test_of_two_that_take_a_run_up_at_once_one_goes_on(whole, tmp_path):
     for name, folder in (("one", "1"), ("other", "2")):
         become(tmp_path / name, whole.folders[int(folder)])
     (tmp_path / "one" / "samples.jsonl").write_text("")
-    with pytest.raises(Unfinished, match="has taken this run up"):
+    with pytest.raises(Unfinished, match="has taken over this run"):
         one.push(tmp_path / "one")
     other.push(tmp_path / "other")
 
@@ -312,10 +312,11 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
     shown = Broken(None)
     said = "no space left on device" if isinstance(how, OSError) and how.errno else "reset by peer"
     with pytest.raises(
-        Unfinished, match=f"{said}; all is in .*run: `rlzoo resume .* --store file:.*` sends it"
+        Unfinished,
+        match=f"{said}; everything is in .*run; use `rlzoo resume .* --store file:.*` to send it",
     ):
         rlzoo.run("ppo_gae", [*micro, f"run.dir={place}"], zoo=zoo, display=shown, store=url)
-    assert len([n for n in shown.notes if "the run continues; the next checkpoint" in n]) == 4
+    assert len([n for n in shown.notes if "the run continues, and the next checkpoint" in n]) == 4
     assert all(said in note for note in shown.notes)
     assert untimed(place) == whole.metrics
     assert read_json(place / "summary.json")["steps"] == 3
@@ -325,7 +326,7 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
     assert "got the rest" in shown.notes[-1]
     assert contents(tmp_path / "there" / "run") == contents(place)
     assert rlzoo.resume(place, zoo=zoo, display=shown, store=url).summary["steps"] == 3
-    assert f"finished already, and {url} has all of it" in shown.notes[-1]
+    assert f"already finished, and {url} has all of it" in shown.notes[-1]
 
 
 def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatch):
@@ -335,8 +336,8 @@ def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatc
         patch.setattr(MemoryFileSystem, "put_file", lambda *_: 1 / 0)
         store.mirror(become(local, whole.folders[1]), said.append)
     assert said == [
-        "store memory://a: ZeroDivisionError: division by zero; the run continues; the next "
-        "checkpoint sends what is missing"
+        "store memory://a: ZeroDivisionError: division by zero; the run continues, and the "
+        "next checkpoint sends the missing files"
     ]
     store.mirror(become(local, whole.folders[2]), said.append)
     assert len(said) == 1
@@ -346,7 +347,7 @@ def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("s33://bucket/a", r"there are no stores of 's33'; did you mean 's3'\?"),
+        ("s33://bucket/a", r"'s33' is not supported; did you mean 's3'\?"),
         ("/mnt/runs", "store: must be a URL such as file:///mnt/runs/a. Got '/mnt/runs'"),
         ("file:///proc/none/a", "store file:///proc/none/a: "),
     ],
@@ -356,7 +357,9 @@ def test_a_bad_store_is_one_line_before_anything(zoo, micro, tmp_path, monkeypat
     with pytest.raises(RlzooError, match=text) as error:
         rlzoo.run("ppo_gae", [*micro, "run.dir=run"], zoo=zoo, store=url)
     assert "\n" not in str(error.value)
-    with pytest.raises(RlzooError, match=text if url.startswith("s33") else "no such|nothing is"):
+    with pytest.raises(
+        RlzooError, match=text if url.startswith("s33") else "no such|contains nothing"
+    ):
         rlzoo.resume(url, zoo=zoo)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
@@ -396,7 +399,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
     url = f"file://{tmp_path}/there"
     started(micro, zoo, tmp_path / "one", url)
     words = [*micro, f"run.dir={tmp_path / 'two'}", "train.steps=1"]
-    with pytest.raises(RunError, match=r"is not empty.*`rlzoo resume file:.*` continues it"):
+    with pytest.raises(RunError, match=r"is not empty.*use `rlzoo resume file:.*` to continue it"):
         rlzoo.run("ppo_gae", words, zoo=zoo, store=url)
     assert not (tmp_path / "two").exists()
     rlzoo.run("ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=url)
@@ -409,7 +412,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
     Store("memory://b").begin(become(tmp_path / "local", whole.folders[1]))
-    with pytest.raises(RunError, match="--dir: .*one exists and is not stored at memory"):
+    with pytest.raises(RunError, match="--dir: .*one exists but is not stored at memory"):
         rlzoo.resume("memory://b", zoo=zoo, dir=tmp_path / "one")
 
 
@@ -452,7 +455,7 @@ def test_what_reads_runs_reads_urls(zoo, whole, capsys, monkeypatch, tmp_path):
     assert rlzoo.load_run("memory://a/run").summary["steps"] == 3
     assert rlzoo.evaluate("memory://a/run", prompts=2)["step"] == 3
     assert main(["report", "memory://a/run", "--out", str(tmp_path / "page.html")]) == 0
-    with pytest.raises(RunError, match="memory://a/none is not a run: nothing is there"):
+    with pytest.raises(RunError, match="memory://a/none is not a run; it contains nothing"):
         rlzoo.doctor("memory://a/none")
 
 

@@ -99,7 +99,7 @@ def test_control_c_loses_no_step_and_says_how_to_go_on(zoo, words, tmp_path):
     place = tmp_path / "a run"
     with pytest.raises(KeyboardInterrupt, match="stopped after step 2") as stopped:
         rlzoo.run("ppo_gae", [*words, f"run.dir={place}"], zoo=zoo, display=AskAt(2))
-    assert stopped.value.__notes__ == [f"`rlzoo resume '{place}'` goes on"]
+    assert stopped.value.__notes__ == [f"`rlzoo resume '{place}'` continues the run"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert [p.name for p in saved_steps(place / "checkpoints")] == ["step-00000002"]
     resume(place, zoo=zoo, display=(shown := StopAt(99)))
@@ -127,7 +127,7 @@ def test_other_signals_stop_a_run_as_control_c_does(number, zoo, words, tmp_path
     with pytest.raises(Stopped, match="stopped after step 2") as stopped:
         rlzoo.run("ppo_gae", [*words, f"run.dir={place}"], zoo=zoo, display=shown)
     assert stopped.value.status == 128 + number
-    assert stopped.value.__notes__ == [f"`rlzoo resume {place}` goes on"]
+    assert stopped.value.__notes__ == [f"`rlzoo resume {place}` continues the run"]
     assert all(signal.getsignal(n) is former for n, former in DEFAULT.items())
     assert [p.name for p in saved_steps(place / "checkpoints")] == ["step-00000002"]
     assert [line["step"] for line in lines(place)] == [0, 1, 2]  # not waiting for an evaluation
@@ -200,12 +200,15 @@ def test_the_command_line_prints_what_goes_on(words, tmp_path, monkeypatch, caps
 
     def stopped(*_):
         error = KeyboardInterrupt("stopped after step 2")
-        error.add_note("`rlzoo resume x` goes on")
+        error.add_note("`rlzoo resume x` continues the run")
         raise error
 
     monkeypatch.setattr(command, "start", stopped)
     assert main(["run", "recipe=ppo_gae", *words, f"run.dir={tmp_path / 'a'}"]) == 130
-    assert capsys.readouterr().err == "rlzoo: stopped after step 2; `rlzoo resume x` goes on\n"
+    assert (
+        capsys.readouterr().err
+        == "rlzoo: stopped after step 2; `rlzoo resume x` continues the run\n"
+    )
 
 
 def test_an_answer_with_a_line_separator_is_not_lost(zoo, words, tmp_path):

@@ -16,7 +16,7 @@ def contents(folder):
 def test_an_existing_run_folder_is_refused_unless_told(zoo, words, tmp_path):
     words = [*words, f"run.dir={tmp_path / 'a'}", "train.steps=1"]
     rlzoo.run("grpo", words, zoo=zoo)
-    with pytest.raises(RunError, match="exists already; `rlzoo resume"):
+    with pytest.raises(RunError, match="already exists; use `rlzoo resume"):
         rlzoo.run("grpo", words, zoo=zoo)
     rlzoo.run("grpo", [*words, "run.overwrite=true"], zoo=zoo)
     (tmp_path / "b").mkdir()
@@ -31,7 +31,7 @@ def test_resuming_a_finished_run_says_so_and_of_none_is_refused(zoo, words, tmp_
     shown = StopAt(None)
     before = contents(run.path)
     assert resume(run.path, zoo=zoo, display=shown) == (run.path, run.summary)
-    assert [note for note in shown.notes if "finished already" in note]
+    assert [note for note in shown.notes if "already finished" in note]
     assert contents(run.path) == before
     assert main(["resume", str(run.path)]) == 0
     with pytest.raises(RunError, match=r"is not a run folder.*runs there: .*/a"):

@@ -103,7 +103,7 @@ def change(path, old, new):
 
 def test_an_edited_recipe_is_refused_and_its_keys_are_named(cut, zoo):
     change(cut, "seed: 0", "seed: 5")
-    with pytest.raises(RunError, match="seed: 0 -> 5; put it back"):
+    with pytest.raises(RunError, match="seed: 0 -> 5; restore it"):
         resume(cut, zoo)
 
 
@@ -124,7 +124,7 @@ def test_another_runs_checkpoint_is_refused(cut, trained, zoo, tmp_path):
 
 def test_lost_metrics_are_refused(cut, zoo):
     (cut / "metrics.jsonl").unlink()
-    with pytest.raises(RunError, match="has lost what was measured before training"):
+    with pytest.raises(RunError, match="has lost the evaluation before training"):
         resume(cut, zoo)
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, m
     gradients = update.gradients
     monkeypatch.setattr(update, "gradients", spoiled)
     path = tmp_path / "run"
-    with pytest.raises(Unfinished, match="nothing was learnt: .* every update was skipped"):
+    with pytest.raises(Unfinished, match="nothing was learned: .* every update was skipped"):
         rlzoo.run("ppo_gae", [*trained[1], f"run.dir={path}"], zoo=zoo)
     assert not (path / "summary.json").exists()
     monkeypatch.setattr("rlzoo.train.loop.IN_VAIN", 2)
@@ -320,6 +320,6 @@ def test_what_a_run_has_lost_is_noted(trained, zoo, tmp_path):
     rewritten(cut / "samples.jsonl", lambda line: line["step"] != 2)
     shutil.rmtree(cut / "evaluations")
     notes = "\n".join(resume(cut, zoo))
-    for name, step in (("metrics.jsonl", "of step 1"), ("samples.jsonl", "of step 2"),
+    for name, step in (("metrics.jsonl", "of step 1"), ("samples.jsonl", "from step 2"),
                        ("evaluations/", "after")):  # fmt: skip
         assert any(name in note and step in note for note in notes.split("\n")), (name, notes)

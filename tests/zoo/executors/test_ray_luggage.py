@@ -94,4 +94,4 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path, monkeypatch):
     word, reason = ray.one_run(None, job, ray.Luggage(tmp_path / "gone"), ear, 1)
     assert told == [("a--seed0", 1, "begin", "a1b2")]
     assert word == "failed"
-    assert reason.endswith(f"does not see {tmp_path}/gone: share its disk, or give --store URL")
+    assert reason.endswith(f"access to {tmp_path}/gone; use a shared disk, or give --store URL")

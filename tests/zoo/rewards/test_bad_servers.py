@@ -59,7 +59,7 @@ def test_a_chunked_answer_cut_short_is_asked_for_again(serve):
 
 def test_one_that_is_always_cut_short_ends_by_on_failure(serve):
     cut = raw(GOOD[:9], len(GOOD))
-    with pytest.raises(RlzooError, match="does not answer after 3 attempts") as caught:
+    with pytest.raises(RlzooError, match="did not answer after 3 attempts") as caught:
         ask(serve(cut, cut, cut))
     assert caught.value.status == 1  # the run had begun
     assert "s3cret" not in str(caught.value)

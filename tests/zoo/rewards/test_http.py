@@ -117,7 +117,7 @@ def test_http_waits_longer_each_time(server, monkeypatch):
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     server.answer = lambda body: (503, b"")
-    with pytest.raises(RlzooError, match=r"does not answer after 4 attempts \(status 503\)"):
+    with pytest.raises(RlzooError, match=r"did not answer after 4 attempts \(status 503\)"):
         ask(server, retries=3, backoff=0.5)
     assert [w for w in waited if w >= 0.5] == [0.5, 1.0, 2.0]
 
@@ -128,7 +128,7 @@ def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
         return 200, {"scores": [1.0] * len(body["responses"])}
 
     server.answer = slow
-    with pytest.raises(RlzooError, match=r"does not answer after 2 attempts \(timed out\)"):
+    with pytest.raises(RlzooError, match=r"did not answer after 2 attempts \(timed out\)"):
         ask(server, timeout=0.1, retries=1)
     with pytest.warns(UserWarning, match="3 responses score 0"):
         assert ask(server, timeout=0.1, retries=0, on_failure="zero").tolist() == [0, 0, 0]
@@ -231,7 +231,7 @@ def test_a_run_whose_endpoint_dies_keeps_its_checkpoint(server, words, tmp_path)
     server.answer = dies
     asked = ["rewards=http", f"rewards.http.url={server.url}", "rewards.http.retries=0",
              f"run.dir={tmp_path}/run"]  # fmt: skip
-    with pytest.raises(RlzooError, match="does not answer after one attempt"):
+    with pytest.raises(RlzooError, match="did not answer after one attempt"):
         rlzoo.run("grpo", [*words, *asked])
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) != []
     server.answer = good

@@ -119,7 +119,7 @@ def test_a_reply_without_a_score_stops_the_run_or_scores_0(server):
 
 def test_a_server_that_does_not_answer_is_tried_again(server):
     server.status = 503
-    with pytest.raises(RlzooError, match="does not answer after 3 attempts"):
+    with pytest.raises(RlzooError, match="did not answer after 3 attempts"):
         ask(server, ["a"], retries=2)
     assert len(server.bodies) == 3
     server.status = 404

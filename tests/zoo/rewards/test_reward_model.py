@@ -137,8 +137,8 @@ def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
     ("how", "said"),
     [
         ("causal", ["LlamaForCausalLM is not a sequence classifier", "rlzoo reward train"]),
-        ("labels", ["a reward model has one label; this one has 2"]),
-        ("three labels", ["one label; this one has 3"]),
+        ("labels", ["a reward model of this kind has one label, but this one has 2"]),
+        ("three labels", ["one label, but this one has 3"]),
         ("no tokenizer", ["no tokenizer"]),
         ("no config", ["it has no config.json"]),
         ("misspelled", ["no folder", "did you mean 'judge'"]),

@@ -254,7 +254,7 @@ def test_an_answer_without_end_is_refused(make, server, monkeypatch):
 
 def test_a_server_that_cannot_be_handed_weights_says_how_it_could(make):
     said = (
-        r"answers /update with status 404: Not Found \(see sampler.reload; vLLM takes it with "
+        r"answered /update with status 404: Not Found \(see sampler.reload; vLLM requires "
         r"VLLM_SERVER_DEV_MODE=1\)$"
     )
     with pytest.raises(RlzooError, match=said):
@@ -361,7 +361,7 @@ def test_a_recipe_that_corrects_nothing_is_told(zoo, words):
         ("url=http://me:secret@host", "secrets do not belong in a recipe; see headers_from"),
         ("url=http://host:8000/v1", "the server's, without /v1"),
         ("folder=/nowhere/at/all", "no folder '/nowhere/at/all'"),
-        ("reload=[update]", "a call is a path that begins with /, a space and JSON. Got 'update'"),
+        ("reload=[update]", "a call must be a path that begins with /, a space and JSON. Got"),
         ('reload=["/update {"]', "no JSON follows the path"),
         ("headers_from=OPENAI_KEY", "only with --allow-env OPENAI_KEY"),
     ],

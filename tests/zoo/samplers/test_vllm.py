@@ -179,7 +179,7 @@ def test_the_engine_computes_as_the_policy_does_unless_told(make):
 
 def test_rows_longer_than_the_engine_takes_are_one_line(make):
     build, _ = make
-    with pytest.raises(RlzooError, match=r"more than the engine's 8; raise sampler.max_length$"):
+    with pytest.raises(RlzooError, match=r"exceed the engine's limit of 8; raise sampler"):
         roll(build("sampler.max_length=8"))
 
 
@@ -188,10 +188,10 @@ def test_rows_longer_than_the_engine_takes_are_one_line(make):
     [
         ("1 validation error for ModelConfig\n  Value error, Model architectures ['X'] are not "
          "supported for now. Supported architectures: dict_keys(['A']) [type=value_error, input",
-         r"does not start: Model architectures \['X'\] are not supported for now.$"),
+         r"did not start: Model architectures \['X'\] are not supported for now.$"),
         ("To serve at least one request, 9 GiB KV cache is needed, larger than 1 GiB.",
          r"9 GiB KV cache .* \(sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KV.*\)$"),
-        ("", "does not start: ValueError"),
+        ("", "did not start: ValueError"),
     ],
 )  # fmt: skip
 def test_an_engine_that_does_not_start_is_one_line(make, raised, line, monkeypatch):
@@ -202,7 +202,7 @@ def test_an_engine_that_does_not_start_is_one_line(make, raised, line, monkeypat
     monkeypatch.setattr(sys.modules["vllm"], "LLM", refuse)
     with pytest.raises(RlzooError, match=line) as caught:
         roll(build())
-    assert str(caught.value).startswith("sampler vllm: the engine does not start: ")
+    assert str(caught.value).startswith("sampler vllm: the engine did not start: ")
     assert "\n" not in str(caught.value)
 
 

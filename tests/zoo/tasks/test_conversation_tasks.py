@@ -134,7 +134,7 @@ def test_a_folder_of_ones_own(library):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: [p.unlink() for p in f.glob("*.txt")], "holds no .*txt file"),
+        (lambda f: [p.unlink() for p in f.glob("*.txt")], "contains no .*txt file"),
         (lambda f: (f / "questions.jsonl").unlink(), "has no questions.jsonl"),
         (lambda f: (f / "questions.jsonl").write_text('{"question": "a", "answer": 1}\n{"a'),
          r"questions.jsonl:2: not an object with question and answer"),
@@ -160,8 +160,8 @@ def test_without_bm25s_one_line_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("gives tuple", lambda self, turns: ("x",) * len(turns)),
-        ("depends on the others", lambda self, turns: [str(len(turns))] * len(turns)),
+        ("returns tuple", lambda self, turns: ("x",) * len(turns)),
+        ("depends on the other rows", lambda self, turns: [str(len(turns))] * len(turns)),
         ("gives int", lambda self, turns: [len(t) for t in turns]),
         ("in place", lambda self, turns: [t.append("x") for t in turns]),
         ("random numbers", lambda self, turns: [str(torch.rand(())) for _ in turns]),

@@ -184,7 +184,7 @@ def test_what_is_not_there_is_named(sums, tmp_path):
         with pytest.raises((ValueError, RlzooError), match=fault) as caught:
             made(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(DataError, match="did you mean 'test'.*are: train, test"):
+    with pytest.raises(DataError, match="did you mean 'test'.*available: train, test"):
         made(**saved_splits(tmp_path) | {"test_split": "tests"})
 
 
@@ -205,11 +205,11 @@ BAD = {
     '{"question": "", "answer": 2}': "empty prompt",
     '{"question": " \\n", "answer": 2}': "empty prompt",
     '{"question": null, "answer": 2}': "'question' is null",
-    '{"answer": 2}': "no column 'question' (there are: answer)",
-    '{"question": "1+1=", "answr": 2}': "no column 'answer'; did you mean 'answr'?",
+    '{"answer": 2}': "there is no column 'question' (available: answer)",
+    '{"question": "1+1=", "answr": 2}': "there is no column 'answer'; did you mean 'answr'?",
     '{"question": "1+1=", "answer": null}': "'answer' is null",
     '{"question": "1+1=", "answer": " "}': "empty answer",
-    '{"question": "1+1=", "answer": {"a": 2}}': "an answer is a text, a number or a list",
+    '{"question": "1+1=", "answer": {"a": 2}}': "an answer must be a text, a number or a list",
     '{"question": 11, "answer": 2}': "must be a text or messages",
     '{"question": [{"role": "user"}], "answer": 2}': "must be a text or messages",
     '{"question": [{"role": "user", "content": " "}], "answer": 2}': "empty prompt",
@@ -240,18 +240,18 @@ def test_bytes_that_are_no_text_are_a_bad_row(tmp_path):
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
 def test_a_column_that_no_row_has_is_a_wrong_name(on_bad_row, sums):
-    fault = r"no column 'quest'; did you mean 'question'\? \(there are: question, answer, level"
+    fault = r"no column 'quest'; did you mean 'question'\? \(available: question, answer, level"
     with pytest.raises(DataError, match=fault) as caught:
         made(sums, prompt="quest", on_bad_row=on_bad_row)
-    assert "no row to use" not in str(caught.value)
+    assert "no usable row" not in str(caught.value)
     with pytest.raises(DataError, match="no column 'levels'; did you mean 'level'"):
         made(sums, template="{levels}", on_bad_row=on_bad_row)
 
 
 def test_no_row_to_use_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no row to use$"):
+    with pytest.raises(DataError, match="no usable row$"):
         made(write(tmp_path / "empty.jsonl", []))
-    with pytest.raises(DataError, match="no row to use .*:1: not JSON"):
+    with pytest.raises(DataError, match="no usable row .*:1: not JSON"):
         made(write(tmp_path / "bad.jsonl", ["{"]), on_bad_row="skip")
     with pytest.raises(RlzooError, match="only one prompt"):
         made(write(tmp_path / "one.jsonl", SUMS[:1] * 3))
@@ -275,7 +275,7 @@ def test_options_that_cannot_be_are_refused(sums):
         ({"answer": None}, "requires checker=none"),
         ({"answer_pattern": "("}, "not a pattern"),
         ({"response_pattern": "*"}, "not a pattern"),
-        ({"test_path": sums, "test_split": "test"}, "exclude each other"),
+        ({"test_path": sums, "test_split": "test"}, "give only one of"),
     ]
     for options, fault in faults:
         with pytest.raises(ValueError, match=fault):
@@ -316,7 +316,7 @@ def test_the_final_answer_is_taken_out_of_a_solution(tmp_path):
     task = made(path, answer_pattern=r"####\s*(.+)", checker="numeric")
     assert [e.answer for e in everything(task)] == [f"{i},000" for i in range(4)]
     assert task.is_correct(["so $3000.00", "3"], ["3,000"] * 2).tolist() == [True, False]
-    with pytest.raises(DataError, match=r":1: answer_pattern finds nothing in \.\.\."):
+    with pytest.raises(DataError, match=r":1: answer_pattern does not match \.\.\."):
         made(path, answer_pattern="=> (.*)")
     with pytest.raises(DataError, match="'is wrong' contains no number"):
         made(path, answer_pattern="#### 0 (.*),", checker="numeric")
@@ -369,7 +369,7 @@ def test_without_answers_there_is_no_notion_of_right(sums):
     assert not hasattr(task, "is_correct")
     assert {e.answer for e in everything(task)} == {None}
     assert task.score(["5"], [None], torch.tensor([True])).tolist() == [0]
-    assert "score is 0" in task.notes[0]
+    assert "score is always 0" in task.notes[0]
 
 
 # ---------------------------------------------------------------- splits and draws
@@ -394,7 +394,7 @@ def test_a_test_file_is_held_out_whole_and_shared_prompts_are_told(sums, tmp_pat
     task = made(sums, test_path=other)
     assert len(task.rows["train"]) == 40
     assert [e.index for e in task.rows["test"]] == [40, 41, 42]  # no index twice
-    assert task.notes == ["2 of 3 held-out prompts are also trained on"]
+    assert task.notes == ["2 of 3 held-out prompts are also training prompts"]
 
 
 def test_draws_are_a_function_of_the_generator_and_meet_every_row(sums):
@@ -549,7 +549,7 @@ def test_reasoning_gym_names_what_is_wrong(zoo, monkeypatch):
         ({"config": ["min_terms"]}, "expected name=value, got 'min_terms'"),
         ({"config": ["min_term=2"]}, "chain_sum: .*min_term"),
         ({"config": ["min_terms=0"]}, "chain_sum: "),
-        ({"template": "Q:"}, "template must hold {question}"),
+        ({"template": "Q:"}, "template must contain {question}"),
         ({"dataset": "composite"}, "choose one of them"),
         ({"dataset": "simple_integration"}, "its verifier executes responses"),
     ]

@@ -168,7 +168,7 @@ FLAT_LINE = {"score/std": 0.0, "group/no_signal": 1.0, "reward/mean": 0.0}
 @pytest.mark.parametrize(
     ("critic", "line", "accuracy", "said"),
     [
-        (True, {}, 0.0, "no sample of the last 10 steps was ever right"),
+        (True, {}, 0.0, "no sample of the last 10 steps was correct"),
         (True, {"reward/mean": 1.0}, 1.0, "little left to learn"),
         (True, {"reward/mean": 0.3}, 0.3, "does the reward depend on the response"),
         (False, {"score/std": 0.4, "reward/mean": 0.5}, 0.5, "no prompt had samples of different"),
@@ -225,7 +225,7 @@ def test_a_run_tells_its_phases_and_threads_and_that_nothing_is_right(
     assert done.summary["threads"] == 1
     assert torch.get_num_threads() == before
     (text,) = [text for text in told.notes if "nothing can be learned" in text]
-    assert text.startswith("step 10: no sample of the last 10 steps was ever right")
+    assert text.startswith("step 10: no sample of the last 10 steps was correct")
     assert "rlzoo doctor" in text
 
 
@@ -266,7 +266,7 @@ def test_the_command_that_an_interrupted_run_prints_goes_on(words, tmp_path, mon
     monkeypatch.setattr(Plain, "step", interrupted)
     assert main(["run", "ppo_gae", *words, "train.steps=3", "run.dir=a run"]) == 130
     said = capsys.readouterr().err
-    (command,) = re.findall(r"rlzoo: stopped after step 2; `(.*)` goes on", said)
+    (command,) = re.findall(r"rlzoo: stopped after step 2; `(.*)` continues the run", said)
     monkeypatch.setattr(Plain, "step", step)
     assert main(shlex.split(command)[1:]) == 0
     assert "resumed at step 2" in capsys.readouterr().out

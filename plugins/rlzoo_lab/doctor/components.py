@@ -1,0 +1,112 @@
+"""Rules about the run's own components: the doctor runs `rlzoo check` on those that do not come
+with rlzoo, with the numbers that the run set as options. Metrics show that there is a fault; a
+check that fails shows which."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.runs.provenance import source_hash
+from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.series import Finding, learning
+from rlzoo_lab.doctor.suspects import origins
+from rlzoo_lab.records.record import Record
+
+# Checks whose failure changes what a policy learns, the most informative first. Documentation, rare
+# inputs and extreme options are left out: `rlzoo check` has them.
+TELLING = (
+    "praise_raises_the_probability", "no_advantage_no_push", "value_is_a_divergence",
+    "gradient_leads_to_the_reference", "pushes_towards_the_target", "past_reward_is_no_credit",
+    "reward_raises_its_own_advantage", "teacher_raises_what_it_prefers",
+    "exact_values_leave_nothing", "baseline_is_the_groups_own", "equal_rewards_give_zeros",
+    "groups_matter", "weights_are_weights", "right_is_right", "scores_are_causal",
+    "answers_row_by_row", "rows_in_any_order", "couples_as_declared", "padding_is_not_scored",
+    "zero_off_the_mask", "padding_is_not_read", "holes_are_stepped_over",
+)  # fmt: skip
+OURS = ("rlzoo_zoo.", "rlzoo_bridges.", "rlzoo_lab.")
+
+# Rules that see such a fault in the metrics.
+SHOWN_BY = (
+    *SYMPTOMS, "advantages_do_not_follow_scores", "advantages_not_centred",
+    "loss_does_not_follow_advantages", "tokens_without_advantage", "advantage_at_the_end_is_off",
+    "reward_is_not_what_is_right", "right_answers_are_not_paid", "wrong_answers_are_paid",
+    "reward_at_the_wrong_index", "kl_pays", "kl_too_strong", "policy_does_not_move",
+    "update_too_large", "reward_jumps_between_steps",
+)  # fmt: skip
+
+
+def own(run: Record, zoo: Zoo) -> Iterator[tuple[str, Component]]:
+    """(section, component) of each that does not come with rlzoo and whose source is still that of
+    the run. One that is not loaded, or was changed since, cannot be judged."""
+    for what, origin in origins(run).items():
+        where, _, source = str(origin).rpartition(", source ")
+        if where.startswith(OURS):
+            continue
+        section, _, name = what.rpartition(" ")
+        for component in zoo:
+            if name in (component.name, component.full_name) and component.origin == where:
+                if source_hash(component) == source:
+                    yield section, component
+                break
+
+
+def numbers(run: Record, section: str, component: Component) -> dict[str, Any]:
+    """The options that the run set, as far as they are numbers: the recipe may be untrusted."""
+    keys = {name: f"{section}.{name}" for name in component.options}
+    return {n: x for n, k in keys.items() if isinstance(x := run.key(k), int | float)}
+
+
+def severity(run: Record, failed: list[str]) -> str:
+    """A fault of observations inside responses matters less where the run has no such responses."""
+    if failed == ["holes_are_stepped_over"] and not run.has("turns/mean"):
+        return "note" if learning(run) else "warning"
+    return "warning" if learning(run) else "problem"
+
+
+@rule(explains=SHOWN_BY)
+def component_fails_its_check(run: Record) -> Finding | None:
+    """A component that does not come with rlzoo breaks what holds for all of its kind."""
+    if all(str(origin).startswith(OURS) for origin in origins(run).values()):
+        return None
+    from rlzoo_lab import checks  # here: it loads torch
+
+    zoo = load_zoo()
+    for section, component in own(run, zoo):
+        results = checks.run_checks(component, zoo, numbers(run, section, component))
+        said = {r.name: r.message for r in results if r.passed is False}
+        failed = [n for n in TELLING if n in said and not said[n].startswith("raised ")]
+        if failed:
+            return Finding(
+                severity(run, failed),
+                f"{section}={component.name} ({component.file}) fails checks that hold for every "
+                f"{section.partition('.')[0].replace('_', ' ')}: "
+                f"{'; '.join(f'{n}: {said[n]}' for n in failed[:3])}.",
+                f"Correct it, repeat `rlzoo check {component.name}` and train again.",
+                {"component": component.name, "failed": failed},
+            )
+    return None
+
+
+@rule(explains=SYMPTOMS)
+def tokens_weighted_unequally(run: Record) -> Finding | None:
+    """Before any update the run's own loss or correction weights tokens by more than their
+    advantages, and the run does not learn."""
+    if learning(run) or all(str(origin).startswith(OURS) for origin in origins(run).values()):
+        return None
+    from rlzoo_lab import checks
+
+    zoo = load_zoo()
+    for section, component in own(run, zoo):
+        if section not in ("policy_loss", "correction"):
+            continue
+        what = checks.on_own_samples(component, zoo, numbers(run, section, component))
+        if what:
+            return Finding(
+                "warning",
+                f"On samples of the policy itself, {section}={component.name} ({component.file}) "
+                f"weights tokens by more than their advantages: {what}. The run does not learn.",
+                f"If this is not intended, correct {component.name}; else train once without it.",
+                {"component": component.name},
+            )
+    return None
