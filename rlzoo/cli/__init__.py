@@ -279,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Searching the 400,000 objects of imported libraries for cycles takes 0.5 s at the start, and as
+    # Searching the 400,000 objects of imported libraries for cycles takes 0.5 s at the start and as
     # much at the end. A training step makes no cycles.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
