@@ -4,12 +4,39 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
+
+
+def import_models() -> None:
+    """Import transformers' models without scipy.optimize, 35 MB: the one function that they use, to
+    detect objects, imports it when called (`transformers.loss`, transformers 5.23)."""
+    name, late = "scipy.optimize", ModuleType("scipy.optimize")
+
+    def whole(wanted: str) -> Any:
+        if wanted.startswith("__"):  # __path__, __file__: any import looks for these
+            raise AttributeError(wanted)
+        if sys.modules.get(name) is late:
+            del sys.modules[name]
+        return getattr(import_module(name), wanted)
+
+    def assign(*given: Any, **named: Any) -> Any:
+        return whole("linear_sum_assignment")(*given, **named)
+
+    vars(late).update(linear_sum_assignment=assign, __getattr__=whole)
+    sys.modules.setdefault(name, late)
+    try:
+        import_module("transformers.modeling_utils")
+    finally:
+        if sys.modules.get(name) is late:
+            del sys.modules[name]
 
 
 @contextmanager

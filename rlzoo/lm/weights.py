@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlzoo.accel.hf_internals import import_models
 from rlzoo.errors import ModelError, RlzooError, first_line
 from rlzoo.plugin.border import out_of_memory
 
@@ -68,6 +69,7 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
     """`kind.from_pretrained`, of safetensors only. Raises ModelError where the files cannot be
     read, lack a weight (it would be random) or hold one that is not finite."""
     with LOADING, reading(f"{folder}: cannot be loaded"):
+        import_models()
         model, found = kind.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
         )

@@ -6,6 +6,7 @@ neither has rules of its own.
 
 import operator
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import Bound, border, needs_of, watched
+from rlzoo.plugin.border import border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, real, zero_off_mask
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task
@@ -168,20 +169,24 @@ def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
     mask = columns["response_mask"]
     found: dict[str, Any] = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        found["task_scores"] = _per_token(_task_scores, plan, columns, f"task {plan.task_name!r}")
-    total, parts, weights = torch.zeros_like(mask), [], []
+        scorer = partial(_task_scores, plan)
+        found["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+    total, parts = torch.zeros_like(mask), []
     for name, (weight, bound) in plan.rewards.items():
-        part = _per_token(_reward_scores, bound, found, f"reward {name!r}")
+        part = _per_token(
+            partial(call, bound.component, options=bound.options), found, f"reward {name!r}"
+        )
         total = total + weight * part
         parts.append(masked_sum(part, mask))
-        weights.append(weight)
     config = plan.recipe.config.rollout
     if config.truncation == "penalty":
         fine = config.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
     out = {
         "score_components": torch.stack(parts, 1),
-        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
+        "score_weights": put(
+            torch.tensor([w for w, _ in plan.rewards.values()], dtype=mask.dtype), mask.device
+        ),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
@@ -226,16 +231,12 @@ def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
     return plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
 
 
-def _reward_scores(bound: Bound, columns: Mapping[str, Any]) -> Any:
-    return call(bound.component, columns, bound.options)
-
-
-def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: str) -> Tensor:
+def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
     """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
     mask = columns["response_mask"]
     try:
         with watched(label):
-            raw = function(subject, columns)
+            raw = scorer(columns)
         out = torch.as_tensor(real(raw), dtype=mask.dtype).detach()
         out = out if out.device == mask.device else put(out, mask.device)
     except RlzooError:
@@ -243,7 +244,7 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
         if out_of_memory(error):
             raise
-        row = _first_row_that_raises(function, subject, columns)
+        row = _first_row_that_raises(scorer, columns)
         text = f"{label} raised {type(error).__name__}: {error}"
         raise ComponentError(f"{text} {_show_row(columns, row)}") from error
     if out.shape == mask.shape[:1]:
@@ -265,12 +266,12 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     return out
 
 
-def _first_row_that_raises(function: Any, subject: Any, columns: Mapping[str, Any]) -> int | None:
+def _first_row_that_raises(scorer: Any, columns: Mapping[str, Any]) -> int | None:
     rows = columns["response_mask"].shape[0]
     for i in range(rows):
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
         try:
-            function(subject, one)
+            scorer(one)
         except (Exception, SystemExit):  # the same border as above
             return i
     return None

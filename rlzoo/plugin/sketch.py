@@ -1,7 +1,7 @@
-"""The zoo as its source declares it, read without running it: names, options; no types.
+"""The zoo as its source declares it, read without running it: names, texts, options; no types.
 
-Enough to report a misspelt component or key before torch is imported, and to complete words in a
-shell. Without literal `register` calls there is no sketch.
+Enough to list components, to report a misspelt one or a key before torch is imported, and to
+complete words in a shell. Without literal `register` calls there is no sketch.
 """
 
 import ast
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.plugin.component import KINDS, Component, name_of, path_below_root
-from rlzoo.plugin.installed import plugins
+from rlzoo.plugin.installed import OWN, plugins
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo, load_zoo, normal
 
@@ -29,15 +29,16 @@ def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
     return load_zoo()
 
 
-def sketch() -> Zoo | None:
-    """Every component with its options, their values unchecked; None if the source hides them.
+def sketch(*, own: bool = False) -> Zoo | None:
+    """Every component with its text and options, their values unchecked; None if the source hides
+    them, or with `own` if a plugin is not rlzoo's own: only an import shows whether that one works.
 
     It holds all that a zoo would, and what a broken plugin would have registered.
     """
     zoo, seen = Zoo(), set()
     try:
         for origin, distribution, _, file in plugins():
-            if file is None:
+            if file is None or (own and distribution != OWN):
                 raise _Unclear
             if (real := os.path.realpath(file)) in seen:
                 continue
@@ -98,7 +99,8 @@ def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
                 raise _Unclear
             place = f"{path_below_root(str(file))}:{_first_line(what)}"
             yield Component(
-                kind, name_of(name), lambda: None, (), _options(what), "", "", origin, place, "row",
+                kind, name_of(name), lambda: None, (), _options(what),
+                ast.get_docstring(what) or "", "", origin, place, "row",
                 distribution=normal(distribution),
             )  # fmt: skip
 

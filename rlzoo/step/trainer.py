@@ -15,7 +15,6 @@ from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.call import together
-from rlzoo.plugin.component import Example
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import LOG_PROB_GAP
@@ -162,23 +161,6 @@ def experience(
         add_rewards(models.plan, batch, kl_coef)
         add_advantages(models.plan, batch)
     return Experience(batch, gap, forward, seconds, tokens)
-
-
-def observe(
-    models: Models,
-    prompts: list[Example],
-    step: int,
-    kl_coef: float,
-    *,
-    stream: str,
-) -> Batch:
-    """A batch to look at, not to learn from: responses to `prompts`, columns up to `rewards`."""
-    plan = models.plan
-    samples, sampler = plan.recipe.config.rollout.samples, plan.base_sampler
-    batch = collect(models, prompts, samples, stream=stream, step=step, sampler=sampler)
-    add_columns(models, batch, stream=stream, step=step)
-    add_rewards(plan, batch, kl_coef)
-    return batch
 
 
 @contextmanager

@@ -17,8 +17,8 @@ ALGORITHMIC = (
     "rewards",
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
-TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "cli.guide",
-              "cli.verb", "cli.new", "cli.catalog.show", "cli.catalog.plugins",
+TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
+              "cli.guide", "cli.verb", "cli.new", "cli.catalog.show", "cli.catalog.plugins",
               "cli.catalog.recipes", "cli.catalog.tables", "checks", "oracle")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "fetch", "play", "report",
                   "sweep", "pages", "trace.command", "diagnose.command", "supervised.fit", "check",

@@ -9,7 +9,7 @@ from helpers.path import CORE, route
 from helpers.scripts import script
 
 # (of all files, of those outside accel/): no more than these, and fewer where you can.
-FILES, OUTSIDE, STATEMENTS = 25, 16, 1177
+FILES, OUTSIDE, STATEMENTS = 25, 16, 1176
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.step import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo_lab.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
+from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.model_world import (
     ModelWorld,
     draw_prompts,
@@ -231,6 +232,6 @@ def critic_error(oracle: Oracle, values: Tensor) -> dict[str, Any]:
         "of_returns": quality.explained(values, exact, weight, noise),
         "ceiling": quality.explained(exact, exact, weight, noise),
         "slope": quality.slope(values, exact, weight),
-        "positions": quality.cells(values, exact, weight, oracle.tree.depth, luck),
-        "bins": quality.cells(values, exact, weight, quality.value_bins(values, weight), luck),
+        "positions": cells(values, exact, weight, oracle.tree.depth, luck),
+        "bins": cells(values, exact, weight, value_bins(values, weight), luck),
     }

@@ -11,8 +11,7 @@ def share(x: float) -> str:
 
 
 def cell_tables(critic: Mapping[str, Any], where: str, truth: str) -> list[Any]:
-    """`positions` and `bins`, lines of `rlzoo.step.critic_quality.cells`; `truth`: the quantity
-    compared with V."""
+    """`positions` and `bins`: lines of `critic_cells.cells`. truth: what V is compared with."""
     tables = []
     for title, key in (("position", "positions"), ("bin of V", "bins")):
         lines = critic[key]

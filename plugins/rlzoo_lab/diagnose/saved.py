@@ -23,6 +23,7 @@ from rlzoo.step.metrics import critic_pairs
 from rlzoo.step.update import first_gradient
 from rlzoo_lab.batches import read_batch, saved_batches
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo_lab.oracle.resources import supply
@@ -109,8 +110,8 @@ def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "explained_variance": quality.explained(v, g, one),
         "slope": quality.slope(v, g, one),
-        "positions": quality.cells(v, g, one, place // width * width),
-        "bins": quality.cells(v, g, one, quality.value_bins(v, one)),
+        "positions": cells(v, g, one, place // width * width),
+        "bins": cells(v, g, one, value_bins(v, one)),
     }
 
 

@@ -20,10 +20,10 @@ from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.rollout.sample import draw
+from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
-from rlzoo.step.trainer import observe
+from rlzoo.step.columns import add_columns, add_rewards
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo_lab.batches import read_batch, saved_batches
 from rlzoo_lab.trace.make import make_trace
@@ -143,6 +143,23 @@ def _fresh(
             "it with --answer TEXT."
         )
     return traced
+
+
+def observe(
+    models: Models,
+    prompts: list[Example],
+    step: int,
+    kl_coef: float,
+    *,
+    stream: str,
+) -> Batch:
+    """A batch to look at, not to learn from: responses to `prompts`, columns up to `rewards`."""
+    plan = models.plan
+    samples, sampler = plan.recipe.config.rollout.samples, plan.base_sampler
+    batch = collect(models, prompts, samples, stream=stream, step=step, sampler=sampler)
+    add_columns(models, batch, stream=stream, step=step)
+    add_rewards(plan, batch, kl_coef)
+    return batch
 
 
 def _example(

@@ -26,11 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
+    from rlzoo.plugin.sketch import sketch
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the broken ones are listed below
-        zoo = load_zoo()
     kind, words = _kind(arguments.looked_for)
+    zoo = None if words or arguments.json else sketch(own=True)  # a list needs no torch
+    if zoo is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the broken ones are listed below
+            zoo = load_zoo()
     found = find(zoo, kind, words)
     components = [
         {

@@ -189,11 +189,8 @@ def test_a_sketch_holds_what_the_zoo_holds(zoo):
     for c in shipped:
         drawn = rough.shelves[c.kind][c.name]
         assert list(drawn.options) == list(c.options)
-        assert (drawn.label, drawn.origin, drawn.distribution) == (
-            c.label,
-            c.origin,
-            c.distribution,
-        )
+        for name in ("label", "origin", "distribution", "doc"):
+            assert getattr(drawn, name) == getattr(c, name), c.label
 
 
 def test_a_sketch_asks_a_distribution_for_its_name_once(monkeypatch):
@@ -267,6 +264,31 @@ def test_no_sketch_no_trial(monkeypatch):
     monkeypatch.setattr("rlzoo.plugin.sketch.sketch", lambda: None)
     assert load_zoo_after(tried.append) == "the zoo"
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("line", ["plugins", "plugins estimators", "plugins samplers"])
+def test_a_list_of_the_zoos_own_components_imports_none_of_them(line, typed, monkeypatch, zoo):
+    def refuse():
+        raise AssertionError("a list imports the zoo")
+
+    monkeypatch.setattr("rlzoo.plugin.registry.load_zoo", refuse)
+    listed = typed(line)
+    monkeypatch.setattr("rlzoo.plugin.registry.load_zoo", lambda: zoo)
+    monkeypatch.setattr("rlzoo.plugin.sketch.sketch", lambda own: None)
+    assert typed(line) == listed
+
+
+def test_a_list_shows_which_plugin_of_others_cannot_be_imported(typed, monkeypatch, tmp_path):
+    file = tmp_path / "odd.py"
+    file.write_text(
+        "from rlzoo import hookimpl\nimport nothing_of_that_name\n"
+        "def mine(rewards):\n    return rewards\n"
+        "@hookimpl\ndef register_estimators(register):\n    register(mine)\n"
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    out = typed("plugins")[1]
+    assert "No module named 'nothing_of_that_name'" in " ".join(out.split())
+    assert "mine" not in out.split()
 
 
 def test_plugins_and_recipes_take_words_and_fit_a_screen(typed, monkeypatch, zoo):

@@ -13,6 +13,7 @@ from rlzoo.step.metrics import batch_metrics, critic_metrics
 from rlzoo_lab.diagnose.against import critic_against
 from rlzoo_lab.diagnose.branch_rollouts import Reference
 from rlzoo_lab.diagnose.checkpoints import critic_error
+from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.oracle.episodes import enumerate_episodes
 from rlzoo_lab.oracle.tree import make_tree
 from rlzoo_lab.oracle.worlds import WORLDS, make_critic, make_world
@@ -41,16 +42,16 @@ def test_explained_and_slope_know_the_plain_cases():
 
 def test_cells_add_up_and_bins_are_equally_heavy():
     v, g, w = draw()
-    bins = quality.value_bins(v, w)
-    lines = quality.cells(v, g, w, bins)
+    bins = value_bins(v, w)
+    lines = cells(v, g, w, bins)
     assert [line["cell"] for line in lines] == [0, 1, 2, 3, 4]
     assert all(line["share"] == pytest.approx(0.2, abs=0.01) for line in lines)
     assert [line["value"] for line in lines] == sorted(line["value"] for line in lines)
     for key, x in (("value", v), ("return", g)):
         total = sum(line["share"] * line[key] for line in lines)
         assert total == pytest.approx(quality.mean(x, w))
-    assert not quality.value_bins(torch.ones(7), torch.ones(7)).any()
-    twice = quality.value_bins(torch.tensor([0.0, 0, 0, 1]), torch.ones(4))
+    assert not value_bins(torch.ones(7), torch.ones(7)).any()
+    twice = value_bins(torch.tensor([0.0, 0, 0, 1]), torch.ones(4))
     assert twice[:3].unique().numel() == 1  # equal V, one bin
     assert twice[3] != twice[0]
 

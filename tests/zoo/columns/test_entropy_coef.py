@@ -10,8 +10,8 @@ import rlzoo
 from helpers.runs import StopAt, lines, untimed
 from helpers.zoo import ZOO
 from rlzoo.rollout.sample import draw
-from rlzoo.step.trainer import observe
 from rlzoo.train.start import open_recipe, resume
+from rlzoo_lab.trace.sources import observe
 
 F64 = torch.float64
 BONUS = ["kl.place=none", "policy_loss=ppo_entropy", "aggregation=token_mean"]

@@ -1,0 +1,46 @@
+"""V against what came of it, by position and in bins of V; arguments as in
+`rlzoo.step.critic_quality`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.step import critic_quality as quality
+
+
+def cells(
+    values: Tensor, returns: Tensor, weight: Tensor, cell: Tensor, noise: Tensor | None = None
+) -> list[dict[str, Any]]:
+    """A line for each value of `cell` (N,): its weight, mean V, mean G, both standard deviations,
+    what V explains and, where `noise` (N,), the variance of G of each state, is known, what a
+    perfect critic would."""
+    lines = []
+    for i in cell.unique().tolist():
+        here = cell == i
+        v, g, w = values[here], returns[here], weight[here]
+        luck = 0.0 if noise is None else quality.mean(noise[here], w)
+        line = {
+            "cell": i,
+            "share": float(w.sum() / weight.sum()),
+            "value": quality.mean(v, w),
+            "return": quality.mean(g, w),
+            "value_sd": quality.variance(v, w) ** 0.5,
+            "return_sd": (quality.variance(g, w) + luck) ** 0.5,
+            "explained_variance": quality.explained(v, g, w, luck),
+        }
+        if noise is not None:
+            line["ceiling"] = quality.explained(g, g, w, luck)
+        lines.append(line)
+    return lines
+
+
+def value_bins(values: Tensor, weight: Tensor, bins: int = 5) -> Tensor:
+    """(N,) which of `bins` equally heavy bins of V each is in; equal V are in one bin."""
+    low, high = values.aminmax()
+    if float(high - low) < 1e-9:
+        return torch.zeros(len(values), dtype=torch.long)
+    order = values.argsort()
+    share = (weight[order].cumsum(0) - weight[order] / 2) / weight.sum()
+    at = torch.searchsorted(share, torch.arange(1, bins).to(share) / bins).clamp(max=len(order) - 1)
+    return torch.bucketize(values, values[order][at].unique(), right=True)
