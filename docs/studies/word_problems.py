@@ -215,7 +215,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--dir", type=Path, default=Path("runs/word-problems"))
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--words", nargs="*", default=[], help="of the command line, for RL")
     asked = parser.parse_args()
     torch.set_num_threads(1)
