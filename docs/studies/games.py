@@ -114,7 +114,7 @@ def results():
         if len(runs) > 1:
             every = [folder for folders in runs.values() for folder in folders]
             found = rlzoo.compare(every, reference="grpo")
-            said = re.sub(r"; \d+ seeds could have shown [^)]*", "", found["verdict"][0])
+            said = re.sub(r"; \d+ seeds could have detected [^)]*", "", found["verdict"][0])
             said = re.sub(r"(?<!\d)\.(?=\d)", "0.", said)
         title = f"`{game.partition(':')[2]}`, {SEEDS} seeds. {said}".strip()
         head = [
