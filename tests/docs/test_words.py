@@ -135,3 +135,10 @@ raise Error(f"the file {name} is "
         (4, "the file X is in no place"),
         (5, "a comment\ngoes over\ntwo lines"),
     ]
+
+
+def test_the_readme_and_the_docs_stay_short():
+    readme = len((ROOT / "README.md").read_text(encoding="utf-8").split())
+    pages = [len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")]
+    assert readme <= 700
+    assert readme + sum(pages) <= 60_000
