@@ -235,8 +235,8 @@ def test_the_command_below_gives_the_same_numbers(zoo, chromium, written, estima
 
 # Question of docs/questions.md -> what the page shows under its link.
 ANSWERS = {
-    "A case to recompute": "A_0 = delta_0 + gamma * lam * A_1 = 0.02 + 1 * 0.95 * 0.0641975",
-    "Does V(0) hold r(0)?": "delta_0 = r_0 + gamma * V_1 - V_0 = 0.49 + 1 * 0.88 - 0.85 = 0.52",
+    "A worked example": "A_0 = delta_0 + gamma * lam * A_1 = 0.02 + 1 * 0.95 * 0.0641975",
+    "Does V(0) contain r(0)?": "delta_0 = r_0 + gamma * V_1 - V_0 = 0.49 + 1 * 0.88 - 0.85 = 0.52",
     "Why is the advantage not just delta?": "A_0 = delta_0 = 0",
     "What does lambda trade?": "b_perp",
     "What is bootstrapping, and what happens at the last token?":
