@@ -23,7 +23,9 @@ def right_beats_wrong(s: Subject) -> None:
     if not {"answers", "responses"} <= {*s.needs}:
         raise NotApplicable("does not compare responses with answers")
     kinds = list(WRONG)
-    found = []  # (score of the answer, of the other text, answer, text, how it differs)
+    found: list[
+        tuple[float, float, str, str, str]
+    ] = []  # (score of the answer, of the other text, answer, text, how it differs)
     for turn in range(len(kinds)):  # each answer next to each kind of wrong text
         how = [kinds[(turn + i) % len(kinds)] for i in range(len(ANSWERS))]
         said = [WRONG[k](a) for a, k in zip(ANSWERS, how, strict=True)]

@@ -132,24 +132,24 @@ def _components(run: Record, usual: Flat) -> Iterator[Suspect]:
     for section in (*SECTIONS, *COLLECTIONS):
         several = section in COLLECTIONS
         key = section if several else f"{section}.name"
-        value, there = (flat.get(key) or "" for flat in (run.recipe, usual))
-        is_own = bool(own & {*str(value).split("+")})
+        value, there = (str(flat.get(key) or "") for flat in (run.recipe, usual))
+        is_own = bool(own & {*value.split("+")})
         if section in ("task", "loggers"):
             if is_own and section == "task":
-                yield Suspect(section, str(value), "", (), OWN, True)
+                yield Suspect(section, value, "", (), OWN, True)
             continue
-        if value != there:
+        if value != there and (value or key in run.recipe):
             names_of = f"[{','.join(there.split('+'))}]" if several else there or "null"
             words = [f"{section}={names_of}"] if there or several else [f"{section}.name=null"]
             words += [_word(k, usual[k]) for k in usual if _counts(usual, section, k)]
             far = (OWN if is_own else 2.0) + _out_of_range(run, section)
-            yield Suspect(section, str(value), there or "none", tuple(words), far, is_own)
+            yield Suspect(section, value or "none", there or "none", tuple(words), far, is_own)
 
 
 def _counts(usual: Flat, section: str, key: str) -> bool:
     """Whether an option of a recipe's component is not at the component's own default."""
     head, _, option = key.rpartition(".")
-    name = usual.get(f"{section}.name") if head == section else head.removeprefix(f"{section}.")
+    name = str(usual.get(f"{section}.name") if head == section else head[len(section) + 1 :])
     if not key.startswith(f"{section}.") or option == "name":
         return False
     found = load_zoo().shelves[{**SECTIONS, **COLLECTIONS}[section]][name].options.get(option)
@@ -216,12 +216,13 @@ def foreign(run: Record) -> Iterator[str]:
 def listed(run: Record) -> list[str]:
     """`actor.eps=0.001 (grpo: 1e-06)`: components of one's own, and settings far from the recipe,
     the most suspicious first."""
-    where = {what.rpartition(" ")[2]: text for what, text in _foreign(run)}
-    recipe, found = run.key("recipe"), [s for s in suspects(run) if s.distance > 1]
-    texts = [f"{s.key}={s.value} ({where.get(s.value) or f'{recipe}: {s.usual}'})" for s in found]
-    seen = {name for s in found for name in s.value.split("+")}
-    rest = [f"{name} ({text})" for name, text in where.items() if name not in seen]
-    return [*texts, *rest]
+    own = {what.rpartition(" ")[2]: f"{what} ({text})" for what, text in _foreign(run)}
+    found = [s for s in suspects(run) if s.distance > 1]
+    there = {name for s in found for name in s.value.split("+")}
+    return [
+        *(own.get(s.value) or f"{s.key}={s.value} ({run.key('recipe')}: {s.usual})" for s in found),
+        *(text for name, text in own.items() if name not in there),
+    ]
 
 
 def unknown(run: Record) -> str:

@@ -137,19 +137,23 @@ class Experiments:
         return read_finished(job.path)
 
     def reset(self, suspects: Sequence[Suspect]) -> list[Trial]:
-        """Retrain with everything reset and with each suspect reset, as far as the budget goes."""
-        able = [s for s in suspects if s.words]
-        every = tuple(w for s in able for w in s.words)
-        asked = [(Trial(ALL, "", "recipe", every), every)] if len(able) > 1 else []
-        asked += [(Trial(s.key, s.value, s.usual, s.words, suspect=s), s.words) for s in able]
-        return self._try(asked[: max(1, self.left - 2)])  # two may have to be repeated
+        """Retrain with everything reset and with each suspect reset, as far as the budget goes;
+        with those near the recipe only where no other helps."""
+        every = tuple(w for s in suspects for w in s.words)
+        asked = [(Trial(ALL, "", "recipe", every), every)] if len(suspects) > 1 else []
+        alone = [(Trial(s.key, s.value, s.usual, s.words, suspect=s), s.words) for s in suspects]
+        far = sum(s.distance > 1 for s in suspects) or len(suspects)
+        spare = max(1, self.left - 2)  # two may have to be repeated
+        trials = self._try([*asked, *alone[:far]][:spare])
+        if any(t.helps and t.suspect for t in trials) or self.interrupted:
+            return trials
+        return [*trials, *self._try(alone[far:][: max(0, self.left - 2)])]
 
     def keep(self, suspects: Sequence[Suspect]) -> list[Trial]:
         """Retrain with everything reset but one suspect, as far as the budget goes."""
-        able = [s for s in suspects if s.words]
         asked = []
-        for s in able[: self.left]:
-            words = tuple(w for other in able if other is not s for w in other.words)
+        for s in suspects[: self.left]:
+            words = tuple(w for other in suspects if other is not s for w in other.words)
             asked.append((Trial(f"{ALL} but {s.key}", s.value, s.usual, s.words, suspect=s), words))
         return self._try(asked)
 
