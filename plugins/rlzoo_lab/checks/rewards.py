@@ -32,7 +32,7 @@ def right_beats_wrong(s: Subject) -> None:
     plain, *others = (list(_scored(s, form)) for form in FORMS)
     best = max([plain, *others], key=_gap)
     found = best if _gap(best) > 0 else plain
-    if {right for right, *_ in found} == {min(wrong for _, wrong, *_ in found)}:
+    if len({score for pair in found for score in pair[:2]}) == 1:
         raise NotApplicable("pays no answer: it may require another format")
     for right, wrong, answer, text, how in found:
         assert right > wrong, (
