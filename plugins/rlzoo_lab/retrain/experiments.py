@@ -107,6 +107,7 @@ class Experiments:
         self.run, self.zoo, self.path, self.left = run, zoo, path, most
         self.arguments, self.interrupted = arguments, 0
         self.trials: list[Trial] = []
+        self.best: Trial | None = None  # what the finding is about
         done = run.evaluations[-1]["step"]
         self.steps = int(run.key("train.steps", done) if run.summary else done)
 
@@ -214,9 +215,7 @@ class Experiments:
             if self.repeats(trial):
                 return self.finding(trial)
         together = next((t for t in trials if t.helps and not t.suspect), None)
-        if helped or together is None or self.interrupted:
-            return None
-        if not self.repeats(together):
+        if together is None or self.interrupted or not self.repeats(together):
             return None
         harms = self.keep([t.suspect for t in trials if t.suspect])
         for trial in harms:
@@ -226,6 +225,7 @@ class Experiments:
         return self.finding(together, [t for t in harms if t.helps])
 
     def finding(self, trial: Trial, harms: Sequence[Trial] = ()) -> Finding:
+        self.best = trial
         before, after = held_out(self.run), trial.score or 0.0
         accused = [t for t in (harms or [trial]) if t.suspect] or [
             t for t in self.trials if t.suspect and " but " not in t.reset

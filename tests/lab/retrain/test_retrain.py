@@ -139,6 +139,17 @@ def test_settings_that_harm_each_by_itself_are_named_together(retrained):
     assert "top_p" not in finding["advice"]
 
 
+def test_where_no_single_effect_repeats_everything_together_may(retrained):
+    def outcome(c):
+        return BAD + 0.2 * (c.actor.lr < 0.01 and c.seed == 0) + 0.4 * (c.kl.coef < 1 and
+                                                                        c.actor.lr < 0.01)  # fmt: skip
+
+    found, _ = retrained(outcome, "actor.lr=0.02", "kl.coef=5")
+    (finding,) = accused(found)
+    assert "actor.lr=0.0002" in finding["advice"]
+    assert "no_reset_helps" not in [f["rule"] for f in found["findings"]]
+
+
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_continues(retrained):
     outcome = lambda c: BAD if c.actor.lr > 0.01 else GOOD  # noqa: E731
     cut, done = retrained(outcome, "actor.lr=0.02", stop=2)
