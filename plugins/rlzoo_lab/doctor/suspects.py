@@ -159,8 +159,8 @@ def _counts(usual: Flat, section: str, key: str) -> bool:
 def _settings(run: Record, usual: Flat) -> Iterator[Suspect]:
     """Settings with another than the recipe's value."""
     lora = ["model.lora."] if run.key("model.lora.rank", 0) > 0 else []
-    other = [s for s in (*SECTIONS, "rewards", "columns")
-             if run.recipe.get(f"{s}.name") != usual.get(f"{s}.name")]  # fmt: skip
+    chosen = {**{s: f"{s}.name" for s in SECTIONS}, **{s: s for s in COLLECTIONS}}
+    other = [s for s, k in chosen.items() if k in run.recipe and run.recipe[k] != usual.get(k)]
     for key, value in run.recipe.items():
         learnt = key.startswith((*LEARNT_BY, *lora)) and key not in DATA
         if not learnt or key not in usual or any(key.startswith(f"{s}.") for s in other):

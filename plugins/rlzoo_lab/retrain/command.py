@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> Result:
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
     cause = experiments.cause(able)
-    after = experiments.best and experiments.best.record
+    after = experiments.best.record if experiments.best else None
     findings = [*_with(cause, findings, after), *_without(cause, record, findings, experiments)]
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}

@@ -140,10 +140,17 @@ class Experiments:
     def reset(self, suspects: Sequence[Suspect]) -> list[Trial]:
         """Retrain with everything reset and with each suspect reset, as far as the budget goes;
         with those near the recipe only where no other helps."""
-        every = tuple(w for s in suspects for w in s.words)
-        asked = [(Trial(ALL, "", "recipe", every), every)] if len(suspects) > 1 else []
         alone = [(Trial(s.key, s.value, s.usual, s.words, suspect=s), s.words) for s in suspects]
-        far = sum(s.distance > 1 for s in suspects) or len(suspects)
+        for trial, words in alone:
+            try:  # data may need a setting that the recipe does not have
+                self.row(trial.reset, words)
+            except RlzooError as error:
+                trial.failed = str(error)
+        self.trials += [t for t, _ in alone if t.failed]
+        alone = [(t, words) for t, words in alone if not t.failed]
+        every = tuple(w for _, words in alone for w in words)
+        asked = [(Trial(ALL, "", "recipe", every), every)] if len(alone) > 1 else []
+        far = sum(t.suspect.distance > 1 for t, _ in alone if t.suspect) or len(alone)
         spare = max(1, self.left - 2)  # two may have to be repeated
         trials = self._try([*asked, *alone[:far]][:spare])
         if any(t.helps and t.suspect for t in trials) or self.interrupted:
@@ -163,7 +170,7 @@ class Experiments:
         for trial, words in asked:
             try:
                 rows.append((trial, self.row(trial.reset, words)))
-            except RlzooError as error:
+            except RlzooError as error:  # settings that do not go together
                 trial.failed = str(error)
         found = self.train([row for _, row in rows], self.run.seed) if rows else []
         for (trial, _), result in zip(rows, found, strict=True):

@@ -141,8 +141,8 @@ def test_settings_that_harm_each_by_itself_are_named_together(retrained):
 
 def test_where_no_single_effect_repeats_everything_together_may(retrained):
     def outcome(c):
-        return BAD + 0.2 * (c.actor.lr < 0.01 and c.seed == 0) + 0.4 * (c.kl.coef < 1 and
-                                                                        c.actor.lr < 0.01)  # fmt: skip
+        calm = c.actor.lr < 0.01
+        return BAD + 0.2 * (calm and c.seed == 0) + 0.4 * (calm and c.kl.coef < 1)
 
     found, _ = retrained(outcome, "actor.lr=0.02", "kl.coef=5")
     (finding,) = accused(found)
