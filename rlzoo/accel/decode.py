@@ -68,7 +68,9 @@ def decode(
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if policy.static:
-            raise ModelError(f"its cache is not only keys and values ({type(filled).__name__})")
+            raise ModelError(
+                f"its cache contains more than keys and values ({type(filled).__name__})"
+            )
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
     rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
@@ -235,8 +237,8 @@ def _finite(log_probs: Tensor) -> Tensor:
         row, t = (~finite).nonzero()[0].tolist()
         return ModelError(
             f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
-            "log-probability, so nothing can be sampled (broken weights, or a model.dtype or "
-            "model.attention that overflows)"
+            "log-probability, so nothing can be sampled; the weights may be broken, or "
+            "model.dtype or model.attention may overflow"
         )
 
     check(finite.all(), fault)

@@ -137,5 +137,5 @@ def _refuse_short_budget(columns: Columns, budget: int) -> None:
     longest = max((prompt + response).tolist(), default=0)
     if budget < longest:
         raise RlzooError(
-            f"train.token_budget: {budget} positions are too few for the longest row ({longest})"
+            f"train.token_budget: {budget} positions cannot hold the longest row ({longest})"
         )

@@ -40,15 +40,15 @@ from rlzoo.train.interrupt import stopped_in_words
 VERBS = {
     "run": Verb(
         "RECIPE [key=value ...]",
-        "train and write a run folder",
+        "train a model and write a run folder",
         "rlzoo.cli.run.command",
         examples=(
             ("rlzoo run ppo_gae", "the recipe ppo_gae, unchanged"),
-            ("rlzoo run grpo task=reverse_dense seed=1", "another task, another seed"),
+            ("rlzoo run grpo task=reverse_dense seed=1", "change the task and the seed"),
             ("rlzoo run ppo_gae estimator=rloo", "change only the estimator"),
             ("rlzoo run ppo_gae model.path=DIR", "your own transformers model"),
             ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
-            ("rlzoo run grpo --store s3://bucket/a", "also copied to a URL"),
+            ("rlzoo run grpo --store s3://bucket/a", "also copy the run to a URL"),
         ),
     ),
     "resume": Verb(
@@ -56,13 +56,13 @@ VERBS = {
         "continue an interrupted run from its last checkpoint",
         "rlzoo.cli.run.resume",
         examples=(
-            ("rlzoo resume runs/a", "from its last checkpoint to its end"),
+            ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
     ),
     "plugins": Verb(
         "[KIND] [WORD]",
-        "list the components, each with its idea",
+        "list the components, each with a summary",
         "rlzoo.cli.catalog.plugins",
         examples=(
             ("rlzoo plugins", "all, by kind"),
@@ -72,7 +72,7 @@ VERBS = {
     ),
     "recipes": Verb(
         "[WORD]",
-        "list the recipes, each with its source",
+        "list the recipes and their sources",
         "rlzoo.cli.catalog.recipes",
         examples=(
             ("rlzoo recipes", "all"),
@@ -173,7 +173,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="the recipe may read this environment variable; repeatable",
+        help="let the recipe read this environment variable; repeatable",
     )
     verb.add_arguments(parser)
     if about.function:
@@ -230,7 +230,7 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
             continue
         given = value if equals else next(queue, None)
         if given is None or given.startswith("--"):
-            raise RlzooError(f"{flag}: needs a value: {key}=VALUE")
+            raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
         out.append(f"{key}={given}")
     return out
 

@@ -25,7 +25,7 @@ KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout
                    "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
 
 WHERE_THE_REST = (
-    "lam=0.9 is short for estimator.lam=0.9 if no other key ends like this; --seed 1 means "
+    "lam=0.9 is short for estimator.lam=0.9 if no other key ends in lam; --seed 1 means "
     "seed=1. `rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a "
     "recipe, and docs/recipes.md explains them."
 )

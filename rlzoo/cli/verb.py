@@ -17,7 +17,7 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.format.text import printable, say
 
-WORDS_HELP = "the recipe's name and settings"
+WORDS_HELP = "the name of a recipe, and settings"
 STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a"
 
 
@@ -112,7 +112,7 @@ def _all_to_stderr() -> Iterator[None]:
 def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
     try:
         if path.is_symlink() and not str(path).startswith("/dev/"):
-            raise RlzooError(f"--{option}: {path} is a link to {os.readlink(path)}; give that file")
+            raise RlzooError(f"--{option}: {path} is a link; write to {os.readlink(path)} instead")
         write(path)
     except OSError as error:
         raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None

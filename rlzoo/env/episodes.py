@@ -147,7 +147,7 @@ class Episodes:
         """Append tokens (R,) to the rows (R,) int64; what each pays, (B,)."""
         rules = self.rules
         if bool(((tokens < 0) | (tokens >= rules.vocabulary)).any()):
-            raise ValueError(f"an action is a token id below {rules.vocabulary}. Got {tokens}")
+            raise ValueError(f"an action must be a token id below {rules.vocabulary}. Got {tokens}")
         rewards = torch.zeros(len(self.examples), device=self.device)
         position = self.lengths[rows]
         if rules.turns is None:
@@ -250,8 +250,8 @@ class Episodes:
         if len(wrong):
             i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
             raise ComponentError(
-                f"the score of token {t} was {self.paid[rows[i], t]:g} when it was chosen and is "
-                f"{scores[i, t]:g} at the end; a score per token must not depend on later tokens "
+                f"the score of token {t} was {self.paid[rows[i], t]:g} when the token was chosen "
+                f"but is {scores[i, t]:g} at the end; scores must not depend on later tokens "
                 f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"
             )
 

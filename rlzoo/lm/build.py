@@ -168,7 +168,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
         notes.append(
             f"the teacher ends a response with {' or '.join(ends)}but the policy with "
             f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
-            "teacher's probability of ending is hardly meaningful"
+            "teacher's probability of ending a response means little"
         )
     return teacher
 

@@ -116,20 +116,22 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
         if f.name == "sampling" and f.passed is False and f.off is not None:
             policy.sampled_as_scored = False
             notes.append(
-                f"{path}: with a cache, a sampled token is {f.message}; rollout.old_log_probs=auto "
-                "uses the scored ones"
+                f"{path}: with a cache, the log-prob of a sampled token is {f.message}; "
+                "rollout.old_log_probs=auto uses the log-probs of a full pass"
             )
         elif f.name == "static cache" and f.passed is False:
             policy.static = False
-            notes.append(f"{path}: sampling uses a growing cache: {f.message}")
+            notes.append(f"{path}: sampling uses a growing cache, because {f.message}")
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
         if f.name == "sampling" and not policy.pads:
             notes.append(
-                f"{path}: it is sensitive to padding, so prompts of each length are separate"
+                f"{path}: the model is sensitive to padding, so prompts are grouped by length"
             )
         if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
-            notes.append(f"{path}: each pass has one row and prompts are not shared: {f.message}")
+            notes.append(
+                f"{path}: each pass has one row and prompts are not shared, because {f.message}"
+            )
     return {f.name: f.message for f in findings}, notes
 
 
@@ -138,7 +140,7 @@ def _tried(name: str, check: Any) -> Finding:
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
-        return Finding(name, None, "not enough memory to try it")
+        return Finding(name, None, "not enough memory for this check")
     except ModelError as error:
         return Finding(name, False, str(error))
     except Exception as error:
@@ -232,7 +234,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
     if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
         return (
             False,
-            f"a row's log-probs change by {off:.2g} nats with the other rows of the batch",
+            f"a row's log-probs change by {off:.2g} nats when the other rows of the batch change",
             off,
         )
     return True, f"independent of the other rows, to {off:.0e} nats", off
@@ -251,9 +253,9 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
         scored = policy.log_probs(rows)
         offs.append(_off(drawn["old_log_probs"], scored))
         if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
-            return True, f"equal to its scored log-prob, to {offs[-1]:.0e} nats{how}", offs[-1]
+            return True, f"equal to that of a full pass, to {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
-    return False, f"{offs[0]:.2g} nats from its scored log-prob", offs[0]
+    return False, f"{offs[0]:.2g} nats from that of a full pass", offs[0]
 
 
 @torch.no_grad()
@@ -268,14 +270,14 @@ def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     if off > _tolerance(policy, _effect(policy, columns, scored)):
-        return False, f"with a cache of fixed shape, it is off by {off:.2g} nats", off
+        return False, f"log-probs are off by {off:.2g} nats with a cache of fixed shape", off
     return True, f"equal to a growing cache, to {off:.0e} nats", off
 
 
 def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
     if not 0 < largest < torch.inf:
-        raise ModelError(f"the largest entry is {largest}")
+        raise ModelError(f"the largest entry of the gradient is {largest}")
     return True, "finite", 0.0
 
 

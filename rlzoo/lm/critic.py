@@ -55,7 +55,7 @@ class Critic(nn.Module):
             if not policy.plain_head:
                 raise ModelError(
                     "critic.trunk: shared requires a model whose head is one linear layer, unlike "
-                    f"that of {type(policy.model).__name__}; use own"
+                    f"that of {type(policy.model).__name__}; use critic.trunk=own"
                 )
             policy.value_head = self.head
 

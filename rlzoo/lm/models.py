@@ -73,7 +73,7 @@ class Models:
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
-            self.notes.append(f"responses also end with {token}, which ends a chat template's turn")
+            self.notes.append(f"responses also end with {token}, the chat template's end of turn")
         self._fit_prompts()
         self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
 

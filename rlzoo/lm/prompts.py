@@ -53,7 +53,7 @@ class PromptFormat:
         if not self.tokenizer.chat_template:
             raise ModelError(
                 "the prompts are chat messages, but the tokenizer has no chat template; "
-                "model.chat=never joins them into a text"
+                "model.chat=never joins them into one text"
             )
         said = self.messages(prompt)
         return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
@@ -136,14 +136,14 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
         return f"prompts are formatted with the chat template (model.chat={chat})"
     return (
         "prompts are plain text, although the tokenizer has a chat template; a chat model needs "
-        "model.chat=always (model.chat=never disables this note)"
+        "model.chat=always (model.chat=never also disables this note)"
     )
 
 
 def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
     """`apply_chat_template`; a template's error becomes one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
-    with reading(f"the tokenizer's chat template does not support messages by {roles}"):
+    with reading(f"the tokenizer's chat template does not support messages from {roles}"):
         return tokenizer.apply_chat_template(messages, **how)
 
 

@@ -75,8 +75,8 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
         )
     if missing := sorted(found["missing_keys"]):
         unknown = sorted(found["unexpected_keys"])
-        there = f"; they contain {_some(unknown)} instead" if unknown else ""
-        raise ModelError(f"{folder}: its files lack these weights: {_some(missing)}{there}")
+        there = f"; the files contain {_some(unknown)} instead" if unknown else ""
+        raise ModelError(f"{folder}: weights are missing: {_some(missing)}{there}")
     refuse_non_finite(model, folder)
     return model
 

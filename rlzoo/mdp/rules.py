@@ -252,8 +252,8 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
         out = at_last_action(torch.where(ended, out, 0), mask)
     elif out.shape != mask.shape:
         raise ComponentError(
-            f"{label} returned scores of shape {tuple(out.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
+            f"{label} returned scores of shape {tuple(out.shape)}; expected "
+            f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
         )
     out = zero_off_mask(out, mask)
     fine = torch.isfinite(out).all(1)

@@ -133,7 +133,7 @@ class Turns:
         for row, answer in zip(rows, answers, strict=True):
             if not (answer is None or isinstance(answer, str)):
                 raise self._fault(
-                    row, f"respond must answer with a str or None. Got {type(answer).__name__}"
+                    row, f"respond must return strs or None. Got {type(answer).__name__}"
                 )
         return answers
 
@@ -166,7 +166,7 @@ class Turns:
             )
         except TemplateError as error:
             raise self._fault(
-                row, f"the chat template does not accept an answer by {role!r}: {error}"
+                row, f"the chat template does not accept an answer from {role!r}: {error}"
             ) from None
         _, found, text = whole.partition(MARK)
         if not found:

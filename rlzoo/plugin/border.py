@@ -92,7 +92,7 @@ def watched(label: str) -> Iterator[None]:
     finally:
         changed = put_back(label, before)
     if changed:
-        raise ComponentError(f"{label} changed {changed} of the whole process")
+        raise ComponentError(f"{label} changed {changed} for the whole process")
 
 
 def this_process() -> Process:
@@ -110,7 +110,7 @@ def put_back(label: str, before: Process) -> str:
     number, here, limit = before
     now = this_process()
     if now[0] != number:
-        told = f"rlzoo: {label} copied the process with os.fork; the copy is ended\n"
+        told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
         with suppress(OSError):
             os.write(2, told.encode())
         os._exit(1)

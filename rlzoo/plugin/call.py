@@ -299,8 +299,8 @@ def _reward(call: _Call, output: Any) -> Tensor:
         raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
         raise call.fault(
-            f"returned scores of shape {tuple(score.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
+            f"returned scores of shape {tuple(score.shape)}; expected {tuple(mask.shape[:1])} "
+            f"for outcomes or {tuple(mask.shape)} for scores per token"
         )
     return score.detach()
 

@@ -89,7 +89,7 @@ class Shelf(Mapping[str, Component]):
     def _clash(self, name: str) -> str:
         """An error that names the plugins that claim a name."""
         ways = dict.fromkeys(c.full_name for c in self._find(name))
-        way = "uninstall or rename one" if len(ways) == 1 else f"say {' or '.join(ways)}"
+        way = "uninstall or rename one" if len(ways) == 1 else f"use {' or '.join(ways)}"
         origins = " and by ".join(sorted(c.origin for c in self._find(name)))
         return f"{KINDS[self.kind].singular} {name!r} is claimed by {origins}; {way}"
 
@@ -103,8 +103,8 @@ class Shelf(Mapping[str, Component]):
         """A line for each component that goes by `distribution/name`: the zoo has its name."""
         singular = KINDS[self.kind].singular
         return [
-            f"{singular} {c.name!r} refers to the zoo's own ({owners[0].origin}); that of "
-            f"{c.origin} is {c.full_name!r}"
+            f"{singular} {c.name!r} refers to the zoo's own component ({owners[0].origin}); use "
+            f"{c.full_name!r} for that of {c.origin}"
             for name, claims in self._claims.items()
             if len(owners := self._find(name)) == 1
             for c in claims
@@ -277,13 +277,13 @@ class _Loader:
             self.broken.append(Broken(origin, reason))
         finally:
             if changed := put_back(f"plugin {origin}", before):
-                text = f"plugin {origin} changed {changed} of the whole process while loading"
+                text = f"plugin {origin} changed {changed} for the whole process while loading"
                 warnings.warn(f"{text}; rlzoo has undone that change", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> types.ModuleType:
     if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
+        raise FileNotFoundError(f"there is no file {path}")
     name = f"rlzoo_plugin_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -313,7 +313,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
             allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "resolve")
             for word in set(extra).difference(allowed):
-                raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
+                raise ComponentError(f"register() has no argument {word!r}{nearest(word, allowed)}")
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
                 raise ComponentError(f"{component.label}: the core computes that column")
@@ -357,8 +357,8 @@ def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     column = COLUMNS.get(need)
     stage = STAGE_OF_KIND[component.kind]
     if column and STAGES.index(column.stage) > STAGES.index(stage):
-        fault = f"column {need!r} exists only from the {column.stage} stage on, not at {stage}"
+        fault = f"column {need!r} exists only from stage {column.stage!r} on, not yet at {stage!r}"
         old = COLUMNS.get(f"old_{need}")
         early = old and STAGES.index(old.stage) <= STAGES.index(stage)
-        return f"{fault}; at this stage the column is 'old_{need}'" if early else fault
+        return f"{fault}; use 'old_{need}' at this stage" if early else fault
     return ""

@@ -28,7 +28,7 @@ def warnings(plan: Any) -> Iterator[str]:
             if not found or key not in KEYS:
                 raise ComponentError(
                     f"{bound.component.label}: caution {condition!r} must be KEY = VALUE (or "
-                    f"!=, <, >), where KEY is a recipe's{nearest(key, KEYS)}"
+                    f"!=, <, >), where KEY is a key of a recipe{nearest(key, KEYS)}"
                 )
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it

@@ -135,7 +135,7 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
         ends = [key for key in known if key.rpartition(".")[2] == name]
         if len(ends) > 1:
             raise RecipeError(
-                f"{name} ({COMMAND_LINE}): choose {' or '.join(ends)}",
+                f"{name} ({COMMAND_LINE}): is ambiguous; use {' or '.join(ends)}",
                 key=name,
                 kind="ambiguous",
             )
@@ -299,7 +299,7 @@ def _nest(flat: Flat) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise RecipeError(f"{key}: {parent} has a value, {node!r}, instead of keys")
+                raise RecipeError(f"{key}: {parent} is {node!r}, a value without keys")
         if isinstance(value, dict):
             node.setdefault(leaf, dict(value))  # a copy: what is put into it must not show in flat
         else:
@@ -330,7 +330,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     for key, value in merged.items():
         if "???" in _texts(value):
             raise RecipeError(
-                f"{key} ({origins[key]}): has no value; replace ??? by one",
+                f"{key} ({origins[key]}): has no value; replace ??? with one",
                 key=key,
                 kind="missing",
             )
@@ -355,7 +355,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
         if any("${" in text for text in _texts(resolved[key])):
             raise RecipeError(
-                f"{key} ({origins[key]}): {value!r} refers to another reference",
+                f"{key} ({origins[key]}): {value!r} refers to a value that is itself a reference",
                 key=key,
                 kind="bad-reference",
             )
@@ -385,8 +385,8 @@ def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]
             yield name
         if "${" in _PLAIN.sub("", _ENV.sub("", text)):
             raise RecipeError(
-                f"{key} ({origins[key]}): {text!r}: a value may refer to ${{another.key}} or "
-                "${oc.env:NAME}, and to nothing else",
+                f"{key} ({origins[key]}): {text!r}: a value may refer only to ${{another.key}} "
+                "or ${oc.env:NAME}",
                 key=key,
                 kind="not-allowed",
             )

@@ -58,7 +58,7 @@ class Run(Section):
     threads: Annotated[
         int | None,
         Range(1, 1024),
-        "CPU threads of torch; null: 1 for a small model, otherwise torch's choice",
+        "torch's CPU threads; null: 1 for a small model, otherwise torch's choice",
     ]
 
 
@@ -104,14 +104,14 @@ class Teacher(Section):
     """Frozen models whose log-probs a recipe needs."""
 
     name: Annotated[
-        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe uses"
+        str | None, "a preset of configs/model/: a frozen model whose log-probs the recipe uses"
     ]
     path: Annotated[
         str | None,
         "a folder with a transformers causal LM or a hub id; same tokenizer as the policy",
     ]
     domains: Annotated[
-        Tree | None, "a teacher's path for each domain of prompts; teacher.path for the others"
+        Tree | None, "a teacher's path for each domain; teacher.path is for all other prompts"
     ]
 
 
@@ -148,7 +148,7 @@ class Rollout(Section):
     ]
     truncation: Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],
-        "how a truncated row ends: bootstrap with V(s_T), with 0, dropped, or with a penalty",
+        "how to treat truncated rows: bootstrap with V(s_T), end with 0, drop, or apply a penalty",
     ]
     truncation_penalty: Annotated[float, FROM_0, "subtracted from a truncated row's score"]
 

@@ -113,18 +113,18 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         raise fault(f"response_ids is {_told(ids)}, not int64 of shape (B, T)")
     steps = ids.shape[1]
     if len(ids) != rows or not 0 < steps <= limit:
-        raise fault(f"response_ids of shape {tuple(ids.shape)}; {rows} rows of 1 to {limit} tokens "
-                    "were requested")  # fmt: skip
+        raise fault(f"response_ids of shape {tuple(ids.shape)}, but {rows} rows of 1 to {limit} "
+                    "tokens were requested")  # fmt: skip
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= models.policy.vocabulary:
         wrong = low if low < 0 else high
-        raise fault(f"token {wrong}; the model has tokens 0 to {models.policy.vocabulary - 1}")
+        raise fault(f"token {wrong}, but the model has tokens 0 to {models.policy.vocabulary - 1}")
     double = next(models.policy.model.parameters()).dtype == torch.float64
     for name, x in found.items():
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
-                raise fault(f"{name} is not a list of {rows}")
+                raise fault(f"{name} is not a list of {rows} entries")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, rows, steps):
             raise fault(f"{name} is {_told(x)}, but response_ids has shape {tuple(ids.shape)}")
         elif x.device != ids.device:

@@ -83,7 +83,7 @@ class RunFolder:
                     yield line
         if bad and troubles is not None:
             troubles.append(
-                f"{name}: line {bad[0]} cannot be read; {len(bad)} of {number} lines are ignored"
+                f"{name}: line {bad[0]} cannot be read; ignoring {len(bad)} of {number} lines"
             )
 
     def rewind(self, name: str, step: int) -> None:

@@ -170,9 +170,9 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
         if not isinstance(sums, dict):
             return "manifest.json is not a mapping"
         if lost := sorted({*needed} - sums.keys()):
-            return f"manifest.json does not name {lost[0]}"
+            return f"manifest.json does not list {lost[0]}"
         if not sums:
-            return "manifest.json does not name any file"
+            return "manifest.json does not list any file"
         if elsewhere := [name for name in sums if Path(name).name != name]:
             return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]

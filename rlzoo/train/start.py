@@ -119,8 +119,8 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
         if store is None and (noted := kept_at(Path(path))):
             name = shlex.quote(str(path))
             raise UsageError(
-                f"{path} is kept at {noted}, according to its note {NOTE}. If this is right, "
-                f"continue with `rlzoo resume {name} --store {shlex.quote(noted)}`; if not, "
+                f"{path} is also stored at {noted}, according to its file {NOTE}. If so, "
+                f"continue with `rlzoo resume {name} --store {shlex.quote(noted)}`; otherwise, "
                 f"remove {Path(path) / NOTE}"
             )
         return Path(path), store or ""
@@ -129,7 +129,7 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
-        raise RunError(f"--dir: {local} exists but is not stored at {url}; choose another folder")
+        raise RunError(f"--dir: {local} exists but is not a copy of {url}; choose another")
     return local, url
 
 
@@ -150,7 +150,8 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
         with locked(folder.path):
             here = taken_up(folder.path, url)
             assert here.store is not None
-            has = f", and {url} {'got the rest' if here.store.push(here.path) else 'has all of it'}"
+            pushed = here.store.push(here.path)
+            has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
     display.note(f"{path} is already finished{has}; nothing to resume")
     return Trained(folder.path, folder.summary())
 

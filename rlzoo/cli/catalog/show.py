@@ -19,7 +19,7 @@ GUESS = 512  # tokens of a prompt of data that is not here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--changed", action="store_true", help="only changed values")
+    parser.add_argument("--changed", action="store_true", help="show only non-default values")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -45,7 +45,7 @@ def ideas_view(found: Found, width: int) -> Iterator[Part]:
             table.add_row(name, Text(summary))
         yield Text(kind.replace("_", " "), style="bold")
         yield table
-    yield Text("all details of one: rlzoo plugins NAME", style="dim")
+    yield Text("for all details of a component: rlzoo plugins NAME", style="dim")
 
 
 def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
@@ -69,7 +69,7 @@ def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
         table.add_row("from", Text(c.origin))
         yield Padding(table, (0, 0, 1, 2))
     if others:
-        yield Text(f"others that mention it: {' '.join(dict.fromkeys(others))}", style="dim")
+        yield Text(f"also mentioned by: {' '.join(dict.fromkeys(others))}", style="dim")
 
 
 def _reflowed(doc: str) -> str:

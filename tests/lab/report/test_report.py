@@ -262,7 +262,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert_sound(page)
     for name in ("step-00000020", "step-00000019", "step-00000018"):
         assert f"batches/{name}.safetensors cannot be read" in page.text
-    assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are ignored" in page.text
+    assert "metrics.jsonl: line 27 cannot be read; ignoring 1 of 27 lines" in page.text
     assert [b["step"] for b in page.data["tokens"]["batches"]] == [17]
     assert "12 groups; no group is flat" in page.text
     alone["advantages"][0, 0] = np.nan

@@ -325,7 +325,7 @@ def test_a_critic_may_start_from_another_causal_lm(zoo, llama, tmp_path):
          "you mean 'verifier'?"),
         (["critic.init=actr"], "did you mean 'actor'?"),
         (["critic.init=verifier"], "reward 'verifier' has no option 'path', so there is no "
-         "model to start from (no reward here has one)"),
+         "model to start from (no reward has one)"),
         (["critic.init=verifier", "rewards=[verifier,reward_model]",
           "rewards.reward_model.path=REWARD"], "(those that have: reward_model)"),
         (["critic.init=REWARD", "critic.trunk=shared"], "requires a critic with its own "
@@ -461,7 +461,7 @@ def test_messages_without_a_template(zoo, llama):
     world = make(zoo, llama)
     with pytest.raises(ModelError) as error:
         world.prompt_format.encode(ASKED)
-    assert line(error).endswith("has no chat template; model.chat=never joins them into a text")
+    assert line(error).endswith("has no chat template; model.chat=never joins them into one text")
 
 
 def test_a_character_that_the_tokenizer_does_not_know_is_named():

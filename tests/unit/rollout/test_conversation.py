@@ -512,7 +512,7 @@ def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch)
     world.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
     vars(world.plan).pop("abilities", None)  # looked up once for a plan
-    with pytest.raises(RlzooError, match="does not accept an answer by 'tool': no tools .*turn 1"):
+    with pytest.raises(RlzooError, match="does not accept an answer from 'tool': no tools .*turn 1"):
         rows_of(world, 8)
 
 

@@ -412,7 +412,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
     Store("memory://b").begin(become(tmp_path / "local", whole.folders[1]))
-    with pytest.raises(RunError, match="--dir: .*one exists but is not stored at memory"):
+    with pytest.raises(RunError, match="--dir: .*one exists but is not a copy of memory"):
         rlzoo.resume("memory://b", zoo=zoo, dir=tmp_path / "one")
 
 
