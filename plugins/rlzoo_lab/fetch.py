@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
         metavar="CHECKSUM",
-        help=f"train it if the SHA-256 of its text begins with this ({SHORTEST} digits or more)",
+        help=f"train the recipe if the SHA-256 of its text begins with this ({SHORTEST} digits "
+        "or more)",
     )
 
 
@@ -89,8 +90,8 @@ def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -
         zoo = sketch()
         if zoo is None:
             problem = (
-                "not checked, because the source of an installed plugin does not show what it "
-                "registers"
+                "not checked, because the source of an installed plugin does not show what the "
+                "plugin registers"
             )
         else:
             compose(words, zoo)

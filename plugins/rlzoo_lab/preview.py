@@ -297,7 +297,12 @@ def estimate(plan: Plan) -> Estimate | None:
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add("weights set aside", size, "sampling", "the current weights, while older ones sample")
+        add(
+            "spare copy of the weights",
+            size,
+            "sampling",
+            "the current weights, while older weights sample",
+        )
     if sampled := sampling_copy(config, device):
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
@@ -306,7 +311,7 @@ def estimate(plan: Plan) -> Estimate | None:
     for domain, path in plan.teachers.items():
         theirs, _ = find_sizes({"path": path})
         n = theirs.parameters if theirs else sizes.parameters
-        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
+        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", assuming the actor's size")
         add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
@@ -384,7 +389,7 @@ def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tu
         budget = room(device, USUAL).activations // (4 * floats)
         how = "chosen from the model's size"
     budget = max(budget, long)  # a row is never cut
-    return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
+    return min(here, budget), f"{min(here, budget):,} positions per pass ({how})"
 
 
 def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:

@@ -58,7 +58,7 @@ def _unwritable(place: Path, folder: bool) -> str:
     if place.parent in DEVICES and place.exists():
         return ""
     if place.is_symlink():
-        return f"{place} is a link to {os.readlink(place)}; give that {_kind(folder)}"
+        return f"{place} is a link to {os.readlink(place)}; use that {_kind(folder)}"
     if place.exists() and place.is_dir() != folder:
         return f"{place} is a {_kind(not folder)}; give a {_kind(folder)}"
     if place.is_file():

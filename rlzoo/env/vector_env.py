@@ -86,7 +86,7 @@ class TokenVectorEnv(VectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP:
             self._restart(over)
         elif bool(over.any()):
-            raise ResetNeeded(f"rows {indices(over)} have ended; reset them with options['reset_mask']")
+            raise ResetNeeded(f"rows {indices(over)} have ended; use options['reset_mask']")
         acting = (~over).nonzero().squeeze(1)
         rewards = episodes.act(acting, actions[acting])
         terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()

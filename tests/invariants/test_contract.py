@@ -114,7 +114,7 @@ def test_plain_ones_still_take_them(make, odd, name):
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
-    assert "each pass has one row and prompts are not shared, because TypeError: unsupported" in note
+    assert "each pass has one row and prompts are not shared, because TypeError" in note
     plain = Policy.run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
     monkeypatch.setattr(Policy, "run", slip)

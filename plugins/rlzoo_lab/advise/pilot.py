@@ -99,7 +99,7 @@ def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
 def _budget(train: Any, share: float) -> tuple[float, float]:
     """(steps, tokens) of the pilot; raises where the run's budget sets neither."""
     if not (train.steps or train.tokens):
-        raise RecipeError("advise: give the run's budget, train.steps=N or train.tokens=N")
+        raise RecipeError("advise: set the run's budget with train.steps=N or train.tokens=N")
     if train.steps and share * train.steps < 1 - 1e-9:
         raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is less than one step")
     return share * (train.steps or math.inf) + 1e-9, share * (train.tokens or math.inf)

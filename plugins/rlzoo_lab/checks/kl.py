@@ -54,11 +54,11 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
     for options in s.variants():
         near = _gradient(s, reference.clone(), reference, options)
         assert near is None or float(near.abs().max()) < 1e-9, (
-            f"as a loss, it pushes the policy away from the reference{show(options)}"
+            f"as a loss, pushes the policy away from the reference{show(options)}"
         )
         got = _gradient(s, logits, reference, options)
         if got is None:
-            return "gradient: none, it is a constant in the loss"
+            return "gradient: none, because it is a constant in the loss"
         if torch.allclose(got, reverse, atol=1e-9):
             said = "gradient: reverse KL"
         elif torch.allclose(got, forward, atol=1e-9):
@@ -68,7 +68,7 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
         else:
             along = float((got * reverse).sum() / (got.norm() * reverse.norm()))
             assert along > 0.1, (
-                f"as a loss, it raises the KL (cosine {along:.2f} with its gradient){show(options)}"
+                f"as a loss, raises the KL (cosine {along:.2f} with its gradient){show(options)}"
             )
             said = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
         note = note or said

@@ -77,7 +77,7 @@ class Pair:
             return ""
         (least, steady), (most, wide) = sorted((stdev(r.scores), r.label) for r in (self.a, self.b))
         times = (
-            f"{wide} spreads {most / least:.1f} times as much over seeds as {steady}"
+            f"{wide} varies {most / least:.1f} times as much over seeds as {steady}"
             if least
             else (f"{steady} is equal in all seeds and {wide} is not")
         )
@@ -373,7 +373,7 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
         notes.append(f"stopped before the budget ended: {', '.join(early)}")
     per_row = {row.label: spent for row in rows if (spent := tokens_spent(row)) is not None}
     if len(per_row) < len(rows):
-        notes.append("some runs did not record tokens, so their curves and areas are over steps")
+        notes.append("some runs did not record tokens, so curves and areas use steps instead")
     else:
         fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
         if per_row[most] > 1.1 * per_row[fewest]:

@@ -151,7 +151,7 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
     for path in paths:
         fault = damage(path)
         if fault:
-            notes.append(f"checkpoint {path.name} is damaged ({fault}): left out")
+            notes.append(f"checkpoint {path.name} is damaged ({fault}), so it is left out")
             continue
         step = step_of(path)
         there = {n: x for n, x in networks.items() if (path / f"{n}.safetensors").exists()}

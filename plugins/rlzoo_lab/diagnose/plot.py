@@ -84,9 +84,7 @@ def draw(document: Mapping[str, Any]) -> Any:
     """Both panels as a figure."""
     rows = document["estimators"]
     if not rows:
-        raise RlzooError(
-            "--plot: there is nothing to draw, because no estimator could be diagnosed"
-        )
+        raise RlzooError("--plot: no estimator could be diagnosed, so there is nothing to plot")
     names = list(dict.fromkeys(map(name_of, rows)))
     panels = 2 if rows[0]["batches"] else 1
     figure = new_figure(12 if panels == 2 else 7.5, 5)

@@ -168,8 +168,9 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
                 notes.append(
-                    f"{row.label}, seed {record.seed}: there are two runs; the newer one, "
-                    f"{record.path.name}, is used instead of {older}")  # fmt: skip
+                    f"{row.label}, seed {record.seed}: there are two runs; using the newer one, "
+                    f"{record.path.name}, instead of {older}"
+                )
             row.runs[record.seed] = record
         row.lost = gathered.failed.get(row.label, {})
     return [row for row in rows if row.runs], notes
@@ -351,7 +352,7 @@ def check_comparable(gathered: Gathered, force: bool) -> list[str]:
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
             raise UsageError(
                 f"runs with different {key} cannot be compared: {', '.join(sides)}; use --force "
-                "to compare them and show the difference in the title"
+                "to compare them anyway; the title then shows the difference"
                 + "; use --metric reward/NAME to compare a single reward"
                 * key.startswith("rewards")
             )

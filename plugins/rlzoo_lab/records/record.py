@@ -182,7 +182,7 @@ def read_record(
             if not is_evaluation(line):
                 steps.append(line)
             elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
-                where = f"metrics.jsonl: the evaluation of step {line['step']} is ignored"
+                where = f"metrics.jsonl: ignoring the evaluation of step {line['step']}"
                 troubles.append(f"{where}: its {odd[0]} is not a number")
             else:
                 evaluations.append(line)

@@ -59,10 +59,10 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
     notes = []
     if left := sum(s["left"] for s in shown):
         notes.append(
-            f"{left} responses are left out, because a page shows at most {BUDGET:,} tokens"
+            f"{left} responses are not shown, because a page shows at most {BUDGET:,} tokens"
         )
     if cut := sum(s["cut"] for s in shown):
-        notes.append(f"{cut} responses are cut after {LONGEST:,} tokens")
+        notes.append(f"{cut} responses are shown only up to {LONGEST:,} tokens")
     if not any(s["named"] for s in shown):
         notes.append("this run did not save the texts of tokens, so the page shows token ids")
     if "entropy" not in shades:

@@ -142,7 +142,7 @@ def plan_sweep(
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):
         if one == other:
-            raise RecipeError(f"two rows would use the same folder {one}--seed...")
+            raise RecipeError(f"two rows would write to the same folder, {one}--seed...")
     first = next(iter(rows.values())).recipe
     return Sweep(
         Path(folder) if folder else _default_folder(words, first),

@@ -139,8 +139,8 @@ def _fresh(
     )
     if not scored:
         traced.notes.append(
-            "Not scored: this prompt is not from the task, so its correct answer is unknown. Give "
-            "it with --answer TEXT."
+            "Not scored: this prompt is not from the task, so its correct answer is unknown. Set "
+            "the answer with --answer TEXT."
         )
     return traced
 
