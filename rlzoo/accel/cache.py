@@ -1,9 +1,9 @@
 """KV caches for decoding, since transformers' own copies all keys and values for each token.
 
-`Growing` grows in place, a column for each token: for a host that looks at every token anyway.
-`Fixed` has buffers of a shape that no token changes, and does not wait for the host: for a device,
-whose work runs ahead of the host, and whose steps can then be captured in a graph. Both begin as
-the cache that transformers filled with the prompts, its layers replaced.
+`Growing` adds a column in place for each token and suits a host that checks every token anyway.
+`Fixed` has buffers of constant shape and does not wait for the host. It suits a device, whose work
+runs ahead of the host and whose steps can then be captured in a graph. Both start from the cache
+that transformers filled with the prompts, and replace its layers.
 """
 
 from typing import Any
@@ -23,8 +23,7 @@ ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
 
 
 class _Layer(DynamicLayer):
-    """Keys and values of one layer (B, heads, N, d), in the place of a layer that has been
-    filled."""
+    """Keys and values of one layer (B, heads, N, d); replaces a filled layer."""
 
     def __init__(self, layer: DynamicLayer):
         super().__init__()
@@ -32,7 +31,7 @@ class _Layer(DynamicLayer):
 
 
 class GrowingLayer(_Layer):
-    """Views of buffers that have room ahead."""
+    """Views of buffers with spare room."""
 
     _room: Any = None  # (keys, values)
 
@@ -100,7 +99,7 @@ class Growing:
         self.padded = not bool(self.seen.all())
 
     def size(self, rows: int, left: int) -> int:
-        """How many of `rows` rows should stay when `left` of them continue."""
+        """The number of `rows` rows to keep when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
 
     def reserve(self, tokens: int) -> bool:

@@ -43,9 +43,9 @@ class Networks(Protocol):
 
 
 def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
-    """The passes of an update on all these rows, should it be possible to hold them until then.
+    """The passes of an update on all these rows, if memory can hold them until then.
 
-    actor: whether the update trains it."""
+    actor: whether the update trains the actor."""
     if models.ranks.count > 1:
         return None
 
@@ -103,8 +103,8 @@ def backward(
 
 
 def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) -> None:
-    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
-    weights that are spread over ranks are collectives."""
+    """A pass without a gradient, on a rank with fewer passes than others: with weights that are
+    spread over ranks, passes are collectives."""
     outputs = models.forward(micro, **trained)
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 

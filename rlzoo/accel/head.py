@@ -5,8 +5,7 @@ positions go through in chunks, softmax is done in place, and the backward pass 
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that no more logits are held at a time than `rlzoo.accel.memory.room` allows, whatever the batch
-and the vocabulary.
+so that memory for logits stays below `rlzoo.accel.memory.room` for any batch and vocabulary.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ from rlzoo.accel import memory
 
 
 def chunk_rows(vocabulary: int, device: torch.device) -> tuple[int, int]:
-    """Positions whose logits are held at a time, and how many of these are worked on at a time."""
+    """The number of positions whose logits are in memory, and of those processed at a time."""
     room = memory.room(device)
     return max(1, room.logits // vocabulary), max(1, room.block // vocabulary)
 

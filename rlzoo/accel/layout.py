@@ -18,7 +18,7 @@ CUT = 4  # responses of a unit are at least this many times as long as its promp
 
 @dataclass(frozen=True)
 class Aligned:
-    """Tokens as a model reads them.
+    """Tokens as the model reads them.
 
     Either each row by itself, prompt and response side by side, padding at the end: causal
     attention needs no mask then, and positions count from 0. Or all in one line, N = 1: each
@@ -72,7 +72,7 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
 
 
 def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
-    """Rows given side by side, put into one line, each group's prompt once."""
+    """Padded rows, packed into one line with each group's prompt once."""
     p, n = lengths(columns)
     tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
@@ -96,7 +96,7 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
 
 
 def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
+    """The group of each row, (R,), counted from 0, and the length of each group's prompt."""
     p, _ = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     return tree, torch.zeros_like(groups).index_copy_(0, tree, p)

@@ -33,7 +33,7 @@ CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20, positions=2
 
 
 def room(device: Any, free: int | None = None) -> Room:
-    """What a pass on a device (a torch.device, or its type) may take.
+    """The memory that a pass may use on a device (a torch.device or its type).
 
     Off the CPU half of the `free` bytes (measured where they are not given) is for activations,
     and a sixteenth for logits, of which up to three copies are made: in one block, since each
@@ -49,8 +49,8 @@ def room(device: Any, free: int | None = None) -> Room:
 
 
 def free_bytes(device: Any) -> int:
-    """What new tensors on this device may take: what no process has, and what torch's allocator
-    has and does not use."""
+    """The memory available for new tensors on this device: free memory, plus what torch's
+    allocator holds but does not use."""
     import torch
 
     if getattr(device, "type", device) != "cuda":
@@ -69,7 +69,7 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
 
 
 def sampling_dtype(config: "Config", device: str) -> str | None:
-    """What sampling computes in (`rollout.dtype`); None: in what the policy's passes do."""
+    """The dtype of sampling (`rollout.dtype`); None: that of the policy's passes."""
     if config.rollout.dtype != "auto":
         return str(config.rollout.dtype)
     half = device == "cuda" and config.model.autocast != "none"
@@ -77,6 +77,6 @@ def sampling_dtype(config: "Config", device: str) -> str | None:
 
 
 def sampling_copy(config: "Config", device: str) -> str | None:
-    """The dtype of a copy of the policy that samples; None: the policy does it itself."""
+    """The dtype of the copy that samples; None: the policy itself samples."""
     dtype = sampling_dtype(config, device)
     return dtype if dtype != config.model.dtype or config.model.lora.rank else None

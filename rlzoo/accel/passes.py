@@ -1,6 +1,6 @@
 """Splits rows into forward passes, and among the ranks if there are several.
 
-How rows are cut into passes changes no number that comes out, and no gradient.
+The split into passes changes neither the results nor the gradients.
 """
 
 from collections.abc import Callable, Mapping
@@ -113,9 +113,10 @@ class Passes:
         return {name: pick(torch.cat([out[name] for out in done]), back) for name in done[0]}
 
     def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
-        """What `attempt` gives. On out of memory: halve the pass from then on, and try once more.
+        """The result of `attempt`. If memory runs out, halve the pass size from then on and try
+        again.
 
-        release: lets go of what is held for the attempt and can be computed again.
+        release: frees what was kept for the attempt and can be recomputed.
         """
         try:
             return attempt()

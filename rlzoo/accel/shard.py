@@ -2,8 +2,8 @@
 
 Each rank keeps a slice of every weight, of its gradient and of the optimizer's state. A pass
 gathers a layer's weights just before it needs them and drops them after, so passes are collective:
-all ranks make the same number. Generation is not: for its time the policy is `whole` on each rank,
-which then goes its own way.
+all ranks make the same number. Generation is not collective: while it runs, the policy is `whole`
+on each rank.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 def shard(network: Any) -> None:
-    """Cut a transformers model, or a layer, into shards, in place. Its forward pass stays its own.
+    """Shard a transformers model or a layer in place, without changing its forward pass.
 
     Gradients are summed over ranks, not averaged. By torch itself: Accelerate's FSDP plugin is
     for accelerators only, and needs an optimizer with each network.
@@ -37,7 +37,7 @@ def shard(network: Any) -> None:
 
 
 def is_shard(x: Any) -> bool:
-    """Whether a weight, or what is made of one, is spread over ranks."""
+    """Whether a weight, or a tensor computed from it, is spread over ranks."""
     return hasattr(x, "full_tensor")  # DTensor's; its module takes a second to import
 
 

@@ -116,7 +116,7 @@ def brought() -> dict[str, Any]:
 
 
 def described(name: str) -> Verb:
-    """A verb, without its module."""
+    """A verb, without importing its module."""
     if name in VERBS:
         return VERBS[name]
     found = brought()[name].load()
@@ -132,12 +132,12 @@ def find_verb(name: str) -> Any:
 
 
 def every_verb() -> list[str]:
-    """The names of the verbs, those that plugins bring last."""
+    """The names of the verbs, with those of plugins last."""
     return [*VERBS, *(name for name in brought() if name not in VERBS)]
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's parser, but its error for an unknown option names the nearest one."""
+    """argparse's parser, whose error for an unknown option suggests the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -209,7 +209,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def takes_keys(parser: argparse.ArgumentParser) -> bool:
-    """Whether a verb's words are a recipe's."""
+    """Whether a verb takes the words of a recipe."""
     return any("key=value" in str(a.metavar) for a in parser._get_positional_actions())
 
 

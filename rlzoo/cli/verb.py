@@ -1,4 +1,4 @@
-"""The frame of the verbs: their results, and the one place that prints them.
+"""Code shared by all verbs: their results, and the only place that prints them.
 
 A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
 function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
@@ -66,7 +66,7 @@ def work(verb: Any, arguments: Any) -> Result:
 
 
 def perform(verb: Any, arguments: Any) -> int:
-    """Let a verb work and print what it gives back; returns the exit status.
+    """Run a verb and print its result; returns the exit status.
 
     With --json stdout carries one document: whatever a plugin, a library or a process of theirs
     prints goes to stderr.

@@ -1,6 +1,6 @@
-"""Episodes of the token MDP: the rules they go by, and their columns, which grow token by token.
+"""Episodes of the token MDP: their rules, and their columns, which grow token by token.
 
-A score per token is paid when the token is chosen; what only an outcome can pay, at the end.
+A score per token is paid when the token is chosen, and an outcome at the end.
 """
 
 import json
@@ -108,7 +108,7 @@ class Episodes:
         return self.terminated | self.truncated
 
     def start(self, row: int, random: np.random.Generator, options: Mapping[str, Any]) -> None:
-        """A new episode in one row: with the prompt of `options`, or one drawn by `random`."""
+        """Start an episode in one row with the prompt in `options`, or one drawn with `random`."""
         rules = self.rules
         for key in options:
             if key not in RESET_OPTIONS:
@@ -144,7 +144,7 @@ class Episodes:
             (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
 
     def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Append tokens (R,) to the rows (R,) int64; what each pays, (B,)."""
+        """Append tokens (R,) to the rows (R,) int64; returns the reward of each row, (B,)."""
         rules = self.rules
         if bool(((tokens < 0) | (tokens >= rules.vocabulary)).any()):
             raise ValueError(f"an action must be a token id below {rules.vocabulary}. Got {tokens}")
@@ -173,7 +173,7 @@ class Episodes:
         return rewards
 
     def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
-        """One token of each row, and what the environment answers where it ends a turn."""
+        """Append one token to each row, and the environment's answer if it ends a turn."""
         some = [self.talks[i] for i in rows.tolist()]
         rules.act(some, tokens[:, None].tolist())
         for i, talk in zip(rows.tolist(), some, strict=True):
@@ -244,7 +244,7 @@ class Episodes:
         return texts if mode == "ansi" else None
 
     def _check_causal(self, rows: Tensor, columns: Columns, scores: Tensor) -> None:
-        """Rewards paid on the way must equal the whole row's scores, token by token."""
+        """Check that the rewards paid so far equal the scores of the whole row, token by token."""
         gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
         wrong = (gap.any(1) & self.ended[rows]).nonzero()
         if len(wrong):

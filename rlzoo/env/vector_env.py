@@ -116,7 +116,8 @@ class TokenVectorEnv(VectorEnv):
             self.episodes.start(i, self._random[i], {})
 
     def _infos(self, rows: Tensor) -> Columns:
-        """gymnasium's form: under `name` a value for each row, under `_name` who has one."""
+        """gymnasium's format: `name` holds a value per row, and `_name` marks the rows that have
+        one."""
         episodes = self.episodes
         infos = {
             "prompt": self._list([e.prompt for e in episodes.examples], rows),
@@ -145,5 +146,5 @@ class TokenVectorEnv(VectorEnv):
 
 
 def indices(mask: Tensor) -> list[int]:
-    """The rows that a mask (B,) picks."""
+    """The rows that a mask (B,) selects."""
     return mask.nonzero().squeeze(1).tolist()

@@ -1,4 +1,4 @@
-"""A terminal that shows texts of data and models, and obeys none of them."""
+"""A terminal that shows texts of data and models without executing their control characters."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ class SafeConsole(Console):
 
 
 def _picture(char: str) -> str:
-    """As wide as what it stands for: U+241B for ESC."""
+    """A symbol of the same width: U+241B for ESC."""
     if char.isprintable() or char == "\n":
         return char
     return chr(0x2400 + ord(char)) if char < " " else "\ufffd"

@@ -1,4 +1,4 @@
-"""Text and tokens as a reader can see them."""
+"""Makes text and tokens visible to a reader."""
 
 import re
 import shutil
@@ -51,7 +51,7 @@ def readable(decoded: str, piece: str) -> str:
 
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Each of some tokens as a reader can see it; a special one by its name."""
+    """Tokens as a reader can see them; special tokens are shown by name."""
     special, texts = set(tokenizer.all_special_ids), {}
     for i in dict.fromkeys(ids):
         piece = tokenizer.convert_ids_to_tokens(i)
@@ -79,14 +79,14 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line to stderr, shown as what a terminal must not obey; lost where none can be written."""
+    """Write a line to stderr without control characters; it is lost if stderr cannot be written."""
     with suppress(OSError):
         print(folded(printable(text), sys.stderr), file=sys.stderr)
 
 
 def folded(text: str, stream: Any = None) -> str:
-    """What goes to a stream, stdout if none is named: folded between words where that is a
-    terminal, else as it is."""
+    """The text for a stream (stdout by default): wrapped between words for a terminal, otherwise
+    unchanged."""
     if not (stream or sys.stdout).isatty():
         return text
     columns = shutil.get_terminal_size().columns

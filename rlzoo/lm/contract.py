@@ -2,8 +2,8 @@
 
 Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
 tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
-trained is refused. Passes here are in float32 where weights are, without autocast, so that a fault
-is not taken for rounding.
+trained is refused. Passes use the weights' dtype without autocast, so that a fault is not mistaken
+for rounding.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
 @dataclass(frozen=True)
 class Finding:
-    """passed: None where it does not apply. message: by how much, why not, or what was raised.
-    off: the disagreement, None where a pass raised."""
+    """passed: None if it does not apply. message: the size of the disagreement, its reason, or the
+    error. off: the disagreement; None if a pass raised an error."""
 
     name: str
     passed: bool | None
@@ -43,7 +43,7 @@ class Finding:
 
 
 class Subject(Protocol):
-    """What is read of a policy (`rlzoo.lm.policy`), and what is switched off in it."""
+    """The attributes of a policy (`rlzoo.lm.policy`) that this module reads or disables."""
 
     model: Any
     runner: Callable
@@ -136,7 +136,7 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _tried(name: str, check: Any) -> Finding:
-    """A model's own code may raise anything: that is a finding, too."""
+    """A model's own code may raise anything, which is also a finding."""
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
@@ -187,7 +187,7 @@ def _tokens(policy: Subject, rows: int, length: int) -> Tensor:
 
 
 def windows(config: Any) -> dict[str, int]:
-    """What the config names of how far a token sees: windows, chunks, blocks."""
+    """The config's limits on how far a token sees: windows, chunks, blocks."""
     said = config.get_text_config().to_dict()
     return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
@@ -201,7 +201,7 @@ def _tolerance(policy: Subject, effect: float) -> float:
 
 
 def _off(a: Tensor, b: Tensor) -> float:
-    """The largest difference; infinite where one is not a number."""
+    """The largest difference; infinite if a value is NaN."""
     off = (a - b).abs()
     return float(off.nan_to_num(nan=torch.inf).max())
 
@@ -242,7 +242,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
 
 @torch.no_grad()
 def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """Tokens drawn with the cache have the log-probs that one pass gives them."""
+    """Tokens sampled with the cache have the same log-probs as in a full pass."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     offs = []
@@ -260,7 +260,7 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
 
 @torch.no_grad()
 def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """A cache of a fixed shape gives the tokens and log-probs of one that grows."""
+    """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     prompts = columns["prompt_ids"], columns["prompt_mask"]
@@ -292,7 +292,7 @@ def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """The gradient is the same where activations are computed again."""
+    """Gradient checkpointing does not change the gradient."""
     again = policy.but(recompute=True)
     recompute.allow(policy.model)
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
@@ -304,7 +304,7 @@ def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, s
 
 @torch.no_grad()
 def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """What is saved is what was there."""
+    """A saved model gives the same log-probs when it is loaded."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         policy.model.save_pretrained(folder)
@@ -322,7 +322,7 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
 
 
 def never_trees(model: Any) -> str:
-    """Why the config rules trees out; empty where every layer attends to all earlier positions."""
+    """Why the config rules trees out; empty if every layer attends to all earlier positions."""
     config = model.config.get_text_config()
     if (kind := attention_of(config)) != "sdpa":
         return f"{kind} attention"
@@ -333,7 +333,7 @@ def never_trees(model: Any) -> str:
 
 @torch.no_grad()
 def trees_disagree(policy: Subject) -> str:
-    """Why a group may not be read as a tree, found out by trying; empty where it may."""
+    """Why a group may not be read as a tree, determined by a trial; empty if it may."""
     with policy.probed() as twin:
         try:
             ids = _tokens(twin, 4, 3)

@@ -34,10 +34,10 @@ def checksum(path: Path) -> str:
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Around a library that reads a model's files: its errors over damaged ones, in one line.
+    """Context for a library that reads a model's files; turns its errors into one line.
 
-    Such files are untrusted, and libraries raise all there is over them, Exception itself
-    (tokenizers): here, as at the border to plugins, everything is caught.
+    Such files are untrusted, and libraries raise any error for them, even Exception itself
+    (tokenizers). So everything is caught here, as at the border to plugins.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def said_by(error: Exception) -> str:
-    """The message of a library's error, on one line and in rlzoo's terms."""
+    """The message of a library's error on one line, with rlzoo's option names."""
     if "trust_remote_code" in str(error):
         return (
             "it contains its own code, which runs only with model.trust_remote_code=true on the "

@@ -1,4 +1,4 @@
-"""`rlzoo plugins [KIND] [WORD]`: lists components: names, ideas, or all details of a few."""
+"""`rlzoo plugins [KIND] [WORD]`: lists components: names, summaries, or all details."""
 
 import argparse
 import warnings

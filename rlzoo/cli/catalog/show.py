@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
-    """The plan, and a line where a hub's data is not here and a stand-in takes its place."""
+    """The plan, and a note if data of a hub is missing and replaced by a stand-in."""
     from rlzoo.recipe.plan import make_plan
 
     try:
