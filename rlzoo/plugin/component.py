@@ -91,7 +91,8 @@ class Component:
 
     @property
     def full_name(self) -> str:
-        """`distribution/name`, which names it even where another plugin claims the name."""
+        """`distribution/name`, which identifies the component even if another plugin claims the
+        name."""
         return f"{self.distribution}/{self.name}"
 
     @functools.cached_property
@@ -137,7 +138,7 @@ class Component:
             self.check(**options)
 
     def resolved(self, options: Mapping[str, Any]) -> "Component":
-        """This component, or what its `resolve` makes of checked options."""
+        """This component, or the result of its `resolve` for checked options."""
         if self.resolve is None:
             return self
         function = self.resolve(**options)
@@ -184,7 +185,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
 
 
 def name_of(function: str) -> str:
-    """What a function or class of this name goes by: `KeyDoor` is `key_door`."""
+    """The component's name for a function or class of this name: `KeyDoor` is `key_door`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function).lower()
 
 

@@ -1,8 +1,8 @@
 """The zoo: discovers plugins through entry points, leaves out broken ones and reports why.
 
-Every plugin, the shipped zoo included, comes the same way: an entry point of the group `rlzoo`
-that names a module, or a package in which each module is a plugin of its own. A plugin that fails
-is left out whole and listed in `Zoo.broken`; the rest works.
+Every plugin, including the shipped zoo, is an entry point of the group `rlzoo` that names a
+module, or a package in which each module is a separate plugin. A plugin that fails is left out as
+a whole and listed in `Zoo.broken`; the others work.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
 class Shelf(Mapping[str, Component]):
     """The components of one kind, by name.
 
-    A name that several plugins claim stays the zoo's own if it is one of them, and else belongs to
-    none. `distribution/name` reaches each of them, and any other component.
+    If several plugins claim a name, it refers to the shipped zoo's component, if there is one, and
+    otherwise to none. `distribution/name` always refers to one component.
     """
 
     def __init__(self, kind: str, broken: list[Broken]):
@@ -79,7 +79,7 @@ class Shelf(Mapping[str, Component]):
         return self._claims
 
     def _find(self, name: str) -> list[Component]:
-        """Who is meant by a name, plain or with its distribution."""
+        """The components to which a name refers, plain or with its distribution."""
         distribution, slash, plain = name.rpartition("/")
         claims = self._claims.get(plain, [])
         if slash:
@@ -95,12 +95,14 @@ class Shelf(Mapping[str, Component]):
 
     @property
     def clashes(self) -> dict[str, str]:
-        """name -> an error that names the plugins that claim it, where none of them has it."""
+        """name -> an error that lists the plugins that claim it, for names that refer to none of
+        them."""
         return {name: self._clash(name) for name in self._claims if len(self._find(name)) > 1}
 
     @property
     def notes(self) -> list[str]:
-        """A line for each component that goes by `distribution/name`: the zoo has its name."""
+        """A line for each component that needs `distribution/name`, because the zoo has its
+        name."""
         singular = KINDS[self.kind].singular
         return [
             f"{singular} {c.name!r} refers to the zoo's own component ({owners[0].origin}); use "
@@ -122,7 +124,7 @@ class Shelf(Mapping[str, Component]):
         return found[0]
 
     def __iter__(self) -> Iterator[str]:
-        """The plain names, and `distribution/name` where the plain one is another's or disputed."""
+        """The plain names, and `distribution/name` if the plain one is taken or disputed."""
         for name in sorted(self._claims):
             owners = self._find(name)
             if len(owners) == 1:
@@ -159,7 +161,7 @@ class Zoo:
 
     @property
     def notes(self) -> list[str]:
-        """Components that have a longer name than they register, a line each."""
+        """One line for each component whose name is longer than the one it registers."""
         return [text for shelf in self.shelves.values() for text in shelf.notes]
 
     def code_digest(self) -> str:
@@ -179,9 +181,9 @@ class Zoo:
 def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
-    plugins: more than the installed ones: modules, module names or paths of `.py` files.
-        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; where
-        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, nothing that others installed is loaded.
+    plugins: plugins to load in addition: modules, module names or paths of `.py` files.
+        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; if
+        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, installed third-party plugins are not loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
     with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
@@ -226,7 +228,7 @@ Found = tuple[str, str, Any]  # origin, distribution, module or object
 
 @dataclass
 class _Loader:
-    """Imports plugins; those that fail it puts among the broken ones."""
+    """Imports plugins, and adds those that fail to the broken ones."""
 
     broken: list[Broken]
     watch: Watch
@@ -263,7 +265,7 @@ class _Loader:
 
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
-        """Leave out a plugin that raises anything but the user's Ctrl-C or such a signal."""
+        """Leave out a plugin that raises anything except the user's Ctrl-C or a similar signal."""
         self.watch.at(origin)
         before = this_process()
         try:

@@ -20,7 +20,7 @@ CONDITION = re.compile(r"([\w.]+) (=|!=|<|>) (\S+)")
 
 
 def warnings(plan: Any) -> Iterator[str]:
-    """Raises ComponentError where a condition cannot be read or has a key that no recipe has."""
+    """Raises ComponentError if a condition cannot be read or has an unknown key."""
     for bound in filter(None, (plan.estimator, plan.policy_loss, plan.value_loss, plan.kl)):
         for condition, why in bound.component.caution.items():
             found = CONDITION.fullmatch(condition)

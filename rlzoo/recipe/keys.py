@@ -21,7 +21,7 @@ POSITIVE, SHARE = Range(0, closed="neither"), Range(0, 1, closed="right")
 
 
 class Section:
-    """Methods of every section, as omegaconf's DictConfig has them: `config["actor"]`."""
+    """The methods of every section, like those of omegaconf's DictConfig: `config["actor"]`."""
 
     if TYPE_CHECKING:
 
@@ -35,7 +35,7 @@ class Chosen(Section):
 
 
 class Optimizer(Section):
-    """AdamW, the actor's or the critic's."""
+    """The settings of AdamW for the actor or the critic."""
 
     lr: Annotated[float, FROM_0, "learning rate"]
     lr_schedule: Annotated[
@@ -101,7 +101,7 @@ class Model(Section):
 
 
 class Teacher(Section):
-    """Frozen models whose log-probs a recipe needs."""
+    """Frozen models whose log-probs the recipe uses."""
 
     name: Annotated[
         str | None, "a preset of configs/model/: a frozen model whose log-probs the recipe uses"

@@ -28,7 +28,7 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run starts. `needs`: all columns that a component takes.
+    """All decisions before a run starts. `needs`: all columns that some component takes.
 
     The last fields follow from the others:
     critic, reference, teacher: whether the run builds one.
@@ -37,7 +37,7 @@ class Plan:
     one_update: whether one optimizer step of each network, in one piece, follows each rollout.
     actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
     gamma: the estimator's discount.
-    conversation: whether the task answers in the middle of an episode.
+    conversation: whether the task answers during an episode.
     stops: texts that end a turn of a conversation, as EOS does.
     """
 
@@ -111,7 +111,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
-    """Bind the recipe's components and close over their needs; `task`: instead of its own."""
+    """Bind the recipe's components and resolve their needs; `task` replaces the recipe's own."""
     config = recipe.config
 
     def bound(section: str) -> Bound:
@@ -316,7 +316,7 @@ def _faults(plan: Plan) -> Iterator[str]:
 
 
 def _faults_of_critic(plan: Plan) -> Iterator[str]:
-    """Where a critic of its own starts from something that has no trunk."""
+    """Faults of a separate critic whose starting point has no trunk."""
     init = plan.recipe.config.critic.init
     with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
     if plan.recipe.config.critic.trunk == "shared":
@@ -330,7 +330,7 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
 
 
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
-    """Faults of a task's columns of turns: needed ones that it does not make from its inputs."""
+    """Faults of a conversation: columns of turns that the task needs or should provide."""
     task, label = plan.abilities, f"task {plan.task_name!r}"
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
     asked = plan.recipe.blame("estimator.name")

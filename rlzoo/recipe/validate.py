@@ -135,7 +135,7 @@ def _unknown(
 
 
 def _meant(key: str) -> str:
-    """A hint: our key for the key's last word in other trainers."""
+    """A hint with rlzoo's key for the name that other trainers use."""
     here = MEANT.get(key.rpartition(".")[2].lower())
     return f"; did you mean {here!r}?" if here else ""
 

@@ -1,4 +1,4 @@
-"""How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
+"""Evaluates a policy on held-out prompts, sampled by the recipe's `eval` keys and greedily."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -77,9 +77,9 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
     mean score where the task has no notion of right.
 
-    Sampled accuracy rises when the policy finds out what is right, and when it gives more often
-    the answer that was most likely all along. Greedy accuracy distinguishes the two. A prompt that
-    is drawn again counts again, and is decoded once.
+    Sampled accuracy rises when the policy learns correct answers, and also when it gives its most
+    likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
+    counts again, and is decoded once.
     """
     examples = draw(models, split, n, "eval", 0)
     alone = _by_row(models.plan)
@@ -96,21 +96,20 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
 
 
 def _by_row(plan: Plan) -> bool:
-    """Whether a greedy response's score is a function of its prompt: neither noise of its own nor
-    other rows move it."""
+    """Whether a greedy response's score depends only on its prompt, not on noise or other rows."""
     rewards = (bound.component for _, bound in plan.rewards.values())
     return "noise" not in plan.needs and all(c.couples == "row" for c in rewards)
 
 
 def decoding(models: Models) -> AbstractContextManager[None]:
-    """Within, the policy is that of evaluations: `eval.temperature`, `eval.top_k`, `eval.top_p`."""
+    """In this context, the policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
     how = models.plan.recipe.config.eval
     return models.policy.sampling_at(how.temperature, how.top_k, how.top_p)
 
 
 def has_answer_prob(plan: Plan) -> bool:
-    """Whether the chance of a right response can be read off: the task has one answer, and
-    evaluations sample the policy as it is."""
+    """Whether the probability of a correct response can be computed: the task has one answer, and
+    evaluations do not truncate the policy."""
     how = plan.recipe.config.eval
     return plan.abilities.one_answer and how.top_k == 0 and how.top_p == 1
 
@@ -153,7 +152,7 @@ def answer_line(p: list[float], prompts: Sequence[Hashable]) -> dict[str, float]
 
 
 def response_limit(plan: Plan) -> int:
-    """The most tokens of a held-out response."""
+    """The maximum number of tokens in a held-out response."""
     config = plan.recipe.config
     return config.eval.max_new_tokens or config.rollout.max_new_tokens
 
@@ -204,6 +203,6 @@ def _respond_to(
 
 
 def _size(models: Models) -> int:
-    """Rows at once: no more than training has."""
+    """The number of rows at once, at most that of training."""
     rollout = models.plan.recipe.config.rollout
     return rollout.prompts * rollout.samples

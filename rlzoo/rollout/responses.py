@@ -138,8 +138,8 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
 
 
 def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
-    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
-    once, or where that is waited for (`rlzoo.plugin.call.together`)."""
+    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
+    immediately, or at the end of `rlzoo.plugin.call.together`."""
     mask = drawn["response_mask"]
     for name in LOG_PROBS:
         x = drawn.get(name)
@@ -240,7 +240,7 @@ class Sample(_Resource):
 
 
 def _by_the_reference(models: "Models") -> "Models":
-    """The same models, the policy's place taken by its frozen reference."""
+    """The same models, with the frozen reference in place of the policy."""
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
@@ -252,7 +252,7 @@ def _by_the_reference(models: "Models") -> "Models":
 
 
 class Score(_Resource):
-    """`score`: what other responses to the batch's prompts are worth."""
+    """`score`: scores other responses to the batch's prompts."""
 
     def __call__(self, other: Mapping[str, Any]) -> Tensor:
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""

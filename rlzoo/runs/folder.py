@@ -1,4 +1,4 @@
-"""A run's folder: what it holds, how it is made and found again."""
+"""A run's folder: its contents, and how it is created and found."""
 
 import itertools
 import json
@@ -87,7 +87,7 @@ class RunFolder:
             )
 
     def rewind(self, name: str, step: int) -> None:
-        """Forget lines after `step`, and one that a kill cut off: a resumed run writes them again.
+        """Remove lines after `step` and an unfinished last line: a resumed run writes them again.
 
         Lines are in the order of their steps, so that the file is cut, not rewritten.
         """
@@ -174,15 +174,15 @@ def _unused(recipe: Recipe) -> Path:
 
 
 def _is_new(path: Path) -> bool:
-    """Whether no run has written more there than that it begins."""
+    """Whether the folder contains only what a run writes before it begins."""
     inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
     metrics = path / "metrics.jsonl"
     return not inside or (inside <= BEGUN and metrics.name in inside and not metrics.stat().st_size)
 
 
 def _clear(path: Path) -> None:
-    """Remove what a run wrote, and nothing else; not the lines: as long as they are there it is a
-    run's folder, and the same command continues."""
+    """Remove only what a run wrote, except its lines: with these it remains a run's folder, and
+    the same command continues."""
     here, place = Path.cwd(), path.resolve()
     if place == here or place in here.parents:
         raise RunError(f"run.dir: {path} is the current folder, so it is not overwritten")
@@ -204,7 +204,7 @@ def _clear(path: Path) -> None:
 
 
 def _remove_own(folder: Path) -> None:
-    """Remove what a run wrote into a folder of its own, and the folder where nothing is left."""
+    """Remove what a run wrote, and also the folder if it is then empty."""
     for path in folder.iterdir():
         if not any(fnmatch(path.name, pattern) for pattern in WITHIN):
             continue
@@ -235,7 +235,7 @@ def saved_steps(place: Path, suffix: str = "") -> list[Path]:
 
 
 def step_of(saved: Path) -> int:
-    """After how many steps it was saved."""
+    """The number of steps after which it was saved."""
     return int(saved.stem.removeprefix("step-"))
 
 

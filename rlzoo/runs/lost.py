@@ -27,7 +27,7 @@ def lost(
 
 
 def _missing(steps: Iterable[int], done: int) -> list[int]:
-    """Which of the steps 1 to `done` are not among these; a byte for each."""
+    """The steps from 1 to `done` that are missing; uses one byte per step."""
     seen = bytearray(done + 1)
     for step in steps:
         if step <= done:

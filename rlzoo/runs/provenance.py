@@ -1,7 +1,7 @@
 """Where a run's numbers come from: its recipe, the libraries' versions, each component's code.
 
-`provenance.json` holds a part for each stretch of the run that was trained by the same; a
-resumed run is compared with the last one. Harmless changes are reported, others are refused.
+`provenance.json` holds a part for each stretch of the run with unchanged code and versions; a
+resumed run is compared with the last part. Harmless changes are reported, others are refused.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", 
 
 
 def identity(plan: Plan) -> str:
-    """SHA-256 of the recipe's keys that make a run what it is."""
+    """SHA-256 of the recipe's keys that define a run."""
     keys = {k: v for k, v in _recipe(plan).items() if not k.startswith(FREE)}
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
 
@@ -86,7 +86,7 @@ def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _read(folder: RunFolder) -> list[dict[str, Any]]:
-    """The parts so far; none of a run that is older than this file."""
+    """The parts so far; empty for a run from before this file existed."""
     path = folder.path / FILE
     if not path.exists():
         return []

@@ -14,7 +14,7 @@ NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether it is a URL, not a path."""
+    """Whether a text is a URL, not a path."""
     return "://" in str(place)
 
 

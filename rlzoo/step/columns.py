@@ -91,7 +91,7 @@ def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) 
 
 
 def _add_teacher_columns(models: "Models", batch: Batch) -> None:
-    """Each row by the teacher of its domain."""
+    """Log-probs of each row from the teacher of its domain."""
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
     if None in domains and None not in taught:  # of a prompt that was typed
@@ -110,7 +110,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
 
 
 def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
-    """A teacher's columns for some rows, those that the plan needs, (B, T)."""
+    """The columns (B, T) of a teacher for some rows that the plan needs."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
         found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))
@@ -192,7 +192,7 @@ def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:
 
 
 def add_advantages(plan: Plan, batch: Batch) -> None:
-    """`raw_advantages` as the estimator gives them, `returns`, then `advantages` whitened."""
+    """Add the estimator's `raw_advantages` and `returns`, then the whitened `advantages`."""
     out = plan.estimator(batch)
     batch.add("raw_advantages", out["advantages"])
     if "returns" in out:

@@ -1,4 +1,4 @@
-"""How good a critic is: V against what came of it.
+"""Measures a critic: V compared with the actual returns.
 
 All are 1-D float tensors over N tokens or states: `values` V, `returns` what came (Monte Carlo
 returns G, or the exact V^pi), `weight` how often each counts.

@@ -79,7 +79,8 @@ RIGHT_ROWS = 64  # a verifier may be slow
 
 
 def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
-    """Whether scores agree with right answers, where they are, and if advantages follow."""
+    """Whether scores agree with correctness, where they are paid, and whether advantages follow
+    them."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     size = batch["scores"].abs()
     paid = masked_sum((size > 0).float(), mask)  # (B,)
@@ -162,7 +163,7 @@ def kl_per_response(batch: Batch) -> float:
 
 
 def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
-    """Statistics of the rollout and of what the estimator made of it."""
+    """Statistics of the rollout and of the estimator's advantages."""
     mask = batch["response_mask"]
     out = {names.REWARD: batch["sequence_scores"].mean().item()}
     out |= _spread_rows("score", batch["sequence_scores"])

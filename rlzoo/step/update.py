@@ -1,7 +1,7 @@
 """The update: policy and value losses over epochs x mini-batches x micro-batches.
 
-An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
-is cut changes no gradient.
+An aggregation weights the tokens of a whole mini-batch before it is split into micro-batches, so
+the split does not change the gradient.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ OURS = frozenset(metric.name for metric in METRICS)
 class Experience:
     """A batch, ready for the update.
 
-    log_prob_gap: how far what was sampled from is from the policy, in nats.
+    log_prob_gap: the distance of the sampling distribution from the policy, in nats.
     forward: the update's forward pass, with gradient, where the batch's columns were read off it.
-    seconds, tokens: what each phase took, and generated: `gen`, `columns`, `adv`.
+    seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
@@ -46,7 +46,7 @@ class Experience:
     tokens: dict[str, int] = field(default_factory=dict)
 
     def release(self) -> None:
-        """Let go of the forward pass; the update makes it again."""
+        """Free the forward pass; the update computes it again."""
         self.forward = None
 
 
@@ -154,7 +154,7 @@ def gradients(
 
 
 def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
-    """The components that make the gradient of the networks `names`."""
+    """The components that determine the gradient of the networks `names`."""
     kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
     of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
     return [bound for name in names for bound in of[name] if bound]
@@ -174,7 +174,7 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
-    """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
+    """Metrics of rows without a gradient, from a forward pass only: a third of the work."""
     if len(weights):
         columns = {**rows, **models.current(rows)}
         loss, metrics = policy_loss(models.plan, columns)
@@ -250,7 +250,7 @@ def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[st
 
 
 def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
-    """A loss's metrics go by names of their own: two of one name would be added up."""
+    """Refuse a loss's metrics that have names of rlzoo's metrics: they would be added up."""
     for name in metrics:
         if f"{network}/{name}" in OURS:
             raise ComponentError(

@@ -1,7 +1,7 @@
 """Checkpoints: safetensors and JSON, no pickle; written aside, synced, then renamed.
 
-A checkpoint is whole or not there. A damaged one is noticed by its checksums, and the one before
-it is taken.
+A checkpoint is either complete or absent. Checksums detect a damaged one, and the previous one is
+used.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, Attr
 
 
 class Damaged(CheckpointError):
-    """A checkpoint whose files do not hold what they should."""
+    """A checkpoint's files do not have the expected content."""
 
 
 def place_of(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The folder of a step's checkpoint."""
     return folder / f"step-{step:08d}"
 
 
@@ -182,14 +182,14 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
 
 
 def _trained(network: nn.Module) -> dict[str, Tensor]:
-    """The state but for frozen weights: under LoRA those are the base model's, which stay."""
+    """The state without frozen weights, which under LoRA are those of the base model."""
     frozen = {name for name, weight in _parameters(network) if not weight.requires_grad}
     state = network.state_dict(keep_vars=True)  # of tied weights the names are of one object
     return {name: x for name, x in state.items() if name not in frozen}
 
 
 def _parameters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """By every name they have: tied ones have several."""
+    """The parameters by all their names: tied ones have several."""
     return network.named_parameters(remove_duplicate=False)
 
 
@@ -244,7 +244,7 @@ def _load_optimizer(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """As safetensors, synced to disk. Raises OSError in place of safetensors' own error."""
+    """Write safetensors and sync them to disk. Raises OSError instead of safetensors' own error."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:

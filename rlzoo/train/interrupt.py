@@ -1,5 +1,5 @@
-"""Ctrl-C and other signals: the first requests a stop where a checkpoint can be written, the same
-again stops at once."""
+"""Ctrl-C and other signals: the first requests a stop after the next checkpoint, and a repeated
+one stops at once."""
 
 import signal
 import threading

@@ -1,6 +1,7 @@
-"""Run and resume: from a recipe to a trained folder; and what each verb does before a model loads.
+"""Run and resume: from a recipe to a trained model, and the checks of each verb before a model
+loads.
 
-Modules with torch are imported inside functions: what is wrong with a recipe is reported before.
+Functions import torch's modules, so that errors in a recipe are reported first.
 """
 
 import shlex
@@ -34,10 +35,10 @@ class Trained(NamedTuple):
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
-    """The plan of a recipe, once all is checked that needs no model: unmet needs, rules that could
-    never stop a run, a model or a device that is not there.
+    """The plan of a recipe, after all checks that need no model: unmet needs, rules that could
+    never stop a run, a missing model or device.
 
-    training: False leaves out what only training needs, the model that the critic starts from.
+    training: False skips what only training needs, such as the critic's starting model.
     """
     plan = make_plan(recipe, zoo)
     from rlzoo.accel.device import pick_device
@@ -72,7 +73,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 def start(
     recipe: Recipe, zoo: Zoo, display: Display | None = None, store: str | None = None
 ) -> Trained:
-    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
+    """Train a composed recipe in a new run folder. store: a URL to which it is copied.
 
     Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
@@ -93,11 +94,12 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Trained:
-    """Continue an interrupted run from its last whole checkpoint; a finished one gives its end.
+    """Continue an interrupted run from its last complete checkpoint; returns the result if it has
+    finished.
 
-    path: its folder, or the URL that it is kept at; dir: the folder in which a URL's run continues;
-    store: the URL that a folder's run is kept at.
-    trust_remote_code: run code that comes with the model, whatever the run's own recipe sets.
+    path: its folder, or the URL of its store. dir: the folder in which to continue a run from a
+    URL. store: the URL to which a run in a folder is copied. trust_remote_code: run code that
+    comes with the model, whatever the run's own recipe sets.
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir, store)
@@ -144,7 +146,7 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
 
 
 def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Trained:
-    """A finished run; where its store lacked something, that has it now."""
+    """A finished run, after sending its store any missing files."""
     has = ""
     if url:
         with locked(folder.path):
@@ -157,7 +159,7 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
-    """This process among all of the run, which have the same recipe and the same code."""
+    """This process among all of the run, after checking that they have the same recipe and code."""
     from rlzoo.accel.ranks import check_alike, open_ranks
 
     ranks = open_ranks(recipe.config.device)
