@@ -91,7 +91,10 @@ class Host:
             told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
             return f"{cannot}: it needs {told}"
         if component.kind == "policy_losses" and self.separate and component.couples != "row":
-            return f"{cannot}: it compares responses, but a loss there gets one response at a time"
+            return (
+                f"{cannot}: it compares responses, but that trainer passes a loss one "
+                "response at a time"
+            )
         if component.kind == "policy_losses" and self.scaled:
             from rlzoo_bridges.proportional import proportional  # imports torch
 

@@ -331,7 +331,7 @@ def estimate(plan: Plan) -> Estimate | None:
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
         rows * sizes.vocabulary * (32 if r.top_k or r.top_p < 1 else 12),
         "sampling",
-        f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
+        f"{rows} rows x {sizes.vocabulary:,} tokens, in several copies",
     )
     for item in _update(plan, sizes, device, long, rows):
         add(*item)

@@ -92,7 +92,7 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
         if found := face("gguf", "in_place_of")(name, key):
             return found
         hint = face("gguf", "hint")(name)
-    here = f"{key}: {name!r} is not a folder here, and as a hub id it"
+    here = f"{key}: {name!r} is not a local folder, and the hub id"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
         raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}{hint}")

@@ -251,7 +251,7 @@ class Loop:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
             raise RunError(
-                f"{self.folder.path / 'metrics.jsonl'} has lost the evaluation before training; "
+                f"{self.folder.path / 'metrics.jsonl'} lacks the evaluation before training; "
                 "restore it, or start a new run"
             )
 

@@ -70,7 +70,9 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
             assert along > 0.1, (
                 f"as a loss, raises the KL (cosine {along:.2f} with its gradient){show(options)}"
             )
-            said = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
+            said = (
+                f"gradient: not that of a KL, but its cosine with the reverse KL's is {along:.2f}"
+            )
         note = note or said
     return note
 

@@ -139,7 +139,8 @@ def _plans(
             undone[name] = f"needs {min(wanted)}, but this run has no critic"
         elif more and not named:
             undone[name] = (
-                f"needs {', '.join(sorted(more))}, which the run does not compute; name it"
+                f"needs {', '.join(sorted(more))}, which the run does not compute; set "
+                "estimator=NAME to compute them"
             )
         else:
             plans.append(plan)

@@ -49,7 +49,7 @@ def test_a_weight_that_is_missing_is_refused(folder):
 def test_renamed_weights_are_refused_and_both_names_told(folder):
     weights(folder, lambda t: [t.update({f"old.{n}": t.pop(n)}) for n in list(t)])
     text = line(load_causal_lm, folder)
-    assert "lack these weights" in text
+    assert "weights are missing" in text
     assert "more; the files contain old." in text
 
 
@@ -66,7 +66,7 @@ def test_large_weights_whose_sum_overflows_are_finite(folder):
 
 def test_a_trunk_is_held_to_the_same(folder):
     weights(folder, lambda t: t.pop(first_of(t)))
-    assert "lack these weights" in line(load_trunk, folder)
+    assert "weights are missing" in line(load_trunk, folder)
 
 
 WEIGHTS = {

@@ -84,7 +84,7 @@ def test_a_hub_id_without_a_network_says_so_at_once_and_names_the_cache(hub, zoo
     with pytest.raises(ModelError) as error:
         rlzoo.run("grpo", ["model.path=Qwen/Qwen2.5-0.5B", f"run.dir={tmp_path}/run"], zoo=zoo)
     assert line(error) == (
-        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is not a folder here, and as a hub id it "
+        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is not a local folder, and the hub id "
         f"is not in the cache ({tmp_path}/hub), and there is no network"
     )
     assert time.monotonic() - began < 5

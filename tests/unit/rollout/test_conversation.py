@@ -526,7 +526,7 @@ def shout(turns):
 FAULTS = {
     "tuple": (lambda turns: tuple("x" for _ in turns), "must return a list of 8 texts.*Got tuple"),
     "short": (lambda turns: ["x"], "must return a list of 8 texts or None. Got 1 of them"),
-    "number": (lambda turns: [3 for _ in turns], "a str or None. Got int .*turn 1: "),
+    "number": (lambda turns: [3 for _ in turns], "return strs or None. Got int .*turn 1: "),
     "alien": (lambda turns: ["é!" for _ in turns], "no token for 'é' in the answer 'é!' .*turn 1"),
     "raises": (shout, "respond raised ZeroDivisionError: oops .prompt '[a-d]+:', turn 1: "),
     "some": (
