@@ -1,4 +1,4 @@
-"""What `rlzoo show` prints about a run before it starts: prompt format, memory and duration.
+"""Previews a run for `rlzoo show`: prompt format, memory and duration.
 Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
@@ -87,7 +87,7 @@ class Preview:
         }
 
     def view(self, width: int) -> list[Any]:
-        """What `show` prints: lines and, if the terminal has `width` columns, a table."""
+        """The output of `show`: lines and, if the terminal has `width` columns, a table."""
         said: list[Any] = [self.prompts] if self.prompts else []
         if self.memory:
             last = [Text(self.time.line())] if self.time else []
@@ -116,7 +116,7 @@ def _prompts_read(plan: Plan) -> str | None:
 
 
 def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
-    """From a `config.json` and the weights next to it; None if it has too few entries."""
+    """Reads a `config.json` and the weights next to it; None if it has too few entries."""
     said = {**config, **config.get("text_config", {})}
     several = said.pop("text_config", None) is not None
 
@@ -244,7 +244,7 @@ class Estimate:
         }
 
     def view(self, width: int) -> list[Any]:
-        """A row for each item, and a line that explains what was counted."""
+        """One row per item, and a line that explains what was counted."""
         narrow = width < 100
         table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
         table.title = f"memory on {self.device}, estimated: at most {show_bytes(self.peak)}"

@@ -14,7 +14,8 @@ from rlzoo.runs.disk import DEVICES
 class Written(argparse.Action):
     """An argparse action for a file to write: raises UsageError early if it cannot be written.
 
-    folder: it names a folder. suffixes: what the name must end in. figures: the file has figures,
+    folder: it names a folder. suffixes: the endings that the name may have. figures: the file has
+    figures,
         so matplotlib is required. The rest goes to argparse.
     """
 

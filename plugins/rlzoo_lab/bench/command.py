@@ -1,4 +1,4 @@
-"""`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
+"""`rlzoo bench`: measures tokens per CPU second and per wall second, and peak memory.
 
 The cases run one after the other, each in its own process; tables show the median of the repeats.
 `--against` also measures another checkout of rlzoo, and `--peer trl` also measures TRL on the same

@@ -156,7 +156,7 @@ def _enumerated(s: Subject, logits: Tensor, reference: Tensor) -> tuple[Columns,
 
 
 def _gradient(s: Subject, logits: Tensor, reference: Tensor, options: dict) -> Tensor | None:
-    """d/d logits of the mean penalty under a policy held fixed; None where there is none.
+    """d/d logits of the mean penalty under a policy held fixed; None if there is none.
 
     Fails where the gradient of each single token is 0 though a gradient was let in: lost on the
     way, or cancelled by one that leaks through the reference.

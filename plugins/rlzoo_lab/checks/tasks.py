@@ -167,7 +167,7 @@ def padding_is_not_scored(s: Subject) -> None:
 
 
 def right_is_right(s: Subject) -> None:
-    """`is_correct` is a bool per response, agrees with `demonstrate`, and goes with higher
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
     scores."""
     for options, task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores

@@ -235,7 +235,7 @@ def compare_rows(
 
 
 def _measure(gathered: Gathered, metric: str | None) -> None:
-    """Set what the runs are compared by: all by the training reward where an imported run has no
+    """Set the measure of the comparison: the training reward of all runs if an imported run has no
     evaluation."""
     trained = [r.path.name for r in gathered.records if r.measure == TRAINING]
     if metric == TRAINING or (trained and metric is None):
@@ -391,7 +391,7 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
 
 
 def _spent(rows: Sequence[ComparedRow]) -> list[str]:
-    """That rows generated far more tokens than others."""
+    """A note if some rows generated far more tokens than others."""
     spent = {row.label: n for row in rows if (n := tokens_spent(row)) is not None}
     if len(spent) < len(rows):
         return []

@@ -76,7 +76,7 @@ ABOUT = (
 
 
 def write_plot(document: Mapping[str, Any], path: Path) -> None:
-    """Both panels, light."""
+    """Both panels in the light theme."""
     write_figure(partial(draw, document), path)
 
 

@@ -129,7 +129,7 @@ class Record:
         return values[-1] if values else None
 
     def late(self, name: str) -> float | None:
-        """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
+        """Mean of a metric over the last tenth of the steps; None if it was not recorded."""
         if not self.steps:
             return None
         since = self.steps[-max(1, len(self.steps) // 10)]["step"]
@@ -244,8 +244,8 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
 
 
 def _compared_import(record: Record) -> Record | str:
-    """A run of another trainer, by its training reward where it has no evaluation; or what it
-    lacks."""
+    """A run of another trainer, scored by its training reward if it has no evaluation; otherwise,
+    the missing data."""
     if not isinstance(record.recipe.get("seed"), int):
         return "its seed is unknown (give it with rlzoo import ... --seed N)"
     if not ("eval_after" in record.summary and len(record.learning_curve) > 0):

@@ -84,7 +84,7 @@ def read_spec(file: Path) -> Any:
 
 
 def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
-    """A new base for a task; status 1 where it does not reach the requested accuracy."""
+    """A new base for a task; status 1 if it does not reach the requested accuracy."""
     a = arguments
     like, bases = a.like or "nano", list_configs("base")
     file = find_config("base", like)

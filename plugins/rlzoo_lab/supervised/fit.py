@@ -138,7 +138,7 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start")
 
 
 def find_model(name: str) -> Path:
-    """A transformers folder: a path, a hub id, or what a preset of configs/model/ names."""
+    """A transformers folder: a path, a hub id, or the folder of a preset of configs/model/."""
     from omegaconf import OmegaConf
 
     from rlzoo.lm.loading import resolve_path
@@ -211,7 +211,7 @@ def settle(arguments: argparse.Namespace, model: Any, rows: int) -> None:
 
 @contextmanager
 def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
-    """The folder that becomes --out, with what a training that was cut off left there; raises
+    """The folder that becomes --out, with the files of an interrupted training run; raises
     UsageError where that was another training."""
     asked = {k: v for k, v in vars(arguments).items() if k not in NOT_ASKED}
     rows = repr((start.training, start.held_out)).encode()
@@ -324,7 +324,7 @@ def fit(
 ) -> None:
     """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
 
-    After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
+    After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; if it has one,
     training resumes from it. A model that is not small gets fewer where they would take more than
     a tenth of the time.
     """
