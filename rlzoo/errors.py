@@ -127,7 +127,7 @@ def in_short(value: object, most: int = 60) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """`str(error)`; empty where the error's own `__str__` raises."""
+    """`str(error)`; empty if the error's own `__str__` raises."""
     try:
         return str(error)
     except Exception:

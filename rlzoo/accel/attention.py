@@ -78,7 +78,7 @@ def within(line: tuple[Any, Aligned]) -> Iterator[None]:
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
 ) -> tuple[Tensor, None]:
-    """As transformers' `sdpa_attention_forward`: query, key and value (1, heads, L, d) of the line,
+    """Like transformers' `sdpa_attention_forward`: query, key and value are (1, heads, L, d), and
     the output (1, L, heads, d)."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

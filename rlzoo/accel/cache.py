@@ -107,7 +107,8 @@ class Growing:
         return False
 
     def advance(self) -> Any:
-        """One token more: what each row sees then; None: everything, where attention is faster."""
+        """Add one token; returns each row's mask, or None if rows see everything, which is
+        faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
         return self.seen if self.padded else None
 
@@ -115,9 +116,9 @@ class Growing:
 class Fixed:
     """A cache of a fixed shape, with room ahead.  seen: as above, of all columns there is room for.
 
-    A layer with a sliding window has as many columns as the window is wide, and goes around in
-    them: in the place of the oldest comes the newest. Rows leave once half have ended, and the
-    room grows by a quarter when it is used up; only then do shapes change.
+    A layer with a sliding window has as many columns as the window is wide, and reuses them in a
+    ring: the newest replaces the oldest. Rows leave once half have ended, and the room grows by a
+    quarter when it is used up; only then do shapes change.
     """
 
     every = LOOK
@@ -175,8 +176,8 @@ class Fixed:
         return masks if len(masks) > 1 else masks.popitem()[1]
 
     def _view(self, room: int, first: int) -> tuple[Tensor, Tensor]:
-        """The newest column's index in a layer of `room` columns, (1,), and what each row sees
-        there, (B, 1, 1, room), 0 or -inf."""
+        """The newest column's index in a layer of `room` columns, (1,), and each row's mask, (B,
+        1, 1, room), 0 or -inf."""
         index = (self.at - first) % room
         if room == self.seen.shape[1]:
             seen = self.seen

@@ -32,8 +32,7 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
-    """The part of a policy (`rlzoo.lm.policy`) used here: the network, and how to sample from
-    it."""
+    """The part of a policy (`rlzoo.lm.policy`) used here: the network and its sampling."""
 
     model: Any
     tokenizer: Any
@@ -194,8 +193,8 @@ class Rows:
 
 @contextmanager
 def few_rows(model: nn.Module) -> Iterator[None]:
-    """Within, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place of x W^T:
-    mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
+    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
+    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
     found = [
         module
         for module in model.modules()
@@ -247,7 +246,7 @@ def _finite(log_probs: Tensor) -> Tensor:
 
 
 def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability under what is sampled from, and under the policy), each (B,):
+    """(token, its log-probability under the sampling distribution and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
@@ -282,8 +281,8 @@ def pick(p: Tensor, u: Tensor) -> Tensor:
 
 
 def _passes(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The first index (B,) at which the running sum of x (B, N) is above `target` (B,), and what
-    of the target is left there."""
+    """The first index (B,) at which the running sum of x (B, N) is above `target` (B,), and the
+    rest of the target there."""
     sums = x.cumsum(1)
     # At most just below the end: rounding must not step over the last entry above 0.
     target = target.minimum(sums[:, -1].nextafter(sums.new_zeros(())))
@@ -320,8 +319,7 @@ def _by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor draws the token and rules out
-    all others."""
+    """Like `decode`, but with `model.generate`: a logits processor draws the token."""
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     sampled: list[Tensor] = []

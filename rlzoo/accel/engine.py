@@ -27,7 +27,7 @@ MADE = {"actor": "log_probs", "critic": "prediction"}
 
 
 class Networks(Protocol):
-    """A policy and perhaps a critic: `model` and `trunk` are what their passes go through."""
+    """A policy and perhaps a critic: their passes go through `model` and `trunk`."""
 
     policy: Any
     critic: Any
@@ -75,8 +75,8 @@ def backward(
 ) -> None:
     """Leave the gradient of a mini-batch in the weights of the networks `names`, on all ranks.
 
-    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () of the
-    rows (R,) of a pass, of their columns, and of what the pass gave for these networks.
+    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () as a
+    function of a pass's rows (R,), their columns and these networks' outputs.
     """
     for network in models.networks().values():
         network.zero_grad(set_to_none=True)
@@ -131,7 +131,7 @@ def lean_gradients(models: Networks) -> Iterator[None]:
 
 
 def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
+    """The trunk's table of embeddings; None if it names none, as a decoder's wrapper may."""
     try:
         return trunk.get_input_embeddings()
     except NotImplementedError:

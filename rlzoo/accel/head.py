@@ -42,8 +42,8 @@ def log_prob_stats(
     softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
     Gradients flow to hidden, weight and bias from log_probs, and from entropy if `entropy_grad`;
     sum_pi_squared does not have a gradient. accumulate: the backward pass adds to `weight.grad` in
-    place where there is one, instead of making another tensor of that size; only for `backward()`.
-    float32 out of half precision, else the dtype of `hidden`.
+    place if there is one, instead of making another tensor of that size; only for `backward()`.
+    The output is float32 for half precision, otherwise it has the dtype of `hidden`.
     """
     device = hidden.device.type
     if torch.is_autocast_enabled(device):

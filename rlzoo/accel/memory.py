@@ -15,8 +15,7 @@ class Room:
     """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
     while columns are read, and wait for the losses.
 
-    positions: a pass may have as many, whatever its activations take: with fewer, reading the
-    weights costs more than the products.
+    positions: a pass may always have this many: with fewer, reading the weights dominates.
 
     logits: how many are held at a time, in float32.  block: how many of those are worked on at a
     time.
@@ -37,8 +36,8 @@ def room(device: Any, free: int | None = None) -> Room:
 
     Off the CPU half of the `free` bytes (measured where they are not given) is for activations,
     and a sixteenth for logits, of which up to three copies are made: in one block, since each
-    operation is a launch. Of `free` its two leading bits count: a run that is resumed, with little
-    more or less free, cuts its rows as before.
+    operation is a launch. Only the two leading bits of `free` count, so that a resumed run with
+    slightly different free memory splits its rows as before.
     """
     if getattr(device, "type", device) == "cpu":
         return CPU
@@ -61,7 +60,7 @@ def free_bytes(device: Any) -> int:
 
 def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
     """Floats that a pass holds for each position: those of all layers where there is a gradient,
-    of one where there is none; where they are computed again, of one and each layer's input."""
+    of one if there is none; where they are computed again, of one and each layer's input."""
     of_layer = 10 * hidden + 4 * inner
     if not grad:
         return of_layer

@@ -71,8 +71,8 @@ class Passes:
         return [torch.arange(rows)] if len(parts) == 1 else parts
 
     def to_keep(self, columns: Columns) -> list[Tensor] | None:
-        """The rows of each pass of an update, if all passes may be held at once. Not where the
-        recipe bounds what is held, or memory ran out."""
+        """The rows of each pass of an update, if all passes may be held at once. None if the
+        recipe limits memory, or if memory ran out before."""
         parts = self.parts(columns, grad=True)
         if len(parts) == 1:
             return parts
@@ -113,8 +113,7 @@ class Passes:
         return {name: pick(torch.cat([out[name] for out in done]), back) for name in done[0]}
 
     def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
-        """The result of `attempt`. If memory runs out, halve the pass size from then on and try
-        again.
+        """The result of `attempt`. If memory runs out, halve the pass size and try again.
 
         release: frees what was kept for the attempt and can be recomputed.
         """

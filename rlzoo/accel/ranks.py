@@ -72,8 +72,7 @@ class Ranks:
         return total
 
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
-        """Add up what the ranks' backward passes left in the weights: small ones together, since
-        each message costs a latency."""
+        """Sum the gradients of all ranks: small ones together, to save latency."""
         if self.count == 1:
             return
         bucket: list[Tensor] = []

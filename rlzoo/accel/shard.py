@@ -42,13 +42,13 @@ def is_shard(x: Any) -> bool:
 
 
 def whole_tensor(x: Tensor) -> Tensor:
-    """All of x, on every rank: a collective where x is spread."""
+    """The whole x on every rank; a collective operation if x is spread."""
     return x.full_tensor() if is_shard(x) else x  # type: ignore[attr-defined]
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """What is spread as whole tensors on the CPU, one at a time, of which this rank may `keep` all
-    or none. Tied weights, which are one object, stay one."""
+    """Gather spread tensors on the CPU, one at a time; this rank may `keep` all or none of them.
+    Tied weights, which are one object, stay one."""
     seen: dict[int, Tensor] = {}
     out = {}
     for name, x in tensors.items():
@@ -73,7 +73,7 @@ def spread_like(x: Tensor, own: Any) -> Tensor:
 
 @contextmanager
 def whole(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Within, these modules' own weights are whole on each rank, and passes no collectives."""
+    """In this context, these modules have whole weights, so passes are not collectives."""
     spread: list[Any] = [m for m in modules if hasattr(m, "set_reshard_after_forward")]
     for module in spread:
         module.set_reshard_after_forward(False, recurse=False)

@@ -236,7 +236,7 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _joined(words: list[str]) -> list[str]:
-    """`--values -.01,.99` as `--values=-.01,.99`: argparse takes such a list for an option."""
+    """`--values -.01,.99` as `--values=-.01,.99`: argparse would read such a list as an option."""
     out: list[str] = []
     for word in words:
         if re.match(r"-\.?\d", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):

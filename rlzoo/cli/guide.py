@@ -109,7 +109,7 @@ def is_key(word: str) -> bool:
 
 
 def _options(word: str) -> Lines:
-    """Where a word is an option of components: the key and its component, from the source."""
+    """The key and component for each component option of this name, from the source."""
     from rlzoo.plugin.sketch import sketch
     from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 

@@ -92,7 +92,7 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
 
 
 def _check_name(kind: str, name: str) -> None:
-    """A component's name is that of a Python function, and must not hide what it uses."""
+    """A component's name is that of a Python function, and must not hide a name in the template."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
         near = re.sub(r"\W+", "_", name).strip("_").lower()
         hint = f"; {near!r} would be valid" if near.isidentifier() and near != name else ""

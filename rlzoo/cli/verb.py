@@ -1,8 +1,8 @@
 """Code shared by all verbs: their results, and the only place that prints them.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
-function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
-options that only plugins define has `sort_out(arguments, rest)` too: it reads what the parser left.
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. If a Python
+function declares its options, `Verb.function` names it (`rlzoo.cli.declared`). A verb with options
+that only plugins define also has `sort_out(arguments, rest)`, which reads the remaining arguments.
 """
 
 import json
@@ -25,8 +25,8 @@ STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a
 class Verb:
     """A verb as `rlzoo help` lists it.
 
-    usage, help: what follows its name, and what it does. module: where its `add_arguments` and
-    `run` are, imported when the verb is used. examples: (what to type, what it does).
+    usage, help: the arguments after its name, and its purpose. module: where its `add_arguments`
+    and `run` are, imported when the verb is used. examples: (what to type, what it does).
     function: "module:name" of the Python function that declares its options, if there is one.
     """
 
@@ -68,8 +68,8 @@ def work(verb: Any, arguments: Any) -> Result:
 def perform(verb: Any, arguments: Any) -> int:
     """Run a verb and print its result; returns the exit status.
 
-    With --json stdout carries one document: whatever a plugin, a library or a process of theirs
-    prints goes to stderr.
+    With --json, stdout has only one document: the output of plugins, libraries and their processes
+    goes to stderr.
     """
     with _all_to_stderr() if arguments.json else nullcontext():
         result = work(verb, arguments)

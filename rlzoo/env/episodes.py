@@ -192,8 +192,8 @@ class Episodes:
         }
 
     def columns(self, rows: Tensor | None = None) -> Columns:
-        """The rollout's columns of some rows (R,), or of all, as long as the longest response so
-        far: what a policy takes."""
+        """The rollout's columns of some rows (R,), or of all, padded to the longest response so
+        far: the input of a policy."""
         if rows is None:
             rows = torch.arange(len(self.examples), device=self.device)
         rules, picked = self.rules, rows.tolist()

@@ -116,8 +116,7 @@ class TokenVectorEnv(VectorEnv):
             self.episodes.start(i, self._random[i], {})
 
     def _infos(self, rows: Tensor) -> Columns:
-        """gymnasium's format: `name` holds a value per row, and `_name` marks the rows that have
-        one."""
+        """gymnasium's format: `name` holds a value per row; `_name` marks the rows with one."""
         episodes = self.episodes
         infos = {
             "prompt": self._list([e.prompt for e in episodes.examples], rows),

@@ -21,8 +21,7 @@ class SafeConsole(Console):
     marks that turn the direction of writing): none of a model's reaches the terminal.
 
     A table that is wider than the terminal is printed as several: no column is cut or left out.
-    goes_on: what is shown is progress: a full disk under it, or a terminal
-    that was closed, ends no work.
+    goes_on: for progress, so that a full disk or a closed terminal does not end the work.
     """
 
     goes_on = False
@@ -61,8 +60,8 @@ def _picture(char: str) -> str:
 
 
 def in_parts(part: Any, console: Console) -> Sequence[Any]:
-    """The parts to print; a table that is too wide as several, each with the columns that name
-    a row: the first, and what follows it to the left."""
+    """The parts to print; a table that is too wide is split into several, each with the columns
+    that name a row: the first, and left-aligned ones after it."""
     if not isinstance(part, Table) or not part.show_header:
         return [part]
     columns = [replace(c, min_width=_needed(c, console)) for c in part.columns]

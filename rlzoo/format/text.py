@@ -22,9 +22,8 @@ def _byte_of() -> Mapping[str, int]:
 
 
 def spaced(decoded: str, piece: str | None) -> str:
-    """A token's text with the spaces that it begins with: Llama 2's decoder drops the first one of
-    whatever it is given. `piece`: what the vocabulary calls the token, None
-    where it ends before this token."""
+    """A token's text with the spaces that it begins with: Llama 2's decoder drops the first space
+    of any text. `piece`: the token's entry in the vocabulary, or None if it has none."""
     if piece is None:
         return decoded
     spaces = len(piece) - len(piece.lstrip("▁"))
@@ -34,10 +33,10 @@ def spaced(decoded: str, piece: str | None) -> str:
 
 
 def readable(decoded: str, piece: str) -> str:
-    """A token as a reader can see it. `decoded`: its text; `piece`: what the vocabulary calls it.
+    """A token as a reader can see it. `decoded`: its text; `piece`: its entry in the vocabulary.
 
-    What has no picture of its own is escaped: control characters, parts of a character (bytes),
-    white space at an edge.
+    Invisible parts are escaped: control characters, parts of a character (bytes), white space at
+    either end.
     """
     decoded = spaced(decoded, piece) or piece
     if "\ufffd" in decoded:  # part of a character
@@ -85,8 +84,7 @@ def say(text: str) -> None:
 
 
 def folded(text: str, stream: Any = None) -> str:
-    """The text for a stream (stdout by default): wrapped between words for a terminal, otherwise
-    unchanged."""
+    """The text for a stream (stdout by default): wrapped between words for a terminal."""
     if not (stream or sys.stdout).isatty():
         return text
     columns = shutil.get_terminal_size().columns

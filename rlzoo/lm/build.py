@@ -140,8 +140,8 @@ def _prepare(model: Any, config: Config, base: str) -> None:
 
 
 def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -> Policy:
-    """The frozen teacher of a domain: it scores the policy's tokens with the policy's temperature
-    and precision."""
+    """The frozen teacher of a domain: it scores tokens with the policy's temperature and
+    precision."""
     m = plan.recipe.config.model
     key = "teacher.path" if domain is None else f"teacher.domains: {domain}"
     folder = resolve_path(plan.teachers[domain], key, code=m.trust_remote_code)

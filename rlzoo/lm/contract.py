@@ -2,8 +2,8 @@
 
 Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
 tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
-trained is refused. Passes use the weights' dtype without autocast, so that a fault is not mistaken
-for rounding.
+trained is refused. Passes use the weights' dtype without autocast, so that no fault looks like
+rounding.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = Fals
 
 
 def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
-    """Examine the model of a run: (what was found, by name, and notes for the run's reader).
+    """Examine the model of a run; returns the findings by name, and notes for the user.
 
-    A path that disagrees is switched off; one that cannot work raises ModelError.
+    Disables a path that disagrees; raises ModelError if a required one does not work.
     """
     findings = examine(policy, checkpointing=policy.recompute)
     notes = []
@@ -159,7 +159,7 @@ def _said(error: Exception) -> str:
 def _rows(policy: Subject) -> dict[str, Tensor]:
     """Two long rows and a short one, beyond every window that the config names if it is narrow.
 
-    Longer where layers are not all plain full attention: what a state gets wrong adds up."""
+    Rows are longer if some layers are not plain full attention, since errors of a state add up."""
     limit = min(LONGEST, policy.limit[0] if policy.limit else LONGEST)
     short = [n for n in windows(policy.model.config).values() if n <= LONGEST - 8]
     plain = not never_trees(policy.model)
@@ -193,8 +193,8 @@ def windows(config: Any) -> dict[str, int]:
 
 
 def _tolerance(policy: Subject, effect: float) -> float:
-    """The difference (nats) allowed between two ways to compute one log-prob: small compared
-    with `effect`, that of another prompt, since what random weights hide grows as they do."""
+    """The difference (nats) allowed between two ways to compute one log-prob: small compared with
+    `effect`, the difference made by another prompt, so that the limit suits random weights, too."""
     if policy.halves:
         return 0.3
     return max(2e-5, min(2e-4, 0.01 * effect))

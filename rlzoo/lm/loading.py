@@ -268,8 +268,8 @@ def sizes(config: Any) -> tuple[int, int, int]:
 
 
 def limit_of(config: Any) -> tuple[int, str] | None:
-    """The longest row (tokens) that the model reads correctly, and a name for that limit; None: no
-    limit."""
+    """The longest row (tokens) that the model reads correctly, and a name for that limit, if
+    any."""
     config = config.get_text_config()
     said = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
     own = [said[n] for n in POSITIONS if said.get(n)]

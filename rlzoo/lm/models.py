@@ -153,8 +153,8 @@ class Models:
     def forward(
         self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
     ) -> dict[str, Tensor]:
-        """What an update differentiates: `log_probs`, `entropy`, `observation_nll` where the plan
-        needs it, and the critic's `prediction`."""
+        """The differentiable outputs of an update: `log_probs`, `entropy`, `observation_nll` if
+        the plan needs it, and the critic's `prediction`."""
         critic = critic and self.critic is not None
         both = actor and critic and self.shared
         out: dict[str, Tensor] = {}

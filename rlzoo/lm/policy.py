@@ -32,8 +32,9 @@ from rlzoo.plugin.border import out_of_memory
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `eos_ids`: tokens that end a response. `top_k`, then `top_p` truncate what is sampled
-    from, never the policy itself. `adapter`: False is the same network with its LoRA adapters off.
+    `eos_ids`: tokens that end a response. `top_k` and then `top_p` truncate the sampling
+    distribution, never the policy itself. `adapter`: False is the same network with its LoRA
+    adapters off.
     """
 
     def __init__(
@@ -378,8 +379,8 @@ class Policy:
         uniforms: Tensor | None,
         limit: int,
     ) -> dict[str, Tensor]:
-        """As `generate`, the rows (N,) of a part at a time; fewer once memory has run out, which
-        moves no token."""
+        """Like `generate`, for some rows (N,) at a time, and fewer once memory has run out, which
+        does not change tokens."""
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         most = self.most_rows
         while parts:

@@ -20,12 +20,10 @@ Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"
 
 
 class PromptFormat:
-    """How prompts become tokens: plain text unchanged, messages through the tokenizer's chat
-    template.
+    """How prompts become tokens: plain text unchanged, messages through the chat template.
 
     chat: "auto" does this; "always" treats plain text as a user's message; "never" joins the
-    contents of messages, one per line. system: a system message added before the template is
-    applied.
+    contents of messages, one per line. system: a system message to add first.
     """
 
     def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):

@@ -17,8 +17,8 @@ PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its che
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 (16 digits) of a model's weights, whatever the file or folder is called: the size of
-    each file and 64 pieces of 64 KiB, spread evenly: a large model costs no more to hash."""
+    """SHA-256 (16 digits) of a model's weights, independent of names: the size of each file and 64
+    evenly spaced pieces of 64 KiB, so that a large model costs no more to hash."""
     found = hashlib.sha256()
     kinds = (".safetensors", ".bin", "adapter_config.json")
     inside = [path] if path.is_file() else path.iterdir()
@@ -66,7 +66,7 @@ LOADING = threading.RLock()
 
 
 def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
-    """`kind.from_pretrained`, of safetensors only. Raises ModelError where the files cannot be
+    """`kind.from_pretrained`, of safetensors only. Raises ModelError if the files cannot be
     read, lack a weight (it would be random) or hold one that is not finite."""
     with LOADING, reading(f"{folder}: cannot be loaded"):
         import_models()

@@ -12,8 +12,7 @@ from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
 
 class Batch(Mapping[str, Any]):
-    """Columns by name. Adding a column checks its shape and sets it to exactly 0 off the mask (B,
-    T).
+    """Columns by name. Adding a column checks its shape and zeroes it off the mask (B, T).
 
     `response_mask` comes first; nothing is ever overwritten. Plugins' columns declare their shape.
     """

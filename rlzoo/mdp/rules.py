@@ -128,8 +128,8 @@ def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
 
 
 def continued(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a text that follows others: without the space that some tokenizers put before
-    what comes first, and only there (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
+    """Token ids of a text that follows another, without the space that some tokenizers add only at
+    the beginning (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     eos = tokenizer.added_tokens_decoder.get(tokenizer.eos_token_id)
     if eos is None or eos.rstrip:  # it would take the text's own space
@@ -160,7 +160,7 @@ def decode_tokens(
 
 
 def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
-    """`scores` (B, T) and what they are made of, from the rollout's columns.
+    """`scores` (B, T) and their components, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
     rows pay the recipe's penalty.
@@ -231,8 +231,7 @@ def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
 
 
 def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
-    """Call a scorer and return (B, T); an error or a NaN is reported with its prompt and
-    response."""
+    """Call a scorer and return (B, T); reports an error or NaN with prompt and response."""
     mask = columns["response_mask"]
     try:
         with watched(label):

@@ -61,8 +61,8 @@ class Turns:
     eos_ids: list[int]
 
     def act(self, rows: Sequence[Conversation], chosen: Sequence[list[int]]) -> list[int]:
-        """Append what the policy chose to each row, up to the end of its turn or of the row, and
-        then what the environment answers; how many of the tokens were taken."""
+        """Append the policy's tokens to each row, up to the end of its turn or of the row, and
+        then the environment's answer; returns the number of tokens used."""
         taken = [self._speak(row, tokens) for row, tokens in zip(rows, chosen, strict=True)]
         asking = [row for row in rows if row.asks]
         if asking:
@@ -290,7 +290,7 @@ def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Convers
 
 
 def _by_template(about: Mapping[str, Any]) -> bool:
-    """Whether a chat template wrote the prompt: else it is its messages' text, word for word."""
+    """Whether a chat template formatted the prompt; otherwise it is the messages' plain text."""
     messages = about.get("messages") or []
     return about.get("prompts") != "\n".join(m["content"] for m in messages)
 

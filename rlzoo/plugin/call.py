@@ -134,7 +134,7 @@ _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be
 
 
 def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
-    """The component's own x, with exact zeros off the mask where it is a (B, T, ...) column."""
+    """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...)."""
     if name in RESOURCES:
         return x
     if not isinstance(x, Tensor) or not isinstance(mask, Tensor) or name in KEPT_OFF_MASK:

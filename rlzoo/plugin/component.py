@@ -91,8 +91,7 @@ class Component:
 
     @property
     def full_name(self) -> str:
-        """`distribution/name`, which identifies the component even if another plugin claims the
-        name."""
+        """`distribution/name`, which is unique even if another plugin claims the name."""
         return f"{self.distribution}/{self.name}"
 
     @functools.cached_property
@@ -190,7 +189,7 @@ def name_of(function: str) -> str:
 
 
 def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Option]]:
-    """(needs, options) as the signature declares them; raises ValueError where it does not."""
+    """(needs, options) as the signature declares them; raises ValueError if it does not."""
     target = function.__init__ if inspect.isclass(function) else function
     try:
         hints = typing.get_type_hints(target, include_extras=True)
@@ -241,7 +240,7 @@ def path_below_root(file: str) -> str:
 
 
 def _source(doc: str) -> str:
-    """The citation in a docstring: what follows `Source:`, else the phrase around an arXiv id."""
+    """The citation in a docstring: the text after `Source:`, or the phrase around an arXiv id."""
     _, stated, after = doc.partition("Source:")
     if stated:  # to the end of its paragraph
         return " ".join(after.split("\n\n")[0].split())

@@ -22,8 +22,9 @@ OWN = "rlzoo-llm"  # the distribution that rlzoo and its zoo come with: its name
 class Plugin(NamedTuple):
     """A plugin before it is imported.
 
-    origin: what errors call it. distribution: what installs it. name: a module's, `module:object`,
-    or a path that ends in `.py`. file: its source; None where there is no such plain file.
+    origin: its name in errors. distribution: the package that installs it. name: a module's,
+    `module:object`, or a path that ends in `.py`. file: its source; None if there is no such plain
+    file.
     """
 
     origin: str
@@ -96,7 +97,7 @@ def names() -> dict[str, EntryPoint]:
 
 
 def face(name: str, attribute: str) -> Any:
-    """An attribute of the module of that name. Raises ImportError where it is not installed."""
+    """An attribute of the module of that name. Raises ImportError if it is not installed."""
     if attribute.startswith("__") and attribute != "__all__":  # what Python itself looks for
         raise AttributeError(attribute)
     if name not in names():

@@ -57,7 +57,7 @@ class Option:
 
     @classmethod
     def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
-        """From an annotation; raises ValueError on one that recipes cannot express."""
+        """The option of an annotation; raises ValueError on one that recipes cannot express."""
         found, meaning, discount = None, "", False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)

@@ -119,8 +119,7 @@ class Store(Protocol):
 
 
 class Display(Protocol):
-    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override single
-    methods."""
+    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
     def phase(self, name: str) -> None: ...

@@ -95,13 +95,12 @@ class Shelf(Mapping[str, Component]):
 
     @property
     def clashes(self) -> dict[str, str]:
-        """name -> an error that lists the plugins that claim it, for names that refer to none of
-        them."""
+        """name -> an error that lists the plugins that claim it, for disputed names."""
         return {name: self._clash(name) for name in self._claims if len(self._find(name)) > 1}
 
     @property
     def notes(self) -> list[str]:
-        """A line for each component that needs `distribution/name`, because the zoo has its
+        """A line for each component that needs `distribution/name`, because the zoo uses its
         name."""
         singular = KINDS[self.kind].singular
         return [

@@ -22,7 +22,7 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 
 def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
-    """The zoo, once `trial` has gone through with its sketch: what it raises costs no torch."""
+    """The zoo, after `trial` has succeeded with its sketch, so that its errors need no torch."""
     rough = sketch()
     if rough is not None:
         trial(rough)

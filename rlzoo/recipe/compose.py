@@ -312,8 +312,8 @@ NO_FILE = (TRUST, "run.overwrite")
 
 
 def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
-    """Only the command line may run a model's own code or replace a run: values of these keys in a
-    file are ignored."""
+    """Only the command line may run a model's own code or replace a run: a file's values of these
+    keys are ignored."""
     put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
     flat |= dict.fromkeys(put_off, False)
     return origins | {k: f"only the command line can set this, not {origins[k]}" for k in put_off}
@@ -372,7 +372,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]:
-    """The environment variables that a key's value reads; raises RecipeError where the command line
+    """The environment variables that a key's value reads; raises RecipeError if the command line
     does not allow one, and at any other resolver."""
     for text in _texts(merged[key]):
         for name in _ENV.findall(text):

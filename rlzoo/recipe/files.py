@@ -68,7 +68,7 @@ def show_path(path: Path) -> str:
 
 
 def read_layer(path: Path) -> Layer:
-    """A YAML file as a layer; raises RecipeError with file and line where it is broken."""
+    """A YAML file as a layer; raises RecipeError with file and line if it is broken."""
     origin = show_path(path)
     try:
         if path.stat().st_size > LARGEST:

@@ -234,7 +234,7 @@ class Eval(Section):
 
 
 class Checkpoint(Section):
-    """What is saved on disk."""
+    """Files saved on disk."""
 
     every: Annotated[int, FROM_0, "steps between checkpoints; 0: only at the end"]
     keep: Annotated[int, FROM_1, "number of checkpoints to keep"]

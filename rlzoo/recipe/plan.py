@@ -207,7 +207,7 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
-    """The sampler that draws by itself: this one, or the one that it wraps."""
+    """The sampler that actually draws: this one, or the one that it wraps."""
     if "sample" not in sampler.needs:
         return sampler
     inner = str(sampler.options.get("inner"))

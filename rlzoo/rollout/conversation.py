@@ -1,5 +1,4 @@
-"""Holds the conversations of all rows at once: a turn of the policy, then the environment's
-answer."""
+"""Holds conversations of all rows at once: a turn of the policy, then the environment's answer."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -22,10 +22,9 @@ from rlzoo.stats import mean_over, share_over
 
 
 def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The line: `eval/accuracy` where the task has a notion of right, `eval/answer_prob` where it
-    has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself;
-    `eval/greedy`.
-    And what it is made of: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
+    """The line: `eval/accuracy` if the task defines correctness, `eval/answer_prob` if it has one
+    answer, and `eval/score`, with 95 % intervals; the mean of each reward; `eval/greedy`. Also the
+    results per prompt: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
     One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for
     the intervals. The same prompts and sampling noise each time, so
@@ -75,7 +74,7 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
-    mean score where the task has no notion of right.
+    mean score if the task does not define correctness.
 
     Sampled accuracy rises when the policy learns correct answers, and also when it gives its most
     likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
@@ -120,7 +119,7 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
     not sampled, so one forward pass equals infinitely many samples.
 
     It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
-    could sample as well, are left out. 0 where the length limit leaves no room for EOS.
+    could sample as well, are left out. 0 if the length limit leaves no room for EOS.
     """
     policy, limit = models.policy, response_limit(models.plan)
     examples = draw(models, split, n, "eval", 0)

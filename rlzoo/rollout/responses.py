@@ -45,7 +45,7 @@ def respond(
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
-    greedy: the most likely token each time instead, whatever the sampler and its temperature.
+    greedy: use the most likely token each time, for any sampler and temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens

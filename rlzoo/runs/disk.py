@@ -59,7 +59,7 @@ def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
 
 
 def no_link(path: str, flags: int) -> int:
-    """An `opener` of `open` that raises OSError where the last part of a path is a link."""
+    """An `opener` of `open` that raises OSError if the last part of a path is a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

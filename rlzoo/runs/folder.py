@@ -48,7 +48,7 @@ STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 @dataclass
 class RunFolder:
     """`runs/<name>/`: recipe.yaml, metrics.jsonl, samples.jsonl, summary.json, checkpoints/,
-    model/. store: where it is kept, too."""
+    model/. store: the store of its copy, if any."""
 
     path: Path
     store: Store | None = None
@@ -68,8 +68,8 @@ class RunFolder:
             sync(self.path / name)
 
     def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The lines of a file, one at a time; one that cannot be read is left out, and `troubles`
-        gains a line at the end."""
+        """The lines of a file, one at a time; unreadable lines are left out, and `troubles` gains
+        a line at the end."""
         path = self.path / name
         if not path.exists():
             return
@@ -105,7 +105,7 @@ class RunFolder:
             sync(path)
 
     def recipe(self) -> dict[str, Any]:
-        """The content of recipe.yaml, as a tree; raises RunError where it is damaged."""
+        """The content of recipe.yaml, as a tree; raises RunError if it is damaged."""
         file = self.path / "recipe.yaml"
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -116,16 +116,16 @@ class RunFolder:
         return tree
 
     def summary(self) -> dict[str, Any]:
-        """Empty while the run is not finished; raises RunError where it is damaged."""
+        """Empty while the run is not finished; raises RunError if it is damaged."""
         path = self.path / "summary.json"
         return read_mapping(path) if path.exists() else {}
 
 
 @contextmanager
 def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]:
-    """The recipe's run folder, new and locked; raises RunError where it exists.
+    """The recipe's run folder, new and locked; raises RunError if it exists.
 
-    A folder in which a run was killed before it began counts as new. url: where it is kept, too.
+    A folder in which a run was killed before it began counts as new. url: its store, if any.
     """
     store = open_store(url) if url is not None else None
     if store:
@@ -225,7 +225,7 @@ def _read_line(raw: bytes) -> dict[str, Any] | None:
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:
-    """What a folder holds as `step-N` and the suffix, oldest first, whole or not: checkpoints."""
+    """The entries `step-N` plus the suffix in a folder, oldest first, complete or not."""
     found = [
         path
         for path in place.glob(f"step-*{suffix}")
@@ -240,7 +240,7 @@ def step_of(saved: Path) -> int:
 
 
 def open_folder(path: str | Path, large: bool = True) -> RunFolder:
-    """An existing run folder; raises RunError where it is not one. A URL gives a copy, if `large`
+    """An existing run folder; raises RunError if it is not one. A URL gives a copy, if `large`
     with its weights."""
     path = copy_of(path, large)
     refuse_devices(path)

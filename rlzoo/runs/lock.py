@@ -19,7 +19,7 @@ BUSY = (errno.EAGAIN, errno.EACCES)  # another process holds it; else: no locks 
 def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iterator[None]:
     """Hold the folder `place` for writing; raises a RunError that names another holder.
 
-    file: which stands for the lock, `place/.lock` where it is not given; made, and removed again.
+    file: which stands for the lock, `place/.lock` if it is not given; made, and removed again.
     patience: seconds to wait for a holder that is about to go.
     """
     file = file or place / ".lock"

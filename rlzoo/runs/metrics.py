@@ -203,7 +203,7 @@ def evaluation_text(evaluation: Mapping[str, float]) -> str:
 
 
 def headline(evaluation: Mapping[str, float]) -> tuple[str, float, float, float]:
-    """(what, value, low, high): the accuracy where there is one, else the score."""
+    """(what, value, low, high): the accuracy if there is one, else the score."""
     key = ACCURACY if ACCURACY in evaluation else SCORE
     value, low, high = (evaluation[f"{key}{suffix}"] for suffix in ("", "_low", "_high"))
     return key.removeprefix("eval/"), value, low, high

@@ -39,11 +39,11 @@ def identity(plan: Plan) -> str:
 def settle(
     folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None, weights: str = ""
 ) -> tuple[str, list[str]]:
-    """Compare a run with what it was trained by so far, and record what it continues with. Returns
+    """Compare a run with its provenance so far, and record that with which it continues. Returns
     its identity, fixed when it began, and what has changed, a line each.
 
     state: the checkpoint's that it continues from, None at the beginning. weights: checksum of the
-    model that it starts from, kept with the first part. Raises RunError where its
+    model that it starts from, kept with the first part. Raises RunError if its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
     now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
@@ -129,7 +129,7 @@ def source_hash(component: Component) -> str:
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """key -> `key: was -> is`, of what differs."""
+    """key -> `key: was -> is`, for keys that differ."""
     keys = dict.fromkeys([*then, *now])
     keys.pop("run.overwrite", None)  # only the command that began the run has it
     values = {key: (then.get(key), now.get(key)) for key in keys}

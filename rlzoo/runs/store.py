@@ -20,7 +20,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
-    or `any`. Raises UsageError where there is none, and the plugin's own RlzooError."""
+    or `any`. Raises UsageError if there is none, and the plugin's own RlzooError."""
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     points = {point.name: point for point in installed("rlzoo.stores")}

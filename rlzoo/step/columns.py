@@ -124,9 +124,10 @@ def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> 
 def log_prob_gap(
     models: "Models", batch: Batch, forward: Forward | None, *, sampled: bool
 ) -> Tensor:
-    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
-    policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
-    rows are scored for this; the update's pass, where it is there, spares that."""
+    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
+    and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
+    so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
+    that."""
     columns: Mapping[str, Tensor] = batch
     scored = batch["old_log_probs"]
     if sampled:

@@ -123,8 +123,9 @@ def gradients(
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums, this rank's share of them.
 
-    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
-    have been made already; they serve if they are of all networks `names`.
+    rows: its columns, with `response_mask` (B, T) marking the tokens that count. forward: passes
+    over these very rows that have been made already; they serve if they are of all networks
+    `names`.
     """
     plan, sums, mask = models.plan, Sums(), rows["response_mask"]
     names = tuple(name for name in names if name in models.networks())
@@ -263,8 +264,8 @@ def policy_loss_gradient(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
 
-    columns: `log_probs` among them; `response_mask` what counts. weights: (B, T), the
-    aggregation's for that mask.
+    columns: `log_probs` among them; `response_mask` marks the tokens that count. weights: (B, T),
+    the aggregation's for that mask.
     """
     log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
     with torch.enable_grad():

@@ -48,8 +48,8 @@ def save_checkpoint(
     first: bool = True,
     more: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> Path:
-    """Write `folder/step-N`. All ranks call this, for weights may be spread over them;
-    the `first` writes. One of this step that is there already is taken for damaged.
+    """Write `folder/step-N`. All ranks call this, because weights may be spread over them;
+    the `first` writes. An existing one of this step is assumed to be damaged.
 
     more: other tensors, by the names of their files."""
     final = place_of(folder, step)
@@ -99,8 +99,8 @@ def load_checkpoint(
     optimizers: Mapping[str, torch.optim.Optimizer],
     load_more: Callable[[Path], None] | None = None,
 ) -> tuple[dict | None, list[str]]:
-    """The newest whole checkpoint's state, loaded into networks and optimizers; None where there
-    is no checkpoint at all. Also what was wrong with newer ones, a line each.
+    """The newest whole checkpoint's state, loaded into networks and optimizers; None if there
+    is no checkpoint at all. Also returns a line on the damage of each newer one.
 
     load_more: reads what else a checkpoint's folder holds."""
     troubles = []

@@ -128,8 +128,7 @@ class Loop:
             raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
 
     def evaluate(self) -> None:
-        """Evaluate on held-out prompts, and keep the best policy so far if the recipe requests
-        it."""
+        """Evaluate on held-out prompts, and keep the best policy so far if required."""
         self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
         metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
@@ -234,7 +233,7 @@ class Loop:
         self.ranks.wait()
 
     def _read_lines(self) -> None:
-        """Read what was written before. Loggers start again, with the lines that are kept."""
+        """Read the files written before. Loggers start again, with the lines that are kept."""
         troubles: list[str] = []
         steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):

@@ -1,5 +1,4 @@
-"""Run and resume: from a recipe to a trained model, and the checks of each verb before a model
-loads.
+"""Run and resume: from a recipe to a trained model, and the checks before a model loads.
 
 Functions import torch's modules, so that errors in a recipe are reported first.
 """
@@ -94,12 +93,12 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Trained:
-    """Continue an interrupted run from its last complete checkpoint; returns the result if it has
-    finished.
+    """Continue an interrupted run from its last complete checkpoint; returns a finished one's
+    result.
 
     path: its folder, or the URL of its store. dir: the folder in which to continue a run from a
     URL. store: the URL to which a run in a folder is copied. trust_remote_code: run code that
-    comes with the model, whatever the run's own recipe sets.
+    comes with the model, regardless of the run's recipe.
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir, store)

@@ -1,5 +1,5 @@
-"""Decides from a run's lines which evaluation was best, whether training ends early, and whether
-anything can be learned.
+"""Decides from a run's lines which evaluation was best, whether training ends early, and whether it
+can learn.
 
 The decisions depend only on metrics.jsonl, so that a resumed run decides as if it had never been
 interrupted.

@@ -44,7 +44,7 @@ def on_own_samples(component: Component, zoo: Zoo, options: Mapping[str, Any]) -
 
 
 def unequal(weight: Tensor, mask: Tensor, probability: Tensor) -> str:
-    """Which tokens get less weight, all (B, T); empty where those of a row are equal."""
+    """Which tokens get less weight, all (B, T); empty if those of a row are equal."""
     top = weight.masked_fill(~mask, -torch.inf).amax(1, keepdim=True)
     low = weight.masked_fill(~mask, torch.inf).amin(1, keepdim=True)
     rows = mask.any(1)

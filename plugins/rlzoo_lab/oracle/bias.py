@@ -36,7 +36,7 @@ STEP_KL = 0.01  # nats per response, of the steps that are compared
 @dataclass
 class Report:
     """The measurements of one estimator. Means are over tokens as visited; `_se`: standard errors,
-    0 where exact.
+    0 if exact.
 
     sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not
     scale. cosine, gain: for the gradient of the recipe's loss; own_cosine, scale, snr:
@@ -169,7 +169,7 @@ def _square(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _jackknife(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Standard errors of `function` of replicas x (R, ...); 0 where there are fewer than three."""
+    """Standard errors of `function` of replicas x (R, ...); 0 if there are fewer than three."""
     n = len(x)
     if n < 3:
         return torch.zeros_like(function(x))

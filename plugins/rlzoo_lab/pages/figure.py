@@ -58,7 +58,7 @@ def line(i: int) -> dict[str, Any]:
 
 
 def new_figure(width: float = 9.0, height: float = 4.0) -> Any:
-    """An empty figure, in inches; raises RlzooError where matplotlib is not installed."""
+    """An empty figure, in inches; raises RlzooError if matplotlib is not installed."""
     need("matplotlib", "figures")
     from matplotlib.figure import Figure
 

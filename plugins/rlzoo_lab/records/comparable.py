@@ -277,7 +277,7 @@ def sources(record: Record) -> dict[str, str]:
 
 
 def made_of(path: Path) -> dict[str, Any]:
-    """The first part of a run's provenance.json; empty where there is none that can be read."""
+    """The first part of a run's provenance.json; empty if there is none that can be read."""
     try:
         return dict(read_json(path / FILE)[0])
     except (OSError, ValueError, LookupError, TypeError):

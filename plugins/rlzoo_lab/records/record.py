@@ -60,7 +60,7 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Held-out, at the end; NaN where the run came to no number."""
+        """Held-out, at the end; NaN if the run came to no number."""
         if self.measure == TRAINING:
             late = self.late(REWARD)
             return math.nan if late is None else late
@@ -91,7 +91,7 @@ class Record:
 
     @cached_property
     def by_prompt(self) -> Mapping[str, Any]:
-        """The last evaluation's arrays, a number for each prompt; empty where none were kept."""
+        """The last evaluation's arrays, a number for each prompt; empty if none were kept."""
         if not self.evaluations:
             return {}
         return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
@@ -208,7 +208,7 @@ def _what_lacks(imported: Mapping[str, Any]) -> str:
 
 
 def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
-    """The arrays of a run's evaluation after `step`; None where there are none that can be read:
+    """The arrays of a run's evaluation after `step`; None if there are none that can be read:
     runs from before they were kept."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

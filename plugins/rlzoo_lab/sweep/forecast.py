@@ -20,7 +20,7 @@ def forecast(sweep: Sweep, reference: bool) -> list[str]:
 
 
 def _seeds(sweep: Sweep, reference: bool) -> str:
-    """Empty where a difference of `stats.LARGE` standard deviations would be shown."""
+    """Empty if a difference of `stats.LARGE` standard deviations would be shown."""
     before = {row["label"]: row["runs"] for row in read_sweep(sweep.path).get("rows", [])}
     runs = [
         {job.name for job in sweep.jobs if job.row == row.label} | set(before.get(row.label, []))
