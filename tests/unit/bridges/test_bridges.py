@@ -187,7 +187,7 @@ def test_what_the_batch_lacks_is_told_with_what_it_takes():
         raise KeyError("values")
 
     with pytest.raises(
-        ComponentError, match="'values', which the batch does not have; it requires cri"
+        ComponentError, match="'values', which the batch does not contain; it requires cri"
     ):
         calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
 

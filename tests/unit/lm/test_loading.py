@@ -138,7 +138,7 @@ def test_what_the_hub_refuses_is_told_on_one_line(hub, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **named: [()])
     with pytest.raises(ModelError) as error:
         resolve_path("meta-llama/Llama-3.2-1B")
-    assert line(error).endswith("as a hub id it cannot be loaded: 401 Client Error")
+    assert line(error).endswith("the hub id cannot be loaded: 401 Client Error")
 
 
 def test_a_download_leaves_pickles_and_code_behind(hub, monkeypatch):
