@@ -116,8 +116,8 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
         if f.name == "sampling" and f.passed is False and f.off is not None:
             policy.sampled_as_scored = False
             notes.append(
-                f"{path}: with a cache, the log-prob of a sampled token is {f.message}; "
-                "rollout.old_log_probs=auto uses the log-probs of a full pass"
+                f"{path}: with a cache, sampled log-probs are {f.off:.2g} nats off; "
+                "rollout.old_log_probs=auto uses a full pass"
             )
         elif f.name == "static cache" and f.passed is False:
             policy.static = False

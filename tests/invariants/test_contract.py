@@ -163,7 +163,7 @@ def test_checkpointing_that_a_model_lacks_or_gets_wrong_is_refused(make, odd, mo
 def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=12", recipe="grpo")
     (note,) = world.notes
-    assert "with a cache, the log-prob of a sampled token is" in note
+    assert "with a cache, sampled log-probs are" in note
     assert "nats from that of a full pass" in world.contract["sampling"]
     batch, metrics = step(world)
     again = make(odd(name), recipe="grpo").policy.log_probs(batch) * batch["response_mask"]

@@ -127,7 +127,10 @@ def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["'mc' has no option 'lam'"]),
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["it has: gamma"]),
         (["recipe=ppo_gae", "trian.steps=3"], ["trian.steps (command line)", "'train.steps'"]),
-        (["recipe=ppo_gae", "lr=3"], ["lr (command line): is ambiguous; use actor.lr or critic.lr"]),
+        (
+            ["recipe=ppo_gae", "lr=3"],
+            ["lr (command line): is ambiguous; use actor.lr or critic.lr"],
+        ),
         (["recipe=ppo_gae", "train=3"], ["is a section with its own keys"]),
         (["recipe=ppo_gae", "train.steps=many"], ["must be an int", "Got 'many'"]),
         (["recipe=ppo_gae", "estimator.lam=1.5"], ["[0, 1]", "Got 1.5"]),
