@@ -23,7 +23,7 @@ def _byte_of() -> Mapping[str, int]:
 
 def spaced(decoded: str, piece: str | None) -> str:
     """A token's text with the spaces that it begins with: Llama 2's decoder drops the first space
-    of any text. `piece`: the token's entry in the vocabulary, or None if it has none."""
+    of any text. `piece`: the token's entry in the vocabulary, or None."""
     if piece is None:
         return decoded
     spaces = len(piece) - len(piece.lstrip("▁"))
