@@ -33,9 +33,8 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
-    """What is read of a policy (`rlzoo.lm.policy`): the network, and how to sample from it."""
+    """What is read of a policy (`rlzoo.lm.policy`): how to sample from it."""
 
-    model: Any
     tokenizer: Any
     temperature: float
     top_k: int
@@ -49,19 +48,21 @@ class Sampled(Protocol):
 
 def decode(
     policy: Sampled,
+    model: Any,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
-    `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
+    `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without. model: the
+    policy's network, or a copy that samples."""
     first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
     place, padded = (mask.cumsum(1) - 1).clamp(min=0), not bool(mask.all())
     ids, mask, place, home = (put(x, prompt_ids.device) for x in (ids, mask, place, home))
-    out = policy.model(
+    out = model(
         input_ids=ids, attention_mask=mask if padded else None, position_ids=place,
         use_cache=True, logits_to_keep=1,
     )  # fmt: skip
@@ -69,9 +70,9 @@ def decode(
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if policy.static:
             raise ModelError(f"its cache is not only keys and values ({type(filled).__name__})")
-        return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
-    cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
-    rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
+        return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+    cache = (Fixed if policy.static else Growing)(model, filled, home, mask, limit)
+    rows = Rows(policy, model, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
     del out  # the prompts' own keys and values
     said, left = 1, len(home)
     if said % cache.every == 0 or said == limit:
@@ -96,6 +97,7 @@ class Rows:
     def __init__(
         self,
         policy: Sampled,
+        model: Any,
         cache: Any,
         logits: Tensor,
         place: Tensor,
@@ -103,7 +105,8 @@ class Rows:
         limit: int,
     ):
         device, whole = logits.device, (len(logits), limit)
-        self.policy, self.cache, self.place, self.u = policy, cache, place, uniforms
+        self.policy, self.model, self.cache = policy, model, cache
+        self.place, self.u = place, uniforms
         self.live = torch.arange(len(logits), device=device)
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
@@ -129,7 +132,7 @@ class Rows:
         """Read the newest token, and draw one after it."""
         seen = self.cache.advance()
         self.place.add_(1)
-        logits = self.policy.model(
+        logits = self.model(
             input_ids=self.token, attention_mask=seen, position_ids=self.place,
             past_key_values=self.cache.cache, use_cache=True,
         ).logits[:, -1]  # fmt: skip
@@ -312,6 +315,7 @@ def wide(x: Tensor) -> Tensor:
 
 def _by_generation(
     policy: Sampled,
+    model: Any,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -335,7 +339,7 @@ def _by_generation(
         ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
         return torch.tensor(ends, device=input_ids.device)
 
-    out = policy.model.generate(
+    out = model.generate(
         input_ids=prompt_ids,
         attention_mask=prompt_mask.long(),
         generation_config=GenerationConfig(

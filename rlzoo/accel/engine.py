@@ -18,8 +18,8 @@ from rlzoo.mdp.batch import take
 
 Columns = Mapping[str, Any]
 
-# The rows (R,) of each pass, and what `Networks.forward` gave for them, with gradient; empty where
-# the pass has not been made.
+# The rows (R,) of each pass, and what `scored` gave for them, with gradient; empty where the pass
+# has not been made.
 Forward = list[tuple[Tensor, dict[str, Tensor]]]
 
 # The output of a network's pass.
@@ -33,13 +33,11 @@ class Networks(Protocol):
     critic: Any
     passes: Passes
     ranks: Ranks
-
-    @property
-    def shared(self) -> bool: ...
-    @property
-    def sharded(self) -> bool: ...
-    def networks(self) -> dict[str, nn.Module]: ...
-    def forward(self, columns: Columns, *, actor: bool, critic: bool) -> dict[str, Tensor]: ...
+    networks: dict[str, nn.Module]
+    shared: bool
+    sharded: bool
+    want: tuple[str, ...]
+    entropy_grad: bool
 
 
 def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
@@ -54,11 +52,25 @@ def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
         if parts is None:
             return None
         # One network's passes are much to hold.
-        both = actor and (len(parts) == 1 or models.critic is None or models.shared)
-        return [(p, models.forward(take(columns, p), actor=both, critic=True)) for p in parts]
+        alone = len(parts) > 1 and models.critic is not None and not models.shared
+        names = tuple(n for n in models.networks if n == "critic" or (actor and not alone))
+        return [(part, scored(models, take(columns, part), names)) for part in parts]
 
     with torch.enable_grad(), lean_gradients(models):
         return models.passes.retry(attempt)
+
+
+def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """What an update of the networks `names` differentiates: the policy's `log_probs` and what
+    `models.want` adds, the critic's `prediction`."""
+    out: dict[str, Tensor] = {}
+    both = models.shared and len(names) > 1
+    if "actor" in names:
+        want = (*models.want, "values") if both else models.want
+        out = models.policy.log_prob_stats(columns, want=want, entropy_grad=models.entropy_grad)
+    if "critic" in names:
+        out["prediction"] = out.pop("values") if both else models.critic.predict(columns)
+    return out
 
 
 def serves(forward: Forward | None, names: tuple[str, ...]) -> bool:
@@ -78,34 +90,33 @@ def backward(
     forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () of the
     rows (R,) of a pass, of their columns, and of what the pass gave for these networks.
     """
-    for network in models.networks().values():
+    for network in models.networks.values():
         network.zero_grad(set_to_none=True)
-    trained = {name: name in names for name in MADE}
     alone = models.ranks.count == 1
-    for part, scored in forward if alone else models.ranks.share(forward):
+    for part, made in forward if alone else models.ranks.share(forward):
         micro = take(columns, part)
-        if not scored:
+        if not made:
             with lean_gradients(models):
-                scored = models.forward(micro, **trained)
+                made = scored(models, micro, names)
         # A pass may cover all networks: keep what these ones made.
-        of = {n: "critic" if n == MADE["critic"] else "actor" for n in scored}
-        loss = loss_of(part, micro, {n: x for n, x in scored.items() if of[n] in names})
+        of = {n: "critic" if n == MADE["critic"] else "actor" for n in made}
+        loss = loss_of(part, micro, {n: x for n, x in made.items() if of[n] in names})
         if loss.requires_grad:
             loss.backward()
     if not alone and models.sharded and models.ranks.idle(len(forward)):
-        _idle_pass(models, take(columns, forward[0][0]), trained)
-    for network in models.networks().values():
+        _idle_pass(models, take(columns, forward[0][0]), names)
+    for network in models.networks.values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
                 weight.grad = weight.grad.to_dense()
     if not alone:
-        models.ranks.sum_gradients(models.networks().values())
+        models.ranks.sum_gradients(models.networks.values())
 
 
-def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) -> None:
+def _idle_pass(models: Networks, micro: Columns, names: tuple[str, ...]) -> None:
     """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
     weights that are spread over ranks are collectives."""
-    outputs = models.forward(micro, **trained)
+    outputs = scored(models, micro, names)
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
 

@@ -27,7 +27,6 @@ class Sized(Protocol):
     @property
     def device(self) -> torch.device: ...
     def trees(self, columns: Columns) -> bool: ...
-    def positions_per_pass(self, *, grad: bool) -> int: ...
     def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
@@ -46,6 +45,15 @@ class Passes:
     collective: bool = False
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
+    _bytes: dict[bool, int] = field(init=False)  # of a position, by whether there is a gradient
+
+    def __post_init__(self) -> None:
+        self._bytes = {grad: self.policy.bytes_of_position(grad=grad) for grad in (False, True)}
+
+    def positions(self, *, grad: bool) -> int:
+        """Positions of a pass, so that what it holds stays within the device's `room`."""
+        given = room(self.policy.device)
+        return max(given.positions, given.activations // self._bytes[grad])
 
     def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
         """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
@@ -57,7 +65,7 @@ class Passes:
             return list(torch.cat(order).split(size)) if order else []
         budget = self.train.token_budget if grad else None
         if budget is None:
-            budget = self.policy.positions_per_pass(grad=grad)
+            budget = self.positions(grad=grad)
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)
@@ -77,7 +85,7 @@ class Passes:
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
-        fits = positions * self.policy.bytes_of_position(grad=True) <= room(self.policy.device).kept
+        fits = positions * self._bytes[True] <= room(self.policy.device).kept
         return parts if fits and self.train.token_budget is None and self.scale == 1 else None
 
     def map(

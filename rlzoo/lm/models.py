@@ -1,9 +1,9 @@
 """A run's networks: the policy, its frozen reference, a frozen teacher, the critic."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
-from rlzoo.ops import on_host
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
@@ -26,10 +25,6 @@ class Meter:
 
     def __init__(self) -> None:
         self.tokens = 0
-
-    def count(self, response_mask: Tensor) -> None:
-        """The tokens that the policy chose: response_mask (B, T)."""
-        self.tokens += int(on_host(response_mask).sum())
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
@@ -49,6 +44,11 @@ class Models:
     teachers: one for each domain of prompts, None that of all others.
     notes: lines for the run's reader. contract: what the policy's model was found to agree
     on, by name (`rlzoo.lm.contract`).
+    networks: those that are trained, by the name of their optimizer.
+    shared: whether the critic is a head on the policy's trunk.
+    sharded: whether weights are spread over ranks.
+    want, entropy_grad: what an update takes from the policy's passes besides log-probs, and
+    whether the entropy has a gradient (`Policy.log_prob_stats`).
     """
 
     plan: Plan
@@ -62,12 +62,23 @@ class Models:
     notes: list[str] = field(default_factory=list)
     contract: dict[str, str] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)  # of columns, from step to step
+    networks: dict[str, nn.Module] = field(init=False)
+    shared: bool = field(init=False, default=False)
+    sharded: bool = field(init=False)
+    want: tuple[str, ...] = field(init=False, default=("entropy",))
+    entropy_grad: bool = field(init=False)
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
+        config = self.plan.recipe.config
+        self.networks = {"actor": self.policy.model}
+        self.sharded = self.ranks.count > 1 and config.parallel.strategy == "shard"
+        self.want += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
+        self.entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
+        self.tokenizer = self.policy.tokenizer
+        self.prompt_format = PromptFormat(self.tokenizer, config.model.chat, config.model.system)
         self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
-        train = self.plan.recipe.config.train
         self.notes += self.prompt_format.note(self.plan.task, self.plan.task_name)
         known = self.policy.eos_ids
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
@@ -75,7 +86,7 @@ class Models:
             token = self.tokenizer.convert_ids_to_tokens(i)
             self.notes.append(f"responses also end with {token}, which ends a chat template's turn")
         self._fit_prompts()
-        self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
+        self.passes = Passes(self.policy, config.train, self.ranks, self.sharded, self.notes)
 
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model: a task of data may leave them out."""
@@ -108,63 +119,18 @@ class Models:
         """The teacher of prompts of no domain that has one of its own."""
         return self.teachers.get(None)
 
-    @property
-    def tokenizer(self) -> Any:
-        return self.policy.tokenizer
+    def add_critic(self, critic: Critic) -> None:
+        self.critic, self.networks["critic"] = critic, critic
+        self.shared = critic.trunk is None
 
-    @cached_property
-    def prompt_format(self) -> PromptFormat:
-        model = self.plan.recipe.config.model
-        return PromptFormat(self.tokenizer, model.chat, model.system)
-
-    @property
-    def shared(self) -> bool:
-        """Whether the critic is a head on the policy's trunk."""
-        return self.critic is not None and self.critic.trunk is None
-
-    @property
-    def sharded(self) -> bool:
-        """Whether weights are spread over ranks."""
-        return self.ranks.count > 1 and self.plan.recipe.config.parallel.strategy == "shard"
-
-    def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
-        """Within, ranks may sample apart from each other: weights that are spread are whole."""
-        if not self.sharded:
-            return nullcontext()
+    def whole(self, needs: Iterable[str]) -> AbstractContextManager:
+        """Within, the weights of the policy, and of the frozen models among `needs`, are whole on
+        each rank, so that ranks may sample apart from each other."""
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
     @torch.no_grad()
     def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """The columns of `forward` that are the policy's, as it is, without a gradient."""
-        return self.passes.map(columns, partial(self._stats, want=("entropy",)))
-
-    @property
-    def _stats(self) -> Callable[..., dict[str, Tensor]]:
-        seen = "observation_nll" in self.plan.needs
-        return self.policy.with_observations if seen else self.policy.log_prob_stats
-
-    def networks(self) -> dict[str, nn.Module]:
-        """What is trained, by the name of its optimizer."""
-        actor: dict[str, nn.Module] = {"actor": self.policy.model}
-        return actor if self.critic is None else actor | {"critic": self.critic}
-
-    def forward(
-        self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
-    ) -> dict[str, Tensor]:
-        """What an update differentiates: `log_probs`, `entropy`, `observation_nll` where the plan
-        needs it, and the critic's `prediction`."""
-        critic = critic and self.critic is not None
-        both = actor and critic and self.shared
-        out: dict[str, Tensor] = {}
-        if actor:
-            coef = self.plan.recipe.config.actor.entropy_coef
-            want = ("entropy", "values") if both else ("entropy",)
-            out = self._stats(
-                columns, want=want, entropy_grad=coef > 0 or "entropy" in self.plan.needs
-            )
-        if critic:
-            assert self.critic is not None
-            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
-        return out
+        """The policy's columns of an update, as it is, without a gradient."""
+        return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.want))

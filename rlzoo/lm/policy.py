@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from rlzoo.accel import attention, head, hf_internals, recompute
 from rlzoo.accel.decode import decode, few_rows, wide
 from rlzoo.accel.layout import Aligned, align, trees_pay
-from rlzoo.accel.memory import activations, room
+from rlzoo.accel.memory import activations
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
@@ -72,6 +72,7 @@ class Policy:
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
         config = model.config.get_text_config()
+        self.vocabulary = int(config.vocab_size)
         self.softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self.eos_ids = eos_ids(model.config, tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
@@ -82,18 +83,9 @@ class Policy:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    @property
-    def vocabulary(self) -> int:
-        return int(self.model.config.get_text_config().vocab_size)
-
-    def positions_per_pass(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within the device's `room`: activations
-        of all layers where there is a gradient, of one where there is none."""
-        given = room(self.device)
-        return max(given.positions, given.activations // self.bytes_of_position(grad=grad))
-
     def bytes_of_position(self, *, grad: bool) -> int:
-        """Bytes that a pass holds for each of its positions."""
+        """Bytes that a pass holds for each of its positions: activations of all layers where there
+        is a gradient, of one where there is none."""
         floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
@@ -149,8 +141,8 @@ class Policy:
                 sampled_by=None, sampled_in=None, static=False,
             )  # fmt: skip
 
-    def precision(self) -> AbstractContextManager:
-        if not self.autocast:
+    def precision(self, *, sampling: bool = False) -> AbstractContextManager:
+        if not self.autocast or (sampling and self.sampled_in is not None):
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
@@ -165,13 +157,13 @@ class Policy:
             self.temperature, self.top_k, self.top_p = before
 
     @contextmanager
-    def _as_asked(self) -> Iterator[None]:
+    def _as_asked(self, *, sampling: bool = False) -> Iterator[None]:
         """Within: the precision, and adapters on or off."""
         if not self.adapter:
             self.model.disable_adapters()
         try:
             again = recompute.within(self.model) if self.recompute else nullcontext()
-            with self.precision(), again:
+            with self.precision(sampling=sampling), again:
                 yield
         finally:
             if not self.adapter:
@@ -233,8 +225,12 @@ class Policy:
         """`log_probs` (B, T) of the tokens that the policy chose, 0 elsewhere, and of `want`:
 
         entropy, sum_pi_squared: (B, T) of the next-token distribution; values: from a head on the
-        shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room.
+        shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room;
+        observation_nll: (B,), see `with_observations`.
         """
+        if "observation_nll" in want:
+            more = tuple(name for name in want if name != "observation_nll")
+            return self.with_observations(columns, want=more, entropy_grad=entropy_grad)
         rows = self.layout(columns)
         width, steps = rows.width, columns["response_ids"].shape[1]
         if "log_pi" in want:
@@ -351,65 +347,62 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"tokens exceed {self.limit[1]}"
             )
-        lengths = on_host(prompt_mask).long().sum(1)
-        if self.pads or not bool((lengths != lengths[0]).any()):
-            parts = [torch.arange(len(lengths))]
-        else:  # so that none is padded
-            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
-        twin = self._sampler()
+        model = self.model if self.sampled_by is None else self.sampled_by.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(twin.model)
-        with twin._as_asked(), how:
-            return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
-
-    def _sampler(self) -> "Policy":
-        """This policy as it samples."""
-        if self.sampled_by is not None:
-            self.sampled_by.follow()
-        model = self.model if self.sampled_by is None else self.sampled_by.model
-        return self.but(autocast=self.autocast and self.sampled_in is None, model=model)
-
-    def _by_parts(
-        self,
-        sampler: "Policy",
-        parts: list[Tensor],
-        prompt_ids: Tensor,
-        prompt_mask: Tensor,
-        uniforms: Tensor | None,
-        limit: int,
-    ) -> dict[str, Tensor]:
-        """As `generate`, the rows (N,) of a part at a time; fewer once memory has run out, which
-        moves no token."""
-        done: list[tuple[Tensor, dict[str, Tensor]]] = []
-        most = self.most_rows
-        while parts:
-            rows = parts.pop(0)
-            if self.most_rows and len(rows) > self.most_rows:
-                parts = [*rows.split(self.most_rows), *parts]
-                continue
-            ids, mask = pick(prompt_ids, rows), pick(prompt_mask, rows)
-            if not self.pads:
-                some = put(on_host(mask).any(0).nonzero()[:, 0], mask.device)
-                ids, mask = ids[:, some], mask[:, some]
-            try:
-                u = None if uniforms is None else pick(uniforms, rows)
-                done.append((rows, decode(sampler, ids, mask, u, limit)))
-                continue
-            except RuntimeError as error:
-                if not out_of_memory(error) or len(rows) == 1:
-                    raise
-            # Not in `except`: there the traceback holds on to what was allocated.
-            self.most_rows = (len(rows) + 1) // 2
-            parts = [rows, *parts]
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
+        most, drawn = self.most_rows, None
+        with self._as_asked(sampling=True), how:
+            if self.pads and most is None:
+                drawn = self._attempt(model, prompt_ids, prompt_mask, uniforms, limit)
+            if drawn is None:
+                drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
                 "(same tokens)"
             )
-        if len(done) == 1:
-            return done[0][1]
+        return drawn
+
+    def _attempt(
+        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
+    ) -> dict[str, Tensor] | None:
+        """As `generate`; None where memory ran out: from then on fewer rows go at a time."""
+        try:
+            return decode(self, model, ids, mask, uniforms, limit)
+        except RuntimeError as error:
+            if not out_of_memory(error) or len(ids) == 1:
+                raise
+        # Not in `except`: there the traceback holds on to what was allocated.
+        self.most_rows = (len(ids) + 1) // 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    def _by_parts(
+        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
+    ) -> dict[str, Tensor]:
+        """As `generate`, rows of one length and at most `most_rows` at a time, which moves no
+        token."""
+        lengths = on_host(mask).long().sum(1)
+        parts = [torch.arange(len(lengths))]
+        if not self.pads:
+            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
+        done: list[tuple[Tensor, dict[str, Tensor]]] = []
+        while parts:
+            rows = parts.pop(0)
+            if self.most_rows and len(rows) > self.most_rows:
+                parts = [*rows.split(self.most_rows), *parts]
+                continue
+            some, seen = pick(ids, rows), pick(mask, rows)
+            if not self.pads:  # none is padded
+                columns = put(on_host(seen).any(0).nonzero()[:, 0], seen.device)
+                some, seen = some[:, columns], seen[:, columns]
+            u = None if uniforms is None else pick(uniforms, rows)
+            drawn = self._attempt(model, some, seen, u, limit)
+            if drawn is None:
+                parts = [rows, *parts]
+            else:
+                done.append((rows, drawn))
         back = torch.cat([rows for rows, _ in done]).argsort()
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
         found = {}

@@ -5,7 +5,7 @@ neither has rules of its own.
 """
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -16,10 +16,12 @@ from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import border, needs_of, watched
-from rlzoo.plugin.call import call, check, own, real, zero_off_mask
+from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task
 from rlzoo.recipe.plan import Plan
+
+Scorer = Callable[[Mapping[str, Any]], Tensor]  # (B,) for outcomes, or (B, T)
 
 PLAIN = (str, int, float, type(None))  # bools are ints
 
@@ -200,7 +202,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
     then rows that have not ended need no scoring."""
     found = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        raw = torch.as_tensor(_task_scores(plan, columns))
+        raw = _task_scores(plan, columns)
         if raw.ndim > 1:
             return False
         found["task_scores"] = at_last_action(raw, columns["response_mask"])
@@ -227,18 +229,23 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     return right.to(ended.device) & ended  # a cut-off answer does not count
 
 
-def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
-    return plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
+def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Tensor:
+    """What the task's own scorer returns, (B,) or (B, T)."""
+    output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
+    mask = columns["response_mask"]
+    return scores(output, mask, mask.dtype, partial(_fault, f"task {plan.task_name!r}"))
 
 
-def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
+def _fault(label: str, text: str) -> ComponentError:
+    return ComponentError(f"{label} {text}")
+
+
+def _per_token(scorer: Scorer, columns: Mapping[str, Any], label: str) -> Tensor:
     """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
     mask = columns["response_mask"]
     try:
         with watched(label):
-            raw = scorer(columns)
-        out = torch.as_tensor(real(raw), dtype=mask.dtype).detach()
-        out = out if out.device == mask.device else put(out, mask.device)
+            out = scorer(columns).to(mask.dtype)
     except RlzooError:
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
@@ -247,14 +254,9 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
         row = _first_row_that_raises(scorer, columns)
         text = f"{label} raised {type(error).__name__}: {error}"
         raise ComponentError(f"{text} {_show_row(columns, row)}") from error
-    if out.shape == mask.shape[:1]:
+    if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
-    elif out.shape != mask.shape:
-        raise ComponentError(
-            f"{label} returned scores of shape {tuple(out.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
-        )
     out = zero_off_mask(out, mask)
     fine = torch.isfinite(out).all(1)
 
@@ -266,7 +268,7 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
     return out
 
 
-def _first_row_that_raises(scorer: Any, columns: Mapping[str, Any]) -> int | None:
+def _first_row_that_raises(scorer: Scorer, columns: Mapping[str, Any]) -> int | None:
     rows = columns["response_mask"].shape[0]
     for i in range(rows):
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}

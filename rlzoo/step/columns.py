@@ -16,7 +16,7 @@ from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put,
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.responses import resources, streams
+from rlzoo.rollout.sample import resources, streams
 
 if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
@@ -146,8 +146,9 @@ def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) 
     )
     for bound in models.plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
-        sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()
-        with sampling, border(bound.component.label):
+        samples = models.sharded and "sample" in bound.needs
+        whole = models.whole(bound.needs) if samples else nullcontext()
+        with whole, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
 

@@ -44,7 +44,7 @@ def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
     config = models.plan.recipe.config
     return {
         name: make_optimizer(network.parameters(), config[name])
-        for name, network in models.networks().items()
+        for name, network in models.networks.items()
     }
 
 
@@ -89,7 +89,7 @@ def step_optimizers(
     plugins gave was finite (`checks`).
     """
     config = models.plan.recipe.config
-    networks = models.networks()
+    networks = models.networks
     norms = []
     for name in names:
         limit = config[name].max_grad_norm

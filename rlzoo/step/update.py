@@ -91,7 +91,7 @@ def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     other, so that gradients and activations of one are held at a time: the critic first, whose
     passes may be there already. An update of one changes nothing that the other learns from, so
     each has epochs and mini-batches of its own."""
-    names = [n for n in models.networks() if n != "actor" or step >= models.plan.actor_from]
+    names = [n for n in models.networks if n != "actor" or step >= models.plan.actor_from]
     return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
@@ -127,7 +127,7 @@ def gradients(
     have been made already; they serve if they are of all networks `names`.
     """
     plan, sums, mask = models.plan, Sums(), rows["response_mask"]
-    names = tuple(name for name in names if name in models.networks())
+    names = tuple(name for name in names if name in models.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})

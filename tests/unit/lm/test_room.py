@@ -85,12 +85,13 @@ def test_a_little_more_that_is_free_moves_no_size():
 
 
 def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
-    policy = make_world(zoo, model_dir).policy
+    world = make_world(zoo, model_dir)
+    policy, passes = world.policy, world.passes
     with pretend_gpu() as gpu:
         sizes = []
         policy.model.to("cuda")
         for free in (GIB, 8 * GIB):
             gpu.memory = free, 80 * GIB
             assert memory.free_bytes(policy.device) == free
-            sizes.append(policy.positions_per_pass(grad=True))
+            sizes.append(passes.positions(grad=True))
         assert 7.9 < sizes[1] / sizes[0] < 8.1

@@ -20,7 +20,7 @@ from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.responses import resources
+from rlzoo.rollout.sample import resources
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.step.columns import add_advantages, add_columns, add_rewards
 from rlzoo.step.update import gradients

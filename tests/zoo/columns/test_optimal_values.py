@@ -8,7 +8,7 @@ import torch
 from helpers.worlds import sampled, world_of
 from helpers.zoo import ZOO
 from rlzoo.errors import RlzooError
-from rlzoo.rollout.responses import resources, streams
+from rlzoo.rollout.sample import resources, streams
 
 
 def values(scores, **options):
