@@ -26,6 +26,9 @@ class _Layer(DynamicLayer):
     """Keys and values of one layer (B, heads, N, d), in the place of a layer that has been
     filled."""
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, layer: DynamicLayer):
         super().__init__()
         take_over(self, layer)
@@ -37,8 +40,6 @@ class GrowingLayer(_Layer):
     _room: Any = None  # (keys, values)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        assert self.keys is not None
-        assert self.values is not None
         n = self.keys.shape[-2]
         m = n + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < m:
@@ -60,8 +61,6 @@ class FixedLayer(_Layer):
     index: Tensor  # (1,), its index in the buffer
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        assert self.keys is not None
-        assert self.values is not None
         # Under autocast a token's may be of another dtype than the prompt's.
         self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
@@ -102,10 +101,6 @@ class Growing:
     def size(self, rows: int, left: int) -> int:
         """How many of `rows` rows should stay when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
-
-    def reserve(self, tokens: int) -> bool:
-        """Make room for `tokens` more tokens; returns whether shapes changed."""
-        return False
 
     def advance(self) -> Any:
         """One token more: what each row sees then; None: everything, where attention is faster."""
@@ -151,6 +146,7 @@ class Fixed:
         return min(rows, -(-left // ROWS) * ROWS) if left <= rows / 2 else rows
 
     def reserve(self, tokens: int) -> bool:
+        """Make room for `tokens` more tokens; returns whether shapes changed."""
         self.columns += tokens
         if self.columns <= self.seen.shape[1]:
             return False

@@ -74,9 +74,8 @@ def decode(
     cache = (Fixed if policy.static else Growing)(model, filled, home, mask, limit)
     rows = Rows(policy, model, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
     del out  # the prompts' own keys and values
-    said, left = 1, len(home)
-    if said % cache.every == 0 or said == limit:
-        left = rows.look(said)
+    said = 1
+    left = rows.look(said) if said % cache.every == 0 or said == limit else len(home)
     while left and said < limit:
         block = min(cache.every - said % cache.every, limit - said)
         step = rows.fit(left, block)
@@ -148,10 +147,9 @@ class Rows:
             self.cache.keep(keep)
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
-        changed = self.cache.reserve(block) or fewer
         if not self.policy.static:
             return self.step
-        if changed or self.graph is None:
+        if self.cache.reserve(block) or fewer or self.graph is None:
             self.graph = Graph(self.live.device, self.policy.notes)
         return partial(self.graph, self.step)
 

@@ -34,6 +34,7 @@ class Networks(Protocol):
     passes: Passes
     ranks: Ranks
     networks: dict[str, nn.Module]
+    tables: list[nn.Embedding]
     shared: bool
     sharded: bool
     want: tuple[str, ...]
@@ -66,8 +67,12 @@ def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[s
     out: dict[str, Tensor] = {}
     both = models.shared and len(names) > 1
     if "actor" in names:
-        want = (*models.want, "values") if both else models.want
-        out = models.policy.log_prob_stats(columns, want=want, entropy_grad=models.entropy_grad)
+        out = models.policy.log_prob_stats(
+            columns,
+            want=(*models.want, "values") if both else models.want,
+            entropy_grad=models.entropy_grad,
+            accumulate=not models.sharded,  # see `lean_gradients`
+        )
     if "critic" in names:
         out["prediction"] = out.pop("values") if both else models.critic.predict(columns)
     return out
@@ -125,25 +130,16 @@ def lean_gradients(models: Networks) -> Iterator[None]:
     """Passes made within leave nothing as large as the vocabulary each: an embedding keeps
     the gradient of the rows that they read, the head's they add in place. Not of weights that are
     spread over ranks: those gradients leave at once."""
-    if models.sharded:
-        yield
-        return
-    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
-    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
-    tables = [x for x in inputs if type(x) is nn.Embedding]
     with ExitStack() as sparse:
-        for table in tables:
+        for table in [] if models.sharded else models.tables:
             sparse.enter_context(sparse_gradient(table))
-        models.policy.accumulate = True
-        try:
-            yield
-        finally:
-            models.policy.accumulate = False
+        yield
 
 
-def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
+def embeddings(trunk: Any) -> list[nn.Embedding]:
+    """The trunk's table of embeddings; none where it names none, as a decoder's wrapper may."""
     try:
-        return trunk.get_input_embeddings()
+        table = trunk.get_input_embeddings()
     except NotImplementedError:
-        return None
+        return []
+    return [table] if type(table) is nn.Embedding else []

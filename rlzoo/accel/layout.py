@@ -5,8 +5,8 @@ result without waiting.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,22 +26,28 @@ class Aligned:
     the line (`rlzoo.accel.attention`), so that it sees and costs the same.
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
-    `keep` positions of ids laid flat; T: the longest response. For a line only: place (1, L),
-    positions; rows (R, longest), where a row's tokens are in the line, and back (L,), where in
-    these rows laid flat each token of the line is.
+    `keep` positions of ids laid flat; T: the longest response. place: (1, L), the positions in a
+    line. line: where a line's rows are; None for rows by themselves.
     """
 
     ids: Tensor
     at: Tensor
     keep: int
     place: Tensor | None = None
-    rows: Tensor | None = None
-    back: Tensor | None = None
+    line: "Line | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
     @property
     def width(self) -> int:
         return self.at.shape[1] - 1
+
+
+class Line(NamedTuple):
+    """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
+    laid flat each token of the line is."""
+
+    rows: Tensor
+    back: Tensor
 
 
 def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
@@ -51,9 +57,14 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     rows = _side_by_side(columns)
     if trees:
         rows = _in_line(columns, rows)
-    found = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    moved: dict[str, Any] = {n: put(x, device) for n, x in found.items() if isinstance(x, Tensor)}
-    return replace(rows, **moved)
+    return Aligned(
+        put(rows.ids, device),
+        put(rows.at, device),
+        rows.keep,
+        None if rows.place is None else put(rows.place, device),
+        None if rows.line is None else Line(*(put(x, device) for x in rows.line)),
+        rows.longest,
+    )
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
@@ -67,8 +78,7 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
     keep = length - int(p.min()) + 1
     at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
-    row = torch.arange(len(p))[:, None]
-    return Aligned(ids, row * keep + at, keep, longest=length)
+    return Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
 
 
 def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
@@ -89,8 +99,7 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
         to.gather(1, last),
         len(back),
         place=(back % rows.longest)[None],
-        rows=to,
-        back=back,
+        line=Line(to, back),
         longest=rows.longest,
     )
 

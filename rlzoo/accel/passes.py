@@ -58,7 +58,6 @@ class Passes:
     def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
         """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
         fit."""
-        rows = len(columns["response_mask"])
         if grad and self.train.microbatch:
             order = pack(columns, 1)
             size = max(1, int(self.train.microbatch * self.scale))
@@ -76,7 +75,7 @@ class Passes:
                 budget = min(self.ranks.gather(budget))
         parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
         # A single pass keeps the order of its rows: nothing need be sorted back.
-        return [torch.arange(rows)] if len(parts) == 1 else parts
+        return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 
     def to_keep(self, columns: Columns) -> list[Tensor] | None:
         """The rows of each pass of an update, if all passes may be held at once. Not where the

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel.engine import embeddings
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole
@@ -44,7 +45,7 @@ class Models:
     teachers: one for each domain of prompts, None that of all others.
     notes: lines for the run's reader. contract: what the policy's model was found to agree
     on, by name (`rlzoo.lm.contract`).
-    networks: those that are trained, by the name of their optimizer.
+    networks: those that are trained, by the name of their optimizer. tables: their embeddings.
     shared: whether the critic is a head on the policy's trunk.
     sharded: whether weights are spread over ranks.
     want, entropy_grad: what an update takes from the policy's passes besides log-probs, and
@@ -63,6 +64,7 @@ class Models:
     contract: dict[str, str] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)  # of columns, from step to step
     networks: dict[str, nn.Module] = field(init=False)
+    tables: list[nn.Embedding] = field(init=False)
     shared: bool = field(init=False, default=False)
     sharded: bool = field(init=False)
     want: tuple[str, ...] = field(init=False, default=("entropy",))
@@ -72,6 +74,7 @@ class Models:
     def __post_init__(self) -> None:
         config = self.plan.recipe.config
         self.networks = {"actor": self.policy.model}
+        self.tables = embeddings(self.policy.model)
         self.sharded = self.ranks.count > 1 and config.parallel.strategy == "shard"
         self.want += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
         self.entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
@@ -122,6 +125,17 @@ class Models:
     def add_critic(self, critic: Critic) -> None:
         self.critic, self.networks["critic"] = critic, critic
         self.shared = critic.trunk is None
+        self.tables += [] if self.shared else embeddings(critic.trunk)
+
+    @cached_property
+    def recomputes(self) -> bool:
+        """Whether `old_log_probs` are those of a pass, not of the sampler."""
+        policy, rollout = self.policy, self.plan.recipe.config.rollout
+        other = policy.halves or policy.sampled_by or rollout.staleness  # halves round differently
+        exact = policy.sampled_as_scored and not other
+        return rollout.old_log_probs == "recomputed" or (
+            rollout.old_log_probs == "auto" and not exact
+        )
 
     def whole(self, needs: Iterable[str]) -> AbstractContextManager:
         """Within, the weights of the policy, and of the frozen models among `needs`, are whole on

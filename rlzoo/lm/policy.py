@@ -68,7 +68,6 @@ class Policy:
         self.sizes = sizes(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
-        self.accumulate = False  # the head's gradient is added in place (`rlzoo.accel.head`)
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
         config = model.config.get_text_config()
@@ -196,9 +195,9 @@ class Policy:
         so that logits are never all there, and whatever wraps the model (several ranks, say) sees
         one ordinary pass."""
         lm_head = self.model.get_output_embeddings()
-        capped = self.softcap is not None  # then the function applies it
-        config = self.model.config.get_text_config()
-        uncapped = hf_internals.without_softcap(config) if capped else nullcontext()
+        uncapped: AbstractContextManager = nullcontext()
+        if self.softcap is not None:  # the function applies it
+            uncapped = hf_internals.without_softcap(self.model.config.get_text_config())
         with hf_internals.forward_of(lm_head, function), uncapped:
             return self.run(rows)
 
@@ -220,27 +219,32 @@ class Policy:
         return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
     def log_prob_stats(
-        self, columns: Mapping[str, Any], *, want: tuple[str, ...] = (), entropy_grad: bool = True
+        self,
+        columns: Mapping[str, Any],
+        *,
+        want: tuple[str, ...] = (),
+        entropy_grad: bool = True,
+        accumulate: bool = False,
     ) -> dict[str, Tensor]:
         """`log_probs` (B, T) of the tokens that the policy chose, 0 elsewhere, and of `want`:
 
         entropy, sum_pi_squared: (B, T) of the next-token distribution; values: from a head on the
         shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room;
-        observation_nll: (B,), see `with_observations`.
+        observation_nll: (B,), see `with_observations`. accumulate: see `rlzoo.accel.head`.
         """
         if "observation_nll" in want:
             more = tuple(name for name in want if name != "observation_nll")
-            return self.with_observations(columns, want=more, entropy_grad=entropy_grad)
+            how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
+            return self.with_observations(columns, want=more, **how)
         rows = self.layout(columns)
-        width, steps = rows.width, columns["response_ids"].shape[1]
+        size = columns["response_ids"].shape
         if "log_pi" in want:
-            chosen = columns["response_ids"][:, :width]
+            chosen = columns["response_ids"][:, : rows.width]
             log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
-            return {"log_probs": widen(log_probs, steps), "log_pi": widen(log_pi, steps)}
+            return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
         picked, ids, where = chosen_tokens(columns, rows)
-        stats = [n for n in ("entropy", "sum_pi_squared") if n in want]
-        names = ["log_probs", *stats]
+        names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
 
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
@@ -252,17 +256,17 @@ class Policy:
                 ids,
                 self.temperature,
                 self.softcap,
-                entropy="entropy" in stats,
+                entropy="entropy" in want,
                 entropy_grad=entropy_grad,
-                sum_pi_squared="sum_pi_squared" in stats,
-                accumulate=self.accumulate,
+                sum_pi_squared="sum_pi_squared" in want,
+                accumulate=accumulate,
             )
             out = placed(found)
             if "values" not in want:
                 return out
             assert self.value_head is not None
             values = self.value_head(hidden.flatten(0, 1)[rows.at].to(self.value_head.weight.dtype))
-            return torch.cat([out, values.to(out.dtype)], -1)
+            return torch.cat([out, widen(values.to(out.dtype), size[1] + 1)], -1)
 
         def table_of_logits(logits: Tensor) -> Tensor:
             """The same from logits (R, keep, V), where more than a linear head makes them."""
@@ -278,15 +282,12 @@ class Policy:
 
         def placed(found: Mapping[str, Tensor]) -> Tensor:
             """Columns (N,) put where their tokens are, (R, T + 1, K)."""
-            found_there = torch.stack([found[n] for n in names], -1)
-            return widen(
-                _placed(found_there, where, (len(columns["response_ids"]), width)), width + 1
-            )
+            return _placed(torch.stack([found[n] for n in names], -1), where, size)
 
         scored = self.through(rows, table) if self.plain_head else table_of_logits(self.run(rows))
-        out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
+        out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
-            out["values"] = widen(scored[..., len(names) :].squeeze(-1), steps + 1)
+            out["values"] = scored[..., len(names) :].squeeze(-1)
         return out
 
     def with_observations(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
@@ -312,7 +313,6 @@ class Policy:
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
-        steps = columns["response_ids"].shape[1]
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
@@ -325,8 +325,8 @@ class Policy:
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
-        size = (len(columns["response_ids"]), rows.width)
-        return {name: widen(_placed(x, where, size), steps) for name, x in found.items()}
+        size = columns["response_ids"].shape
+        return {name: _placed(x, where, size)[:, :-1] for name, x in found.items()}
 
     @torch.no_grad()
     def generate(
@@ -415,18 +415,18 @@ class Policy:
 
 def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
     """For the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
-    their ids, and their places in (R, T) laid flat."""
-    mask = on_host(columns["response_mask"])[:, : rows.width].bool()
+    their ids, and their places in (R, T + 1) laid flat."""
+    mask = on_host(columns["response_mask"]).bool()
     found = (
-        on_host(rows.at)[:, :-1][mask],
-        on_host(columns["response_ids"])[:, : rows.width][mask],
-        mask.flatten().nonzero()[:, 0],
+        on_host(rows.at)[:, :-1][mask[:, : rows.width]],
+        on_host(columns["response_ids"])[mask],
+        F.pad(mask, (0, 1)).flatten().nonzero()[:, 0],
     )
     picked, ids, where = (put(x, rows.ids.device) for x in found)
     return picked, ids, where
 
 
-def _placed(x: Tensor, where: Tensor, size: tuple[int, int]) -> Tensor:
-    """x (N, ...) put to its places `where` (N,) in (R, T) laid flat, 0 elsewhere."""
-    full = x.new_zeros(size[0] * size[1], *x.shape[1:])
-    return full.index_copy(0, where, x).view(*size, *x.shape[1:])
+def _placed(x: Tensor, where: Tensor, size: torch.Size) -> Tensor:
+    """x (N, ...) put to its places `where` (N,) in (R, T + 1) laid flat, 0 elsewhere."""
+    full = x.new_zeros(size[0] * (size[1] + 1), *x.shape[1:])
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, *x.shape[1:])

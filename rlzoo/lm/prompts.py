@@ -13,7 +13,6 @@ from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.protocols import Task
 
-REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
 Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
@@ -30,8 +29,6 @@ class PromptFormat:
         self.tokenizer = tokenizer
         self.chat = chat
         self.system = system
-        self._encoded: dict[tuple[str, bool], list[int]] = {}
-        self._remembered = 0
         if chat == "always" and not tokenizer.chat_template:
             raise ModelError("model.chat is always, but the tokenizer has no chat template")
 
@@ -63,25 +60,14 @@ class PromptFormat:
         return self.encode_each([prompt])[0]
 
     def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
-        """Token ids of each: the tokenizer is called once for those that are new."""
-        # A template writes the special tokens itself.
-        keys = [(self.text(prompt), not self.templated(prompt)) for prompt in prompts]
-        known = {key: self._encoded[key] for key in keys if key in self._encoded}
-        for special in (True, False):
-            new = [key for key in dict.fromkeys(keys) if key[1] is special and key not in known]
-            texts = [text for text, _ in new]
-            rows = encode_each(self.tokenizer, texts, add_special_tokens=special) if new else []
-            for key, ids in zip(new, rows, strict=True):
-                known[key] = ids
-                self._remember(key, ids)
-        return [known[key] for key in keys]
-
-    def _remember(self, key: tuple[str, bool], ids: list[int]) -> None:
-        self._remembered += len(key[0]) + len(ids)
-        if self._remembered > REMEMBERED:
-            self._encoded.clear()
-            self._remembered = len(key[0]) + len(ids)
-        self._encoded[key] = ids
+        """Token ids of each, by one call of the tokenizer for each way in which they are read."""
+        keys = [(self.text(prompt), self.templated(prompt)) for prompt in prompts]
+        found: dict[tuple[str, bool], list[int]] = {}
+        for chat in {templated for _, templated in keys}:  # a template writes the special tokens
+            new = [key for key in dict.fromkeys(keys) if key[1] is chat]
+            rows = encode_each(self.tokenizer, [t for t, _ in new], add_special_tokens=not chat)
+            found |= zip(new, rows, strict=True)
+        return [found[key] for key in keys]
 
     def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """`columns` with prompts that have the answer on a line before them; in a chat before the
@@ -164,8 +150,7 @@ def encode_each(
     """`encode` of each text, in one call of the tokenizer."""
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
-        alien = unknown_character(tokenizer, text, ids)
-        if alien is not None:
+        if alien := unknown_character(tokenizer, text, ids):
             raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
         if not ids:
             raise RlzooError(f"prompt {text!r} is empty, so it has no tokens")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.ops import carried, carry, on_host, pick, put
-from rlzoo.plugin.call import zero_off_mask
+from rlzoo.plugin.call import has_shape, zero_off_mask
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
 
@@ -38,13 +38,10 @@ class Batch(Mapping[str, Any]):
         if shape == "list":
             if len(value) != self.rows:
                 raise ValueError(f"column {name!r} has {len(value)} entries, not {self.rows}")
-        else:
-            lead = {"B": (self.rows,), "BT": (self.rows, self.steps)}.get(shape[:2], ())
-            lead = (self.rows,) if shape in ("BP", "BK") else lead
-            if tuple(value.shape[: len(lead)]) != lead or value.ndim != len(shape):
-                raise ValueError(f"column {name!r} has shape {tuple(value.shape)}, not {shape}")
-            if shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
-                value = zero_off_mask(value, self["response_mask"])
+        elif not has_shape(value, shape, self.rows, self.steps):
+            raise ValueError(f"column {name!r} has shape {tuple(value.shape)}, not {shape}")
+        elif shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
+            value = zero_off_mask(value, self["response_mask"])
         self._columns[name] = value
 
     def update(self, columns: Mapping[str, Any]) -> None:

@@ -23,12 +23,9 @@ def uniforms(seed: int, stream: str, step: int, rows: Tensor, length: int) -> Te
     not depend on the other rows, nor a position's on the length.
     """
     key = _key(seed % 2**32, stream, step)
-    out = np.empty((len(rows), length))
-    for i, row in enumerate(rows.tolist()):
-        out[i] = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, row, 0])).random(
-            length
-        )
-    return torch.from_numpy(out)
+    streams = [np.random.Philox(key=key, counter=[0, 0, row, 0]) for row in rows.tolist()]
+    drawn = [np.random.Generator(stream).random(length) for stream in streams]
+    return torch.from_numpy(np.array(drawn).reshape(len(rows), length))
 
 
 def generator(seed: int, stream: str, step: int = 0) -> torch.Generator:

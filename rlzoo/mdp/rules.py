@@ -15,7 +15,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import border, needs_of, watched
+from rlzoo.plugin.border import Bound, border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task
@@ -89,8 +89,7 @@ def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int
 
 def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id: int):
     """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
-    steps = response_ids.shape[1]
-    positions = torch.arange(steps, device=response_ids.device)
+    positions = torch.arange(response_ids.shape[1], device=response_ids.device)
     terminated, truncated = transition(response_ids, positions, eos_ids, limit)
     ended = (terminated | truncated).long()
     mask = ended.cumsum(1) - ended == 0  # up to and including the token that ends it
@@ -106,11 +105,11 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
 def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> list[str]:
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
-    rows = []
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
-    for ids, n in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
-        ids = ids[:n]
-        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
+    ids = on_host(columns["response_ids"]).tolist()
+    rows = [
+        row[: n - (n > 0 and row[n - 1] in eos_ids)] for row, n in zip(ids, lengths, strict=True)
+    ]
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
@@ -168,33 +167,31 @@ def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
     rows pay the recipe's penalty.
     """
-    mask = columns["response_mask"]
-    found: dict[str, Any] = dict(columns)
+    mask, out = columns["response_mask"], {}
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         scorer = partial(_task_scores, plan)
-        found["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
-    total, parts = torch.zeros_like(mask), []
-    for name, (weight, bound) in plan.rewards.items():
-        part = _per_token(
-            partial(call, bound.component, options=bound.options), found, f"reward {name!r}"
-        )
-        total = total + weight * part
-        parts.append(masked_sum(part, mask))
-    config = plan.recipe.config.rollout
-    if config.truncation == "penalty":
-        fine = config.truncation_penalty * columns["truncated"].to(mask.dtype)
+        out["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+    parts = [
+        _per_token(_scorer(bound), {**columns, **out}, f"reward {name!r}")
+        for name, (_, bound) in plan.rewards.items()
+    ]
+    weights = [weight for weight, _ in plan.rewards.values()]
+    total = sum(map(operator.mul, weights, parts), torch.zeros_like(mask))
+    rollout = plan.recipe.config.rollout
+    if rollout.truncation == "penalty":
+        fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
-    out = {
-        "score_components": torch.stack(parts, 1),
-        "score_weights": put(
-            torch.tensor([w for w, _ in plan.rewards.values()], dtype=mask.dtype), mask.device
-        ),
+    return out | {
+        "score_components": torch.stack([masked_sum(part, mask) for part in parts], 1),
+        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
-    if "task_scores" in found:
-        out["task_scores"] = found["task_scores"]
-    return out
+
+
+def _scorer(bound: Bound) -> Scorer:
+    """A reward, without a border of its own: `_per_token` names the row as well."""
+    return partial(call, bound.component, options=bound.options)
 
 
 def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -43,11 +44,11 @@ class Component(Protocol):
 Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all
 
 
+@dataclass
 class Checks:
     """Conditions on tensors on a device, and the function that finds the fault where one fails."""
 
-    def __init__(self) -> None:
-        self._asked: list[tuple[Tensor, Fault]] = []
+    _asked: list[tuple[Tensor, Fault]] = field(default_factory=list)
 
     def add(self, fine: Tensor, fault: Fault) -> None:
         self._asked.append((fine, fault))
@@ -175,8 +176,7 @@ class _Call:
         tensors.sort(key=lambda each: (not each[1].is_floating_point(), each[0] == "response_mask"))
         self.like = tensors[0][1] if tensors else torch.zeros(())
         per_token = [x for n, x in tensors if n in COLUMNS and COLUMNS[n].shape == "BT"]
-        leader = per_token[0] if self.mask is None and per_token else self.mask
-        self.shape = None if leader is None else leader.shape
+        self.shape = next((x.shape for x in (self.mask, *per_token) if x is not None), None)
 
     def fault(self, text: str) -> ComponentError:
         name = self.component.name
@@ -200,6 +200,20 @@ class _Call:
         if self.mask is not None:
             x = zero_off_mask(x, self.mask)
         return self.finite(x, what)
+
+    @property
+    def brings_gradient(self) -> bool:
+        """Whether an input has a gradient."""
+        return any(isinstance(x, Tensor) and x.requires_grad for x in self.inputs.values())
+
+    def metric(self, name: str, x: Any) -> Tensor:
+        """A metric (B, T) of a loss; its entries without weight may be anything."""
+        if not isinstance(x, Tensor) or (self.shape is not None and x.shape != self.shape):
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise self.fault(
+                f"metric {name!r} is {got}, not a tensor of shape {tuple(self.shape or ())}"
+            )
+        return x.detach() if self.mask is None else zero_off_mask(x.detach(), self.mask)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
         wrong = x.detach()
@@ -246,20 +260,9 @@ def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
-    given = [x for x in call.inputs.values() if isinstance(x, Tensor) and x.requires_grad]
-    if given and torch.is_grad_enabled() and not loss.requires_grad:
+    if torch.is_grad_enabled() and not loss.requires_grad and call.brings_gradient:
         raise call.fault("returned a loss without a gradient; is it detached?")
-    shape, mask = call.shape, call.mask
-    checked = {}
-    for name, x in metrics.items():
-        if not isinstance(x, Tensor) or (shape is not None and x.shape != shape):
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise call.fault(
-                f"metric {name!r} is {got}, not a tensor of shape {tuple(shape or ())}"
-            )
-        x = x.detach().to(loss.dtype)
-        checked[name] = x if mask is None else zero_off_mask(x, mask)
-    return loss, checked
+    return loss, {name: call.metric(name, x).to(loss.dtype) for name, x in metrics.items()}
 
 
 def _column(call: _Call, output: Any) -> Any:
@@ -287,8 +290,7 @@ def scores(
     try:
         if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
             raise TypeError("complex numbers")  # of which a float would keep a part
-        score = torch.as_tensor(output, dtype=dtype).detach()
-        score = score if score.device == mask.device else put(score, mask.device)
+        score = put(torch.as_tensor(output, dtype=dtype).detach(), mask.device)
     except (TypeError, ValueError) as error:
         raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
@@ -327,12 +329,11 @@ def _sampler(call: _Call, output: Any) -> dict[str, Any]:
     if missing := [n for n in needed if n not in found]:
         raise call.fault(f"returned no {missing[0]!r}")
     ids = found["response_ids"]
-    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
-        raise call.fault(f"returned response_ids is {_what(ids)}, not int64 of shape (B, T)")
-    if len(ids) != rows or not 0 < ids.shape[1] <= limit:
+    whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
+    if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
         raise call.fault(
-            f"returned response_ids of shape {tuple(ids.shape)}; {rows} rows of 1 to {limit} "
-            "tokens were requested"
+            f"returned response_ids is {_what(ids)}; int64 of {rows} rows of 1 to {limit} tokens "
+            "were requested"
         )
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= policy.vocabulary:

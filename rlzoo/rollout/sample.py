@@ -23,6 +23,7 @@ from rlzoo.plugin.call import LOG_PROBS, check
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.conversation import ahead, continued, converse
 
+MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 
@@ -80,23 +81,16 @@ def _collect(
     stream: str,
     step: int,
 ) -> Batch:
-    plan, prompt_format = models.plan, models.prompt_format
-    rows = [e for e in examples for _ in range(samples)]
-    device = models.policy.device
-    prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
-    ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
-    number = torch.arange(len(rows)) + first_row
-    domain_of = plan.abilities.domain_of
-    with border(f"task {plan.task_name!r}: domain_of"):
-        domains = [str(domain_of(e)) if domain_of else "" for e in rows]
+    plan, device = models.plan, models.policy.device
+    number = torch.arange(len(examples) * samples) + first_row
+    read = _read(models, examples)
+    rows = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
+    ids, mask = left_pad(rows.pop("prompt_ids"), models.policy.pad_id, device)
     prompts: dict[str, Any] = {
-        "prompts": [prompt_format.text(e.prompt) for e in rows],
-        "messages": [prompt_format.messages(e.prompt) for e in rows],
-        "answers": [e.answer for e in rows],
-        "domains": domains,
+        **rows,
         "prompt_ids": ids,
         "prompt_mask": mask,
-        "prompt_index": put(torch.tensor([e.index for e in rows]), device),
+        "prompt_index": put(torch.tensor(rows["prompt_index"]), device),
         "group_ids": put(number // samples, device),
     }
     drawn = respond(
@@ -109,17 +103,14 @@ def _collect(
         max_new_tokens=max_new_tokens,
         greedy=greedy,
     )
-    policy, rollout = models.policy, plan.recipe.config.rollout
-    other = policy.halves or policy.sampled_by or rollout.staleness  # halves round as they please
-    exact, mode = policy.sampled_as_scored and not other, rollout.old_log_probs
-    if mode == "recomputed" or (mode == "auto" and not exact):
+    if models.recomputes:
         drawn.pop("old_log_probs", None)
-    elif mode == "sampled" and "sampler_log_probs" in drawn:  # another engine returns no more
+    elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
+        # another engine returns no more
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        masks = ("response_mask", "response_attention")
-        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in masks}
+        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in MASKS}
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
     batch.update(drawn)
@@ -134,6 +125,22 @@ def _collect(
         )
     batch.update(mdp.score(plan, batch))
     return batch
+
+
+def _read(models: Models, examples: list[Example]) -> dict[str, list[Any]]:
+    """The examples' prompts as the policy and components read them, by column."""
+    form, plan = models.prompt_format, models.plan
+    domain_of = plan.abilities.domain_of
+    with border(f"task {plan.task_name!r}: domain_of"):
+        domains = [str(domain_of(e)) if domain_of else "" for e in examples]
+    return {
+        "prompts": [form.text(e.prompt) for e in examples],
+        "messages": [form.messages(e.prompt) for e in examples],
+        "answers": [e.answer for e in examples],
+        "domains": domains,
+        "prompt_ids": form.encode_each(e.prompt for e in examples),
+        "prompt_index": [e.index for e in examples],
+    }
 
 
 def respond(
@@ -190,8 +197,7 @@ def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]
     said = on_host(drawn["response_ids"])  # what is drawn is waited for here
     found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
     drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
-    device = drawn["response_ids"].device
-    drawn.update({name: put(x, device) for name, x in found.items()})
+    drawn |= {name: put(x, policy.device) for name, x in found.items()}
     return drawn
 
 
@@ -199,10 +205,8 @@ def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
     """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
     once, or where that is waited for (`rlzoo.plugin.call.together`)."""
     mask = drawn["response_mask"]
-    for name in LOG_PROBS:
-        x = drawn.get(name)
-        if x is None:
-            continue
+    for name in (n for n in LOG_PROBS if n in drawn):
+        x = drawn[name]
         wrong = mask.bool() & ~(x <= ABOVE).logical_and(x.isfinite())
 
         def fault(name: str = name, x: Tensor = x, wrong: Tensor = wrong) -> ComponentError:

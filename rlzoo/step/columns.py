@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
     from rlzoo.lm.policy import Policy
 
+STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
@@ -41,9 +42,8 @@ def add_columns(
 
 
 def _forward_of_update(models: "Models", batch: Batch, step: int) -> Forward | None:
-    useful = models.critic is not None or "old_log_probs" not in batch
-    if not (models.plan.one_update and useful):
-        return None
+    if not models.plan.one_update or (models.critic is None and "old_log_probs" in batch):
+        return None  # nothing to hold, or nothing to read off it
     return ahead(models, batch, actor=step >= models.plan.actor_from)
 
 
@@ -56,25 +56,21 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
 
 
 def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) -> None:
-    needs, passes = models.plan.needs, models.passes
-    policy, reference = models.policy, models.reference
-    critic = models.critic
+    needs, passes, policy = models.plan.needs, models.passes, models.policy
+    reference, critic = models.reference, models.critic
     scored = _read_off(forward, "log_probs")
     if scored is not None and "old_log_probs" not in batch:
         batch.add("old_log_probs", scored)
     if "full_kl" in needs:
         assert reference is not None
         batch.update(passes.map(batch, lambda c: policy.full_kl(c, reference)))
-    # column -> what a pass calls it
-    asked = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}
-    asked = {name: stat for name, stat in asked.items() if name in needs}
+    asked = {name: stat for name, stat in STATS.items() if name in needs}
     asked |= {} if "old_log_probs" in batch else {"old_log_probs": "log_probs"}
     if asked:
         want = tuple(asked.values())
         stats = passes.map(batch, lambda c: policy.log_prob_stats(c, want=want, entropy_grad=False))
         batch.update({name: stats[stat] for name, stat in asked.items()})
-    if "ref_log_probs" in needs and "ref_log_probs" not in batch:
-        assert reference is not None
+    if reference is not None and "ref_log_probs" in needs and "ref_log_probs" not in batch:
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
     if models.teachers:
         _add_teacher_columns(models, batch)
@@ -127,17 +123,17 @@ def log_prob_gap(
     """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
     policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
     rows are scored for this; the update's pass, where it is there, spares that."""
-    columns: Mapping[str, Tensor] = batch
-    scored = batch["old_log_probs"]
-    if sampled:
-        rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-        columns, read = batch.select(rows), _read_off(forward, "log_probs")
-        if read is None:
-            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
-        else:  # of the same rows: how rows are cut into passes moves no metric
-            scored = pick(read, rows)
-    gap = (scored - columns["sampler_log_probs"]).abs()
-    return masked_mean(gap, columns["response_mask"])
+    if not sampled:
+        return _gap(batch, batch["old_log_probs"])
+    rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
+    columns, read = batch.select(rows), _read_off(forward, "log_probs")
+    if read is not None:  # of the same rows: how rows are cut into passes moves no metric
+        return _gap(columns, pick(read, rows))
+    return _gap(columns, models.passes.map(columns, models.policy.log_prob_stats)["log_probs"])
+
+
+def _gap(columns: Mapping[str, Any], scored: Tensor) -> Tensor:
+    return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
 
 
 def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) -> None:

@@ -76,9 +76,13 @@ class Trainer:
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
-        then = self.delayed.within() if self.delayed else None
-        coef = self.controller.coef
-        return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
+        return experience(
+            self.models,
+            self.steps,
+            self.controller.coef,
+            clock=self.clock,
+            sampling=self.delayed.within() if self.delayed else None,
+        )
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Train on a batch, which cannot be used again; returns the step's metrics by name.
@@ -87,9 +91,8 @@ class Trainer:
         """
         plan, batch, coef = self.plan, experience.batch, self.controller.coef
         for name, optimizer in self.optimizers.items():
-            rate = learning_rate(plan.recipe.config[name], self.steps, progress)
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = learning_rate(plan.recipe.config[name], self.steps, progress)
         if self.delayed:
             self.delayed.remember()
         seen = batch.on_host()  # one transfer for all that metrics are made of
@@ -97,15 +100,19 @@ class Trainer:
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
-        metrics = {**batch_metrics(plan, seen), **updated, "actor/kl_coef": coef}
-        metrics[LOG_PROB_GAP] = experience.log_prob_gap
-        metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
         if "ref_log_probs" in batch:
             self.controller.update(kl_per_response(seen), batch.rows)
-        total = sum(seconds.values())
-        metrics["perf/tokens_per_second"] = sum(experience.tokens.values()) / max(total, 1e-9)
-        metrics |= {f"tokens/{phase}": n for phase, n in experience.tokens.items()}
-        return metrics | {f"timing_s/{phase}": x for phase, x in seconds.items()}
+        tokens = experience.tokens
+        return {
+            **batch_metrics(plan, seen),
+            **updated,
+            "actor/kl_coef": coef,
+            LOG_PROB_GAP: experience.log_prob_gap,
+            **{f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()},
+            "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
+            **{f"tokens/{phase}": n for phase, n in tokens.items()},
+            **{f"timing_s/{phase}": x for phase, x in seconds.items()},
+        }
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""

@@ -64,26 +64,25 @@ def update(
     for names in _in_turn(models, step):
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
-            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
-            parts = _minibatches(models, batch, count, generator)
+            parts = _minibatches(
+                models, batch, count, noise.generator(models.seed, f"shuffle/{epoch}", step)
+            )
             if experience.forward is not None:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**batch.select(part), "response_mask": pick(mask, part)}
                 with together() as checks:
-                    attempt = partial(_gradients, experience, models, rows, kl_coef, names)
-                    sums = models.passes.retry(attempt, experience.release)
+                    sums = models.passes.retry(
+                        partial(gradients, models, rows, kl_coef, names, experience),
+                        experience.release,
+                    )
                     step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
-    added = ("train/skipped",)
-    return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
-
-
-def _gradients(experience: Experience, *of: Any) -> Sums:
-    """`gradients`, by the forward passes that are still held when this is called."""
-    return gradients(*of, forward=experience.forward)
+    return {
+        k: sum(v) if k == "train/skipped" else sum(v) / len(v) for k, v in sorted(totals.items())
+    }
 
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
@@ -117,16 +116,16 @@ def gradients(
     rows: Mapping[str, Any],
     kl_coef: float,
     names: tuple[str, ...] = ("actor", "critic"),
-    *,
-    forward: Forward | None = None,
+    held: Experience | None = None,
 ) -> Sums:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums, this rank's share of them.
 
-    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
-    have been made already; they serve if they are of all networks `names`.
+    rows: its columns, `response_mask` (B, T) what counts. held: its passes are over these very rows
+    if it still has any; they serve if they are of all networks `names`.
     """
     plan, sums, mask = models.plan, Sums(), rows["response_mask"]
+    forward = held.forward if held else None
     names = tuple(name for name in names if name in models.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
@@ -145,27 +144,19 @@ def gradients(
 
     def loss_of(part: Tensor, micro: Mapping[str, Any], scored: Mapping[str, Tensor]) -> Tensor:
         mine = {name: pick(w, part) for name, w in weights.items()}
-        coupled = None if upstream is None else pick(upstream, part)
-        return _loss(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
+        return _loss(
+            models, micro, scored, mine, kl_coef, sums,
+            upstream=None if upstream is None else pick(upstream, part),
+        )  # fmt: skip
 
-    with _named(_losses(plan, names)):
+    with _named(plan, names):
         backward(models, rows, forward, names, loss_of)
     return sums
 
 
-def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
-    """The components that make the gradient of the networks `names`."""
-    kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
-    of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
-    return [bound for name in names for bound in of[name] if bound]
-
-
 def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Rows whose pass may leave a gradient, and the others: none, unless the policy loss is
-    declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
-    config = plan.recipe.config
-    alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
-    if plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal:
+    """Rows whose pass may leave a gradient, and the others: see `Plan.skips_silent`."""
+    if plan.skips_silent:
         signal = (on_host(rows["advantages"]) != 0).any(1)
     else:
         signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
@@ -195,10 +186,9 @@ def _loss(
     """The loss () of one micro-batch, from its forward pass `scored`; its share of each metric goes
     into `sums`."""
     plan, config, critic = models.plan, models.plan.recipe.config, models.critic
-    columns = dict(micro)
+    columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
-        columns |= {name: x for name, x in scored.items() if name != "prediction"}
         w = weights["actor"]
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
@@ -228,16 +218,19 @@ def _loss(
 
 
 @contextmanager
-def _named(losses: Sequence[Bound]) -> Iterator[None]:
-    """Around the gradient of these losses: torch finds here that one of them has changed, in place,
-    what its gradient is made of."""
+def _named(plan: Plan, names: Sequence[str]) -> Iterator[None]:
+    """Around the gradient of the networks `names`: torch finds here that a loss has changed, in
+    place, what its gradient is made of."""
     try:
         yield
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise
+        kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
+        of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
+        losses = [bound.component.label for name in names for bound in of[name] if bound]
         raise ComponentError(
-            f"{' or '.join(bound.component.label for bound in losses)}: changes a tensor in place "
+            f"{' or '.join(losses)}: changes a tensor in place "
             "(x += 1, x.clamp_()) that its gradient needs; create a new one (x = x + 1)"
         ) from None
 
@@ -251,11 +244,10 @@ def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[st
 
 def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
     """A loss's metrics go by names of their own: two of one name would be added up."""
-    for name in metrics:
-        if f"{network}/{name}" in OURS:
-            raise ComponentError(
-                f"{loss.component.label}: its metric {name!r} is also a metric of rlzoo"
-            )
+    if clash := [name for name in metrics if f"{network}/{name}" in OURS]:
+        raise ComponentError(
+            f"{loss.component.label}: its metric {clash[0]!r} is also a metric of rlzoo"
+        )
 
 
 def policy_loss_gradient(
@@ -272,7 +264,7 @@ def policy_loss_gradient(
         loss = (weights * token_loss).sum()
         if not loss.requires_grad:  # a loss that does not depend on the policy
             return torch.zeros_like(log_probs), loss, metrics
-        with _named([plan.policy_loss]):
+        with _named(plan, ("actor",)):
             (gradient,) = torch.autograd.grad(loss, log_probs)
     return gradient, loss, metrics
 
@@ -282,8 +274,12 @@ def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> 
     correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
     chooses by the batch's."""
     mask = loss_mask(plan, batch)
-    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
-    columns |= {"response_mask": mask}
+    columns = {
+        **batch,
+        "advantages": advantages,
+        "response_mask": mask,
+        "log_probs": batch["old_log_probs"],
+    }
     weights = plan.aggregation({"response_mask": mask})
     return policy_loss_gradient(plan, columns, weights)[0]
 

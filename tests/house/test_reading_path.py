@@ -9,7 +9,7 @@ from helpers.path import CORE, route
 from helpers.scripts import script
 
 # (of all files, of those outside accel/): no more than these, and fewer where you can.
-FILES, OUTSIDE, STATEMENTS = 25, 16, 1176
+FILES, OUTSIDE, STATEMENTS = 23, 14, 1000
 
 
 @pytest.fixture(scope="module")

@@ -120,9 +120,7 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
 
     def with_gradient():
         return {
-            n
-            for n, x in world.networks.items()
-            if any(p.grad is not None for p in x.parameters())
+            n for n, x in world.networks.items() if any(p.grad is not None for p in x.parameters())
         }
 
     def watched(*arguments, **options):
