@@ -307,7 +307,7 @@ def check_gradient(world, batch):
 
     with_credit(world, batch)
     hook = world.policy.model.base_model.register_forward_hook(keep)
-    scored = engine.scored(world, batch, ("actor",))
+    scored = engine.scored(world, batch, tuple(world.networks))
     hook.remove()
     every = torch.arange(batch.rows)
     gradients(world, batch.select(every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
