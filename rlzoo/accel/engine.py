@@ -15,8 +15,7 @@ from rlzoo.accel.hf_internals import sparse_gradient
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
 from rlzoo.mdp.batch import take
-
-Columns = Mapping[str, Any]
+from rlzoo.plugin.columns import Columns
 
 # The rows (R,) of each pass, and what `scored` gave for them, with gradient; empty where the pass
 # has not been made.

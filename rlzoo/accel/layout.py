@@ -6,7 +6,7 @@ result without waiting.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class Line(NamedTuple):
     back: Tensor
 
 
-def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
+def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
     device = columns["response_ids"].device
     columns = {n: on_host(columns[n]) for n in _READ if n in columns}
@@ -70,7 +70,7 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
-def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
+def _side_by_side(columns: Mapping[str, Tensor]) -> Aligned:
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
@@ -81,7 +81,7 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     return Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
 
 
-def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
+def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     """Rows given side by side, put into one line, each group's prompt once."""
     p, n = lengths(columns)
     tree, trunk = _forest(columns)
@@ -104,21 +104,21 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
     )
 
 
-def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
     p, _ = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
 
 
-def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
     masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
     prompt, response = (mask.long().sum(1) for mask in masks)
     return prompt, response
 
 
-def trees_pay(columns: Mapping[str, Any]) -> bool:
+def trees_pay(columns: Mapping[str, Tensor]) -> bool:
     """Whether reading each group's prompt once saves a tenth of the positions."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return False
@@ -127,7 +127,7 @@ def trees_pay(columns: Mapping[str, Any]) -> bool:
     return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
 
 
-def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
+def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: of like length, so that little is padding, and no more than `budget`
     positions, padding included, unless a single row or what `_units` leaves whole takes more. A
     pass that holds a quarter of the budget ends before more than a twentieth of it is padding."""
@@ -149,7 +149,7 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
     return parts
 
 
-def _units(columns: Mapping[str, Any], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
+def _units(columns: Mapping[str, Tensor], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
     """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
     one pass reads a whole unit. A unit is a row; with `trees` it is a group, whose prompt counts
     once.

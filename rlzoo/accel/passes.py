@@ -16,8 +16,8 @@ from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, out_of_memory
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
+from rlzoo.plugin.columns import Columns
 
-Columns = Mapping[str, Any]
 T = TypeVar("T")
 
 

@@ -145,6 +145,6 @@ class Models:
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
     @torch.no_grad()
-    def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    def current(self, columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The policy's columns of an update, as it is, without a gradient."""
         return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.want))

@@ -88,11 +88,11 @@ class Policy:
         floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
-    def trees(self, columns: Mapping[str, Any]) -> bool:
+    def trees(self, columns: Mapping[str, Tensor]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
         return self.takes_trees and trees_pay(columns)
 
-    def layout(self, columns: Mapping[str, Any]) -> Aligned:
+    def layout(self, columns: Mapping[str, Tensor]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
     @property
@@ -168,7 +168,7 @@ class Policy:
             if not self.adapter:
                 self.model.enable_adapters()
 
-    def logits(self, columns: Mapping[str, Any]) -> Tensor:
+    def logits(self, columns: Mapping[str, Tensor]) -> Tensor:
         """Logits before each response token and after the last, (B, T + 1, V), not yet divided
         by the temperature; T is the longest response here."""
         rows = align(columns)
@@ -220,7 +220,7 @@ class Policy:
 
     def log_prob_stats(
         self,
-        columns: Mapping[str, Any],
+        columns: Mapping[str, Tensor],
         *,
         want: tuple[str, ...] = (),
         entropy_grad: bool = True,
@@ -290,7 +290,7 @@ class Policy:
             out["values"] = scored[..., len(names) :].squeeze(-1)
         return out
 
-    def with_observations(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+    def with_observations(self, columns: Mapping[str, Tensor], **options: Any) -> dict[str, Tensor]:
         """`log_prob_stats`, and `observation_nll` (B,): the mean -log pi of the tokens in a
         response that the environment wrote, 0 without any."""
         mask = columns["response_mask"]
@@ -301,12 +301,12 @@ class Policy:
         own = {name: x * mask for name, x in out.items() if name != "values"}
         return {**out, **own, "observation_nll": nll}
 
-    def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
+    def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
         return self.log_prob_stats(columns)["log_probs"]
 
     @torch.no_grad()
-    def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> dict[str, Tensor]:
+    def full_kl(self, columns: Mapping[str, Tensor], other: "Policy") -> dict[str, Tensor]:
         """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
         `ref_log_probs`; both (B, T)."""
         if not (self.plain_head and other.plain_head):
@@ -413,7 +413,7 @@ class Policy:
         return found
 
 
-def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
+def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
     """For the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
     their ids, and their places in (R, T + 1) laid flat."""
     mask = on_host(columns["response_mask"]).bool()

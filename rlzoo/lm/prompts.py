@@ -11,6 +11,7 @@ from rlzoo.lm.weights import reading
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
+from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.protocols import Task
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -69,7 +70,7 @@ class PromptFormat:
             found |= zip(new, rows, strict=True)
         return [found[key] for key in keys]
 
-    def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def told(self, columns: Columns) -> dict[str, Any]:
         """`columns` with prompts that have the answer on a line before them; in a chat before the
         text of the last message."""
         rows = []

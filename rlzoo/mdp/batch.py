@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlzoo.ops import carried, carry, on_host, pick, put
 from rlzoo.plugin.call import has_shape, zero_off_mask
-from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, Columns
 
 
 class Batch(Mapping[str, Any]):
@@ -44,7 +44,7 @@ class Batch(Mapping[str, Any]):
             value = zero_off_mask(value, self["response_mask"])
         self._columns[name] = value
 
-    def update(self, columns: Mapping[str, Any]) -> None:
+    def update(self, columns: Columns) -> None:
         for name, value in columns.items():
             self.add(name, value)
 
@@ -70,7 +70,7 @@ class Batch(Mapping[str, Any]):
         return take(self, rows)
 
 
-def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
+def take(columns: Columns, rows: Tensor) -> dict[str, Any]:
     """`columns` of some rows (R,) int64; a column of shape K has none and stays whole."""
     rows = on_host(rows)
     index = rows.tolist()
@@ -110,7 +110,7 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
     return put(ids, device), put(mask, device)
 
 
-def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
+def concatenate(parts: list[Columns], pad_id: int, device: torch.device) -> Batch:
     """One batch on `device` of several ones' columns, all of the host's, their rows one after the
     other.
 

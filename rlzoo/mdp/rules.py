@@ -17,11 +17,12 @@ from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import Bound, border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
+from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task
 from rlzoo.recipe.plan import Plan
 
-Scorer = Callable[[Mapping[str, Any]], Tensor]  # (B,) for outcomes, or (B, T)
+Scorer = Callable[[Columns], Tensor]  # (B,) for outcomes, or (B, T)
 
 PLAIN = (str, int, float, type(None))  # bools are ints
 
@@ -102,7 +103,7 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
     }
 
 
-def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> list[str]:
+def decode(tokenizer: Any, columns: Columns, eos_ids: list[int]) -> list[str]:
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
@@ -140,9 +141,7 @@ def continued(tokenizer: Any, text: str) -> list[int]:
     return after[1:] if after[0] == tokenizer.eos_token_id else plain
 
 
-def decode_tokens(
-    tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
-) -> list[list[str]]:
+def decode_tokens(tokenizer: Any, columns: Columns, eos_ids: list[int]) -> list[list[str]]:
     """Each token that the policy chose, decoded by itself, with the space that it begins with; EOS
     reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
@@ -161,7 +160,7 @@ def decode_tokens(
     return rows
 
 
-def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
+def score(plan: Plan, columns: Columns) -> dict[str, Tensor]:
     """`scores` (B, T) and what they are made of, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
@@ -194,7 +193,7 @@ def _scorer(bound: Bound) -> Scorer:
     return partial(call, bound.component, options=bound.options)
 
 
-def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
+def pays_at_the_end(plan: Plan, columns: Columns) -> bool:
     """Whether all that the plan pays is an outcome, by what its scorers return for these rows:
     then rows that have not ended need no scoring."""
     found = dict(columns)
@@ -212,7 +211,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
     return True
 
 
-def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
+def right_rows(plan: Plan, batch: Columns) -> Tensor | None:
     """Which responses are right (B,) bool; None where the task has no notion of right."""
     correct = plan.abilities.is_correct
     if correct is None:
@@ -226,7 +225,7 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     return right.to(ended.device) & ended  # a cut-off answer does not count
 
 
-def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Tensor:
+def _task_scores(plan: Plan, columns: Columns) -> Tensor:
     """What the task's own scorer returns, (B,) or (B, T)."""
     output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
     mask = columns["response_mask"]
@@ -237,7 +236,7 @@ def _fault(label: str, text: str) -> ComponentError:
     return ComponentError(f"{label} {text}")
 
 
-def _per_token(scorer: Scorer, columns: Mapping[str, Any], label: str) -> Tensor:
+def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
     mask = columns["response_mask"]
     try:
@@ -265,7 +264,7 @@ def _per_token(scorer: Scorer, columns: Mapping[str, Any], label: str) -> Tensor
     return out
 
 
-def _first_row_that_raises(scorer: Scorer, columns: Mapping[str, Any]) -> int | None:
+def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
     rows = columns["response_mask"].shape[0]
     for i in range(rows):
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
@@ -276,7 +275,7 @@ def _first_row_that_raises(scorer: Scorer, columns: Mapping[str, Any]) -> int | 
     return None
 
 
-def _show_row(columns: Mapping[str, Any], row: int | None) -> str:
+def _show_row(columns: Columns, row: int | None) -> str:
     if row is None:
         return "(on the whole batch, but not on any single row)"
     return f"on prompt {columns['prompts'][row]!r}, response {columns['responses'][row]!r}"

@@ -13,7 +13,7 @@ further tokens are cut off. The environment goes token by token, the sampler tur
 """
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from rlzoo.mdp.rules import continued, unknown_character
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
-from rlzoo.plugin.columns import TOLD
+from rlzoo.plugin.columns import TOLD, Columns
 from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat template
@@ -35,7 +35,7 @@ MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat templat
 class Conversation:
     """One row as it grows. `turns`: the texts, policy and environment in turn."""
 
-    about: Mapping[str, Any]  # column -> this row's entry: what `respond` may take
+    about: Columns  # column -> this row's entry: what `respond` may take
     limit: int = 0  # tokens that the row may hold
     chat: bool = False  # whether the prompt was rendered by a chat template
     begin: int = 0  # tokens that were there before: `columns` leaves them out
@@ -265,7 +265,7 @@ def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
     return any(stop in text for stop in stops)
 
 
-def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:
+def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
     """Conversations at their beginning, from the columns of a batch's prompts."""
     found = []
     for i in range(rows):
@@ -278,7 +278,7 @@ def _told_of(column: Any, row: int) -> Any:
     return (on_host(column) if isinstance(column, Tensor) else column)[row]
 
 
-def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
+def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
     about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
     turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
@@ -290,7 +290,7 @@ def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Convers
     return Conversation(about, limit, _by_template(about), at, ids, turn_ids, turns, now, count)
 
 
-def _by_template(about: Mapping[str, Any]) -> bool:
+def _by_template(about: Columns) -> bool:
     """Whether a chat template wrote the prompt: else it is its messages' text, word for word."""
     messages = about.get("messages") or []
     return about.get("prompts") != "\n".join(m["content"] for m in messages)
@@ -327,9 +327,7 @@ def _number(plan: Plan, state: Conversation, key: Any) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def fault(
-    plan: Plan, about: Mapping[str, Any] | None, turns: Sequence[str], text: str
-) -> ConversationError:
+def fault(plan: Plan, about: Columns | None, turns: Sequence[str], text: str) -> ConversationError:
     """One line that names the task, the prompt and the policy's turn."""
     where = f"task {plan.task_name!r}: {text}"
     if about is None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.ops import carried, carry, numbers, on_host, put
-from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, Columns
 
 
 class Component(Protocol):
@@ -92,7 +92,7 @@ def check(fine: Tensor, fault: Fault) -> None:
         raise error
 
 
-def call(component: Component, columns: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:
     """Call `component` on `columns`; `options` are checked and complete."""
     for name in component.needs:
         if name not in columns:
@@ -109,7 +109,7 @@ def call(component: Component, columns: Mapping[str, Any], options: Mapping[str,
 NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
 
 
-def _unmet(component: Component, name: str, columns: Mapping[str, Any]) -> ComponentError:
+def _unmet(component: Component, name: str, columns: Columns) -> ComponentError:
     given = ", ".join(columns) or "nothing"
     return ComponentError(
         f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})",
@@ -168,7 +168,7 @@ def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
 class _Call:
     """One call, for checking its outputs and blaming its component."""
 
-    def __init__(self, component: Component, columns: Mapping[str, Any], inputs: Mapping[str, Any]):
+    def __init__(self, component: Component, columns: Columns, inputs: Columns):
         self.component, self.columns, self.inputs = component, columns, inputs
         self.mask: Tensor | None = columns.get("response_mask")
         tensors = [(n, x) for n, x in inputs.items() if isinstance(x, Tensor)]

@@ -2,7 +2,7 @@
 column plugins: `sample`, `score` and the models."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from rlzoo.mdp.rules import draw_examples
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.call import LOG_PROBS, check
+from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.conversation import ahead, continued, converse
 
@@ -146,7 +147,7 @@ def _read(models: Models, examples: list[Example]) -> dict[str, list[Any]]:
 def respond(
     models: Models,
     sampler: Bound,
-    prompts: Mapping[str, Any],
+    prompts: Columns,
     rows: Tensor,
     *,
     stream: str,
@@ -169,13 +170,13 @@ def respond(
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
-    def speak(prompts: Mapping[str, Any], u: Tensor | None, width: int) -> dict[str, Any]:
+    def speak(prompts: Columns, u: Tensor | None, width: int) -> dict[str, Any]:
         """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
         if u is None:
             return policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, width)
         return sampler({**prompts, **more, "uniforms": put(u, policy.device)})
 
-    def go_on(live: Tensor, now: Mapping[str, Any], at: Tensor, width: int) -> dict[str, Any]:
+    def go_on(live: Tensor, now: Columns, at: Tensor, width: int) -> dict[str, Any]:
         u = None if uniforms is None else ahead(uniforms[live], at, width)
         return speak(now, u, width)
 
@@ -201,7 +202,7 @@ def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]
     return drawn
 
 
-def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
+def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
     """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
     once, or where that is waited for (`rlzoo.plugin.call.together`)."""
     mask = drawn["response_mask"]
@@ -230,7 +231,7 @@ def streams(*names: str) -> Iterator[str]:
 
 
 def resources(
-    models: Models, columns: Mapping[str, Any], streams: Iterator[str], step: int, first: int = 0
+    models: Models, columns: Columns, streams: Iterator[str], step: int, first: int = 0
 ) -> dict[str, Any]:
     """The resources for the rows of `columns`; `first`: the first row's number in the batch."""
     rows = (models, columns, streams, step, first)
@@ -250,7 +251,7 @@ class _Resource:
     """The rows of `columns`, of which `first` is the first's number in the whole batch."""
 
     models: Models
-    columns: Mapping[str, Any]
+    columns: Columns
     streams: Iterator[str]
     step: int
     first: int
@@ -315,7 +316,7 @@ def _by_the_reference(models: Models) -> Models:
 class Score(_Resource):
     """`score`: what other responses to the batch's prompts are worth."""
 
-    def __call__(self, other: Mapping[str, Any]) -> Tensor:
+    def __call__(self, other: Columns) -> Tensor:
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""
         models, plan = self.models, self.models.plan
         rows = other.get("rows")

@@ -1,10 +1,9 @@
 """Computes the columns after the scores: those of policy, reference, critic and plugins, then the
 rewards with their KL, then the estimator's advantages."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources, streams
 
@@ -105,7 +105,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     batch.update(whole)
 
 
-def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
+def _taught(models: "Models", columns: Columns, teacher: "Policy") -> dict[str, Tensor]:
     """A teacher's columns for some rows, those that the plan needs, (B, T)."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
@@ -132,7 +132,7 @@ def log_prob_gap(
     return _gap(columns, models.passes.map(columns, models.policy.log_prob_stats)["log_probs"])
 
 
-def _gap(columns: Mapping[str, Any], scored: Tensor) -> Tensor:
+def _gap(columns: Columns, scored: Tensor) -> Tensor:
     return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
 
 
@@ -197,7 +197,7 @@ def add_advantages(plan: Plan, batch: Batch) -> None:
     batch.add("advantages", whitened(plan, batch, batch["raw_advantages"]))
 
 
-def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> torch.Tensor:
+def whitened(plan: Plan, batch: Columns, advantages: torch.Tensor) -> torch.Tensor:
     """Advantages (B, T) as the recipe whitens them: over the batch, within groups, or not."""
     config = plan.recipe.config
     if config.whiten == "none":
@@ -206,7 +206,7 @@ def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> 
     return whiten(advantages, batch["response_mask"], groups, ddof=config.whiten_ddof)
 
 
-def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:
+def loss_mask(plan: Plan, batch: Columns) -> torch.Tensor:
     """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
     if plan.recipe.config.rollout.truncation != "drop":
         return batch["response_mask"]

@@ -122,7 +122,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     }
 
 
-def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For every action, (N,): V, the Monte Carlo return G, its number in the response, and the
     response's length."""
     mask, values = batch["response_mask"], batch["values"]
@@ -133,7 +133,7 @@ def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, 
     return v, g, at.long(), of.long()
 
 
-def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
+def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
     """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
     v, g, place, length = critic_pairs(plan, batch)
     if not len(v):

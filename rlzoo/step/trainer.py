@@ -4,7 +4,7 @@ A step is `sample`, whose phases `experience` lists in order, and `update` (`rlz
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.call import together
+from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import LOG_PROB_GAP
@@ -119,9 +120,7 @@ class Trainer:
         experience = self.sample()
         return experience.batch, self.update(experience, progress)
 
-    def table(
-        self, batch: Mapping[str, Any], row: int = 0, columns: Sequence[str] = SHOWN
-    ) -> "Table":
+    def table(self, batch: Columns, row: int = 0, columns: Sequence[str] = SHOWN) -> "Table":
         """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
         `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import on_host, pick
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.call import together
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.step.columns import loss_mask
@@ -113,7 +113,7 @@ def _minibatches(
 
 def gradients(
     models: Models,
-    rows: Mapping[str, Any],
+    rows: Columns,
     kl_coef: float,
     names: tuple[str, ...] = ("actor", "critic"),
     held: Experience | None = None,
@@ -142,7 +142,7 @@ def gradients(
         parts = [part for part, _ in forward]
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
 
-    def loss_of(part: Tensor, micro: Mapping[str, Any], scored: Mapping[str, Tensor]) -> Tensor:
+    def loss_of(part: Tensor, micro: Columns, scored: Mapping[str, Tensor]) -> Tensor:
         mine = {name: pick(w, part) for name, w in weights.items()}
         return _loss(
             models, micro, scored, mine, kl_coef, sums,
@@ -154,7 +154,7 @@ def gradients(
     return sums
 
 
-def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _by_signal(plan: Plan, rows: Columns) -> tuple[Tensor, Tensor]:
     """Rows whose pass may leave a gradient, and the others: see `Plan.skips_silent`."""
     if plan.skips_silent:
         signal = (on_host(rows["advantages"]) != 0).any(1)
@@ -164,7 +164,7 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
+def _note_silent(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> None:
     """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
     if len(weights):
         columns = {**rows, **models.current(rows)}
@@ -175,7 +175,7 @@ def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums:
 
 def _loss(
     models: Models,
-    micro: Mapping[str, Any],
+    micro: Columns,
     scored: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     kl_coef: float,
@@ -235,7 +235,7 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[None]:
         ) from None
 
 
-def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+def policy_loss(plan: Plan, columns: Columns) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss per token (B, T), weighed by the plan's correction, and its metrics."""
     loss, metrics = plan.policy_loss(columns)
     _refuse_our_names("actor", plan.policy_loss, metrics)
@@ -251,7 +251,7 @@ def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) 
 
 
 def policy_loss_gradient(
-    plan: Plan, columns: Mapping[str, Any], weights: Tensor
+    plan: Plan, columns: Columns, weights: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
 
@@ -269,7 +269,7 @@ def policy_loss_gradient(
     return gradient, loss, metrics
 
 
-def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
     correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
     chooses by the batch's."""
@@ -285,7 +285,7 @@ def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> 
 
 
 def _note_policy(
-    sums: Sums, columns: Mapping[str, Any], w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
+    sums: Sums, columns: Columns, w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
@@ -301,7 +301,7 @@ def _note_policy(
 
 
 def _coupled_gradient(
-    models: Models, rows: Mapping[str, Any], weights: Tensor, parts: list[Tensor], sums: Sums
+    models: Models, rows: Columns, weights: Tensor, parts: list[Tensor], sums: Sums
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
     with torch.no_grad():  # in the update's own passes
