@@ -22,6 +22,9 @@ LOOK = 16  # tokens between two looks at rows on a device
 ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
 
 
+Pair = tuple[Tensor, Tensor]
+
+
 class _Layer(DynamicLayer):
     """Keys and values of one layer (B, heads, N, d), in the place of a layer that has been
     filled."""
@@ -37,9 +40,9 @@ class _Layer(DynamicLayer):
 class GrowingLayer(_Layer):
     """Views of buffers that have room ahead."""
 
-    _room: Any = None  # (keys, values)
+    _room: Pair | None = None  # keys, values
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         n = self.keys.shape[-2]
         m = n + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < m:
@@ -60,7 +63,7 @@ class FixedLayer(_Layer):
     at: Tensor  # (1,), the column of the newest token, counted from the row's beginning
     index: Tensor  # (1,), its index in the buffer
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         # Under autocast a token's may be of another dtype than the prompt's.
         self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
@@ -102,7 +105,7 @@ class Growing:
         """How many of `rows` rows should stay when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
 
-    def advance(self) -> Any:
+    def advance(self) -> Tensor | None:
         """One token more: what each row sees then; None: everything, where attention is faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
         return self.seen if self.padded else None
@@ -159,7 +162,7 @@ class Fixed:
                 layer.keys, layer.values = _longer(layer.keys, room), _longer(layer.values, room)
         return True
 
-    def advance(self) -> Any:
+    def advance(self) -> Tensor | dict[str, Tensor]:
         self.at.add_(1)
         self.seen.index_fill_(1, self.at, True)
         found: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}

@@ -26,6 +26,7 @@ from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.call import check
+from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
@@ -35,7 +36,7 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 class Sampled(Protocol):
     """What is read of a policy (`rlzoo.lm.policy`): how to sample from it."""
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     temperature: float
     top_k: int
     top_p: float
@@ -97,7 +98,7 @@ class Rows:
         self,
         policy: Sampled,
         model: Any,
-        cache: Any,
+        cache: Growing | Fixed,
         logits: Tensor,
         place: Tensor,
         uniforms: Tensor | None,
@@ -147,7 +148,7 @@ class Rows:
             self.cache.keep(keep)
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
-        if not self.policy.static:
+        if not isinstance(self.cache, Fixed):
             return self.step
         if self.cache.reserve(block) or fewer or self.graph is None:
             self.graph = Graph(self.live.device, self.policy.notes)

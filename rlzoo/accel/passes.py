@@ -5,7 +5,7 @@ How rows are cut into passes changes no number that comes out, and no gradient.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from rlzoo.errors import RlzooError, out_of_memory
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
 from rlzoo.plugin.columns import Columns
+from rlzoo.recipe.keys import Train
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Passes:
     """
 
     policy: Sized
-    train: Any
+    train: Train
     ranks: Ranks = ALONE
     collective: bool = False
     notes: list[str] = field(default_factory=list)

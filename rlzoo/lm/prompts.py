@@ -12,7 +12,7 @@ from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.columns import Columns
-from rlzoo.plugin.protocols import Task
+from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
@@ -26,7 +26,7 @@ class PromptFormat:
     messages, a line each. system: a system message put before what goes through the template.
     """
 
-    def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
+    def __init__(self, tokenizer: Tokenizer, chat: str = "auto", system: str | None = None):
         self.tokenizer = tokenizer
         self.chat = chat
         self.system = system
@@ -127,7 +127,9 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     )
 
 
-def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
+def through_template(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], **how: Any
+) -> Any:
     """`apply_chat_template`; a template's error becomes one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
     with reading(f"the tokenizer's chat template does not support messages by {roles}"):
@@ -140,13 +142,13 @@ def drawn(task: Task, name: str, split: str) -> list[Prompt]:
     return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]
 
 
-def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
+def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:
     """Token ids of a prompt; raises where the tokenizer does not have a character."""
     return encode_each(tokenizer, [text], add_special_tokens=add_special_tokens)[0]
 
 
 def encode_each(
-    tokenizer: Any, texts: list[str], *, add_special_tokens: bool = True
+    tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool = True
 ) -> list[list[int]]:
     """`encode` of each text, in one call of the tokenizer."""
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]

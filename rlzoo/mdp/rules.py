@@ -7,7 +7,7 @@ neither has rules of its own.
 import operator
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from rlzoo.plugin.border import Bound, border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import Split, Task
+from rlzoo.plugin.protocols import Split, Task, Tokenizer
 from rlzoo.recipe.plan import Plan
 
 Scorer = Callable[[Columns], Tensor]  # (B,) for outcomes, or (B, T)
@@ -39,7 +39,7 @@ def draw_examples(
     return [_example(item, label) for item in found]
 
 
-def _example(item: Any, label: str) -> Example:
+def _example(item: object, label: str) -> Example:
     """As an example, its index an int."""
     if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
         raise ComponentError(
@@ -66,7 +66,7 @@ def _example(item: Any, label: str) -> Example:
     return example._replace(index=number)
 
 
-def _are_messages(prompt: Any) -> bool:
+def _are_messages(prompt: object) -> bool:
     return (
         isinstance(prompt, list | tuple)
         and len(prompt) > 0
@@ -74,7 +74,7 @@ def _are_messages(prompt: Any) -> bool:
     )
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     if isinstance(x, PLAIN):
         return True
     if isinstance(x, list | tuple):
@@ -103,7 +103,7 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
     }
 
 
-def decode(tokenizer: Any, columns: Columns, eos_ids: list[int]) -> list[str]:
+def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
@@ -114,7 +114,7 @@ def decode(tokenizer: Any, columns: Columns, eos_ids: list[int]) -> list[str]:
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
-def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
+def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | None:
     """A character of `text` that the tokenizer does not have, if `ids`, its tokens, show one.
 
     The unknown token may be BOS or EOS as well (OPT, GPT-2), and be added, or written in the text.
@@ -130,7 +130,7 @@ def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
     return next((c for part in parts for c in part if alien(c)), "?") if parts else None
 
 
-def continued(tokenizer: Any, text: str) -> list[int]:
+def continued(tokenizer: Tokenizer, text: str) -> list[int]:
     """Token ids of a text that follows others: without the space that some tokenizers put before
     what comes first, and only there (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -141,7 +141,7 @@ def continued(tokenizer: Any, text: str) -> list[int]:
     return after[1:] if after[0] == tokenizer.eos_token_id else plain
 
 
-def decode_tokens(tokenizer: Any, columns: Columns, eos_ids: list[int]) -> list[list[str]]:
+def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[list[str]]:
     """Each token that the policy chose, decoded by itself, with the space that it begins with; EOS
     reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")

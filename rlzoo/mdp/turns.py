@@ -26,6 +26,7 @@ from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD, Columns
+from rlzoo.plugin.protocols import Tokenizer
 from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat template
@@ -58,7 +59,7 @@ class Turns:
     """The rules by which a plan's conversations go, with a model folder's tokenizer and config."""
 
     plan: Plan
-    tokenizer: Any
+    tokenizer: Tokenizer
     eos_ids: list[int]
 
     def act(self, rows: Sequence[Conversation], chosen: Sequence[list[int]]) -> list[int]:
@@ -236,13 +237,15 @@ class Turns:
 
 
 def ends_turn(
-    tokenizer: Any, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
+    tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
 ) -> bool:
     """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop."""
     return tokens[-1] in eos_ids or first_stop(tokenizer, tokens, 1, stops) is not None
 
 
-def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]) -> int | None:
+def first_stop(
+    tokenizer: Tokenizer, tokens: Sequence[int], new: int, stops: Sequence[str]
+) -> int | None:
     """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
     tokens completes; None: there is no such.
 
@@ -260,7 +263,7 @@ def reach(stops: Sequence[str]) -> int:
     return max((len(stop.encode()) for stop in stops), default=0)
 
 
-def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
+def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> bool:
     text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return any(stop in text for stop in stops)
 

@@ -182,7 +182,7 @@ class _Call:
         name = self.component.name
         return ComponentError(f"{self.component.label}: {text}", key=name, kind="plugin-fault")
 
-    def tensor(self, x: Any, what: str, shape: Any) -> Tensor:
+    def tensor(self, x: object, what: str, shape: torch.Size | None) -> Tensor:
         if not isinstance(x, Tensor):
             raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
         if shape is not None and tuple(x.shape) != tuple(shape):
@@ -195,7 +195,7 @@ class _Call:
             raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
         return x
 
-    def per_token(self, x: Any, what: str) -> Tensor:
+    def per_token(self, x: object, what: str) -> Tensor:
         x = self.tensor(x, what, self.shape)
         if self.mask is not None:
             x = zero_off_mask(x, self.mask)
@@ -206,7 +206,7 @@ class _Call:
         """Whether an input has a gradient."""
         return any(isinstance(x, Tensor) and x.requires_grad for x in self.inputs.values())
 
-    def metric(self, name: str, x: Any) -> Tensor:
+    def metric(self, name: str, x: object) -> Tensor:
         """A metric (B, T) of a loss; its entries without weight may be anything."""
         if not isinstance(x, Tensor) or (self.shape is not None and x.shape != self.shape):
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -233,7 +233,7 @@ def _is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
-def _pair(call: _Call, output: Any, default: Any, wanted: str) -> tuple[Any, Any]:
+def _pair(call: _Call, output: object, default: object, wanted: str) -> tuple[object, object]:
     """A pair as it is; anything else with `default`."""
     if not isinstance(output, tuple):
         return output, default
@@ -242,7 +242,7 @@ def _pair(call: _Call, output: Any, default: Any, wanted: str) -> tuple[Any, Any
     return output
 
 
-def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
+def _estimator(call: _Call, output: object) -> dict[str, Tensor]:
     advantages, returns = _pair(call, output, None, "advantages or (advantages, returns)")
     result = {"advantages": call.per_token(advantages, "advantages").detach()}
     if returns is not None:
@@ -255,7 +255,7 @@ def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
     return result
 
 
-def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
     loss, metrics = _pair(call, output, {}, "a loss or (loss, metrics)")
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
@@ -265,7 +265,7 @@ def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
     return loss, {name: call.metric(name, x).to(loss.dtype) for name, x in metrics.items()}
 
 
-def _column(call: _Call, output: Any) -> Any:
+def _column(call: _Call, output: object) -> object:
     shape = call.component.shape
     if shape == "list":
         return output
@@ -282,7 +282,7 @@ def _column(call: _Call, output: Any) -> Any:
 
 
 def scores(
-    output: Any, mask: Tensor, dtype: torch.dtype, fault: Callable[[str], RlzooError]
+    output: object, mask: Tensor, dtype: torch.dtype, fault: Callable[[str], RlzooError]
 ) -> Tensor:
     """What a scorer returned: (B,) for an outcome, (B, T) for a score per token, as the mask
     (B, T); lists of numbers are taken too."""
@@ -301,7 +301,7 @@ def scores(
     return score
 
 
-def _reward(call: _Call, output: Any) -> Tensor:
+def _reward(call: _Call, output: object) -> Tensor:
     return scores(output, call.columns["response_mask"], torch.float32, call.fault)
 
 
@@ -311,7 +311,7 @@ LOG_PROBS = TOKENS[1:]
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
 
 
-def _sampler(call: _Call, output: Any) -> dict[str, Any]:
+def _sampler(call: _Call, output: object) -> dict[str, Any]:
     """Columns for the rows of `uniforms` (B, limit): ids in int64, log-probs of the width of the
     policy's."""
     if not isinstance(output, Mapping):
@@ -360,11 +360,11 @@ def _sampler(call: _Call, output: Any) -> dict[str, Any]:
     return found | {"response_ids": ids.long()}
 
 
-def _what(x: Any) -> str:
+def _what(x: object) -> str:
     return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
 
 
-_FINISH: dict[str, Callable[[_Call, Any], Any]] = {
+_FINISH: dict[str, Callable[[_Call, Any], object]] = {
     "estimators": _estimator,
     "kl_penalties": lambda call, out: call.per_token(out, "a penalty"),
     "policy_losses": _loss,

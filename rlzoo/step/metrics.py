@@ -1,7 +1,6 @@
 """The metrics of a batch: a flat mapping, with verl's names where verl has the same metric."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -54,7 +53,7 @@ def _correlation(x: Tensor, y: Tensor) -> float | None:
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
 
 
-def _noise(scores: Tensor, texts: list[Any]) -> float | None:
+def _noise(scores: Tensor, texts: Sequence[Hashable]) -> float | None:
     """Standard deviation of the scores of one text, as an answer to one prompt; None where no text
     comes twice."""
     number = {text: k for k, text in enumerate(dict.fromkeys(texts))}
