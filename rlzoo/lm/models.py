@@ -21,11 +21,11 @@ from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
 
+@dataclass
 class Meter:
     """`tokens`: generated so far, each counted once, those of a run's evaluations separately."""
 
-    def __init__(self) -> None:
-        self.tokens = 0
+    tokens: int = 0
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import Bound, border, needs_of, watched
+from rlzoo.plugin.border import border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
@@ -170,8 +170,12 @@ def score(plan: Plan, columns: Columns) -> dict[str, Tensor]:
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         scorer = partial(_task_scores, plan)
         out["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
-    parts = [
-        _per_token(_scorer(bound), {**columns, **out}, f"reward {name!r}")
+    parts = [  # without a border of its own: `_per_token` names the row as well
+        _per_token(
+            partial(call, bound.component, options=bound.options),
+            {**columns, **out},
+            f"reward {name!r}",
+        )
         for name, (_, bound) in plan.rewards.items()
     ]
     weights = [weight for weight, _ in plan.rewards.values()]
@@ -186,11 +190,6 @@ def score(plan: Plan, columns: Columns) -> dict[str, Tensor]:
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
-
-
-def _scorer(bound: Bound) -> Scorer:
-    """A reward, without a border of its own: `_per_token` names the row as well."""
-    return partial(call, bound.component, options=bound.options)
 
 
 def pays_at_the_end(plan: Plan, columns: Columns) -> bool:

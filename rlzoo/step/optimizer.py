@@ -1,7 +1,7 @@
 """The optimizers: AdamW, its learning-rate schedule and one optimizer step."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -42,23 +42,18 @@ class Sums:
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
     """One for each network that is trained, by its name."""
-    config = models.plan.recipe.config
-    return {
-        name: make_optimizer(network.parameters(), config[name])
-        for name, network in models.networks.items()
-    }
-
-
-def make_optimizer(parameters: Iterable[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
-    """config: the recipe's section, `actor` or `critic`."""
-    return torch.optim.AdamW(
-        [p for p in parameters if p.requires_grad],
-        lr=config.lr,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,  # no copies of the weights on the way
-    )
+    made: dict[str, torch.optim.Optimizer] = {}
+    for name, network in models.networks.items():
+        config: Optimizer = models.plan.recipe.config[name]
+        made[name] = torch.optim.AdamW(
+            [p for p in network.parameters() if p.requires_grad],
+            lr=config.lr,
+            betas=(config.betas[0], config.betas[1]),
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,  # no copies of the weights on the way
+        )
+    return made
 
 
 def learning_rate(config: Optimizer, step: int, progress: float) -> float:
