@@ -1,8 +1,8 @@
 """Attention for rows packed in one line with shared prompts: each row sees only its own tokens.
 
-All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
+Everything else in a layer works on single positions, so a group's prompt is computed once.
 Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on
-them, without a mask, and puts what comes out back.
+them, without a mask, and puts the outputs back.
 """
 
 import threading
@@ -32,7 +32,7 @@ _here = _Here()
 
 
 def over(model: Any, rows: Aligned) -> AbstractContextManager:
-    """Within, `model` reads these rows."""
+    """In this context, `model` reads these rows."""
     return _within(model.config, rows.line)
 
 
@@ -65,7 +65,7 @@ def _within(config: Any, line: Line | None) -> Iterator[None]:
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
 ) -> tuple[Tensor, None]:
-    """As transformers' `sdpa_attention_forward`: query, key and value (1, heads, L, d) of the line,
+    """Like transformers' `sdpa_attention_forward`: query, key and value are (1, heads, L, d), and
     the output (1, L, heads, d)."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

@@ -23,13 +23,13 @@ from rlzoo.recipe.plan import Plan
 
 @dataclass
 class Meter:
-    """`tokens`: generated so far, each counted once, those of a run's evaluations separately."""
+    """`tokens`: the number generated so far; evaluations have a meter of their own."""
 
     tokens: int = 0
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
-        """Within, tokens go to a meter of their own, which is filled when it ends."""
+        """In this context, tokens are counted by a separate meter."""
         other, before = Meter(), self.tokens
         try:
             yield other
@@ -39,12 +39,12 @@ class Meter:
 
 @dataclass
 class Models:
-    """The networks that a plan needs, and what goes with them: how rows pass through them
-    (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
+    """The networks that a plan needs, with their forward passes (`passes`), the number of tokens
+    sampled (`meter`) and the tokenization of prompts (`prompt_format`).
 
-    teachers: one for each domain of prompts, None that of all others.
-    notes: lines for the run's reader. contract: what the policy's model was found to agree
-    on, by name (`rlzoo.lm.contract`).
+    teachers: one for each domain of prompts; the key None is for all others.
+    notes: lines to show to the user. contract: the results of the model's checks, by name
+    (`rlzoo.lm.contract`).
     networks: those that are trained, by the name of their optimizer. tables: their embeddings.
     shared: whether the critic is a head on the policy's trunk.
     sharded: whether weights are spread over ranks.
@@ -87,12 +87,12 @@ class Models:
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
-            self.notes.append(f"responses also end with {token}, which ends a chat template's turn")
+            self.notes.append(f"responses also end with {token}, the chat template's end of turn")
         self._fit_prompts()
         self.passes = Passes(self.policy, config.train, self.ranks, self.sharded, self.notes)
 
     def _fit_prompts(self) -> None:
-        """Find prompts that are too long for the model: a task of data may leave them out."""
+        """Find prompts that are too long for the model, which data tasks may leave out."""
         task, name, config = self.plan.task, self.plan.task_name, self.plan.recipe.config
         limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
         longest = self.policy.limit  # (tokens, what they are called)
@@ -119,7 +119,7 @@ class Models:
 
     @property
     def teacher(self) -> Policy | None:
-        """The teacher of prompts of no domain that has one of its own."""
+        """The teacher of all prompts whose domain has no teacher of its own."""
         return self.teachers.get(None)
 
     def add_critic(self, critic: Critic) -> None:
@@ -138,13 +138,13 @@ class Models:
         )
 
     def whole(self, needs: Iterable[str]) -> AbstractContextManager:
-        """Within, the weights of the policy, and of the frozen models among `needs`, are whole on
-        each rank, so that ranks may sample apart from each other."""
+        """In this context, spread weights of the policy, and of the frozen models among `needs`,
+        are whole, so that ranks can sample independently."""
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
     @torch.no_grad()
     def current(self, columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The policy's columns of an update, as it is, without a gradient."""
+        """The columns of an update that the current policy computes, without a gradient."""
         return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.want))

@@ -1,11 +1,12 @@
 """The only place where components are called: it prepares their inputs and checks their outputs.
 
-In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
-off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if
-the input was, 0 off the mask. A component that breaks this gets a line that names it and its file.
+Inputs: copies of the needed columns, so that a component cannot change the batch, each (B, T) one
+exactly 0 off the mask, and without unneeded gradients. Outputs: the right shape, dtype and device,
+finite if the input was, and 0 off the mask. An error names a component that violates this and its
+file.
 
-Whether a tensor on a device is finite, the host learns by waiting for it. So within `together` it
-is checked once, at the end, for all calls; on a CPU at once, as everywhere else.
+The host must wait for a device to check that a tensor is finite. So `together` checks all calls
+once, at its end; on a CPU, and outside `together`, each call is checked immediately.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ _CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
 
 @contextmanager
 def together() -> Iterator[Checks]:
-    """Within, what components give on a device is looked at when this ends, or by `read` before: a
-    fault is raised then, before whatever else went wrong because of it."""
+    """In this context, components' outputs on a device are checked when it ends, or by `read`: a
+    fault is raised then, before any error that it caused."""
     checks = Checks()
     token = _CHECKS.set(checks)
     try:
@@ -83,7 +84,7 @@ def together() -> Iterator[Checks]:
 
 
 def check(fine: Tensor, fault: Fault) -> None:
-    """Raise what `fault` finds unless `fine` () bool is true: now, or, of a device within
+    """Raise the result of `fault` unless `fine` () bool is true: now, or, on a device in
     `together`, later."""
     checks = _CHECKS.get()
     if checks is not None and fine.device.type != "cpu":
@@ -119,8 +120,8 @@ def _unmet(component: Component, name: str, columns: Columns) -> ComponentError:
 
 
 def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
-    """The component's own x, with exact zeros off the mask where it is a (B, T, ...) column, and
-    without a gradient unless the column is to bring one."""
+    """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...), and
+    without a gradient unless the column brings one."""
     if name in RESOURCES:
         return x
     if not isinstance(x, Tensor):
@@ -135,8 +136,8 @@ def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
 
 
 def own(x: Any) -> Any:
-    """A tensor, or texts and numbers in lists and mappings, that its owner may change: what is the
-    batch's own stays as it is. Anything else is handed out itself."""
+    """A copy of a tensor, or of texts and numbers in lists and mappings, which a component may
+    change without changing the batch. Other objects are returned as they are."""
     if isinstance(x, Tensor):
         return carry(x.clone(), None if x.device.type == "cpu" else carried(x))
     if isinstance(x, list | tuple) and type(x) in (list, tuple):
@@ -234,7 +235,7 @@ def _is_finite(x: Tensor) -> bool:
 
 
 def _pair(call: _Call, output: object, default: object, wanted: str) -> tuple[object, object]:
-    """A pair as it is; anything else with `default`."""
+    """The output as a pair; with `default` if it is not a tuple."""
     if not isinstance(output, tuple):
         return output, default
     if len(output) != 2:
@@ -295,8 +296,8 @@ def scores(
         raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
         raise fault(
-            f"returned scores of shape {tuple(score.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
+            f"returned scores of shape {tuple(score.shape)}; expected {tuple(mask.shape[:1])} "
+            f"for outcomes or {tuple(mask.shape)} for scores per token"
         )
     return score
 
@@ -332,13 +333,13 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
     if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
         raise call.fault(
-            f"returned response_ids is {_what(ids)}; int64 of {rows} rows of 1 to {limit} tokens "
-            "were requested"
+            f"returned response_ids is {_what(ids)}, but int64 of {rows} rows of 1 to {limit} "
+            "tokens were requested"
         )
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= policy.vocabulary:
         raise call.fault(
-            f"returned token {low if low < 0 else high}; the model has tokens 0 to "
+            f"returned token {low if low < 0 else high}, but the model has tokens 0 to "
             f"{policy.vocabulary - 1}"
         )
     double = next(policy.model.parameters()).dtype == torch.float64
@@ -346,7 +347,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
-                raise call.fault(f"returned {name} is not a list of {rows}")
+                raise call.fault(f"returned {name} is not a list of {rows} entries")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, *ids.shape):
             raise call.fault(
                 f"returned {name} is {_what(x)}, but response_ids has shape {tuple(ids.shape)}"

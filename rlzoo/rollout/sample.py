@@ -50,7 +50,7 @@ def collect(
 
     first_row: number of the first row, for batches that are parts of one.
     sampler: the plan's unless another is given. limit: the most tokens of a response. As `sampler`,
-    greedy: the most likely token each time instead.
+    greedy: use the most likely token each time.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler
@@ -160,7 +160,7 @@ def respond(
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
-    greedy: the most likely token each time instead, whatever the sampler and its temperature.
+    greedy: use the most likely token each time, for any sampler and temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
@@ -203,8 +203,8 @@ def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]
 
 
 def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
-    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
-    once, or where that is waited for (`rlzoo.plugin.call.together`)."""
+    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
+    immediately, or at the end of `rlzoo.plugin.call.together`."""
     mask = drawn["response_mask"]
     for name in (n for n in LOG_PROBS if n in drawn):
         x = drawn[name]
@@ -302,7 +302,7 @@ class Sample(_Resource):
 
 
 def _by_the_reference(models: Models) -> Models:
-    """The same models, the policy's place taken by its frozen reference."""
+    """The same models, with the frozen reference in place of the policy."""
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
@@ -314,7 +314,7 @@ def _by_the_reference(models: Models) -> Models:
 
 
 class Score(_Resource):
-    """`score`: what other responses to the batch's prompts are worth."""
+    """`score`: scores other responses to the batch's prompts."""
 
     def __call__(self, other: Columns) -> Tensor:
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""

@@ -41,7 +41,7 @@ class Sums:
 
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
-    """One for each network that is trained, by its name."""
+    """One optimizer for each trained network, by its name."""
     made: dict[str, torch.optim.Optimizer] = {}
     for name, network in models.networks.items():
         config: Optimizer = models.plan.recipe.config[name]

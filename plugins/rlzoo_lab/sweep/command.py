@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> Result:
         if not disk_is_full(error):
             raise
         where = f"{error.filename}: " if error.filename else ""
-        raise Unfinished(f"{where}no space left on device; free some space: {again}") from None
+        raise Unfinished(f"{where}no space left on device; free some space, then {again}") from None
 
 
 def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
@@ -115,7 +115,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     )
     page, report = sweep.path / "report.html", None
     if find_spec("matplotlib") is None:
-        said = "not written, because it requires matplotlib: pip install 'rlzoo-llm[lab]'"
+        said = "not written, because this requires matplotlib: pip install 'rlzoo-llm[lab]'"
     else:
         write_report(comparison, page)
         said = report = str(page)
