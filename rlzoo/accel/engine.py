@@ -36,7 +36,7 @@ class Networks(Protocol):
     tables: list[nn.Embedding]
     shared: bool
     sharded: bool
-    want: tuple[str, ...]
+    stats: tuple[str, ...]
     entropy_grad: bool
 
 
@@ -61,14 +61,14 @@ def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
 
 
 def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[str, Tensor]:
-    """What an update of the networks `names` differentiates: the policy's `log_probs` and what
-    `models.want` adds, the critic's `prediction`."""
+    """The differentiable outputs of an update of the networks `names`: the policy's `log_probs` and
+    `models.stats`, the critic's `prediction`."""
     out: dict[str, Tensor] = {}
     both = models.shared and len(names) > 1
     if "actor" in names:
         out = models.policy.log_prob_stats(
             columns,
-            want=(*models.want, "values") if both else models.want,
+            want=(*models.stats, "values") if both else models.stats,
             entropy_grad=models.entropy_grad,
             accumulate=not models.sharded,  # see `lean_gradients`
         )

@@ -48,7 +48,7 @@ class Models:
     networks: those that are trained, by the name of their optimizer. tables: their embeddings.
     shared: whether the critic is a head on the policy's trunk.
     sharded: whether weights are spread over ranks.
-    want, entropy_grad: what an update takes from the policy's passes besides log-probs, and
+    stats, entropy_grad: the outputs, next to log-probs, of the policy's passes in an update, and
     whether the entropy has a gradient (`Policy.log_prob_stats`).
     """
 
@@ -67,7 +67,7 @@ class Models:
     tables: list[nn.Embedding] = field(init=False)
     shared: bool = field(init=False, default=False)
     sharded: bool = field(init=False)
-    want: tuple[str, ...] = field(init=False, default=("entropy",))
+    stats: tuple[str, ...] = field(init=False, default=("entropy",))
     entropy_grad: bool = field(init=False)
     passes: Passes = field(init=False)
 
@@ -76,7 +76,7 @@ class Models:
         self.networks = {"actor": self.policy.model}
         self.tables = embeddings(self.policy.model)
         self.sharded = self.ranks.count > 1 and config.parallel.strategy == "shard"
-        self.want += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
+        self.stats += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
         self.entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
         self.tokenizer = self.policy.tokenizer
         self.prompt_format = PromptFormat(self.tokenizer, config.model.chat, config.model.system)
@@ -147,4 +147,4 @@ class Models:
     @torch.no_grad()
     def current(self, columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The columns of an update that the current policy computes, without a gradient."""
-        return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.want))
+        return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.stats))

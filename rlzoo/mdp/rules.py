@@ -224,7 +224,7 @@ def right_rows(plan: Plan, batch: Columns) -> Tensor | None:
 
 
 def _task_scores(plan: Plan, columns: Columns) -> Tensor:
-    """What the task's own scorer returns, (B,) or (B, T)."""
+    """The scores of the task's own scorer, (B,) or (B, T)."""
     output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
     mask = columns["response_mask"]
     return scores(output, mask, mask.dtype, partial(_fault, f"task {plan.task_name!r}"))

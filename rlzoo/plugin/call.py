@@ -106,7 +106,7 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
     return finish(_Call(component, columns, inputs), output) if finish else output
 
 
-# What components of these kinds compute has no gradient.
+# The outputs of these kinds have no gradient.
 NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
 
 

@@ -3,13 +3,14 @@ rewards with their KL, then the estimator's advantages."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
+from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
@@ -18,17 +19,13 @@ from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources, streams
 
-if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.models import Models
-    from rlzoo.lm.policy import Policy
-
 STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
 @torch.no_grad()
 def add_columns(
-    models: "Models", batch: Batch, *, stream: str, step: int, for_update: bool = False
+    models: Models, batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Forward | None:
     """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
 
@@ -41,7 +38,7 @@ def add_columns(
     return forward
 
 
-def _forward_of_update(models: "Models", batch: Batch, step: int) -> Forward | None:
+def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
     if not models.plan.one_update or (models.critic is None and "old_log_probs" in batch):
         return None  # nothing to hold, or nothing to read off it
     return ahead(models, batch, actor=step >= models.plan.actor_from)
@@ -55,7 +52,7 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
     return pick(torch.cat([found[name].detach() for _, found in forward]), back)
 
 
-def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) -> None:
+def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
     needs, passes, policy = models.plan.needs, models.passes, models.policy
     reference, critic = models.reference, models.critic
     scored = _read_off(forward, "log_probs")
@@ -86,7 +83,7 @@ def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) 
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
 
 
-def _add_teacher_columns(models: "Models", batch: Batch) -> None:
+def _add_teacher_columns(models: Models, batch: Batch) -> None:
     """Log-probs of each row from the teacher of its domain."""
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
@@ -105,7 +102,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     batch.update(whole)
 
 
-def _taught(models: "Models", columns: Columns, teacher: "Policy") -> dict[str, Tensor]:
+def _taught(models: Models, columns: Columns, teacher: Policy) -> dict[str, Tensor]:
     """The columns (B, T) of a teacher for some rows that the plan needs."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
@@ -117,9 +114,7 @@ def _taught(models: "Models", columns: Columns, teacher: "Policy") -> dict[str, 
 
 
 @torch.no_grad()
-def log_prob_gap(
-    models: "Models", batch: Batch, forward: Forward | None, *, sampled: bool
-) -> Tensor:
+def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
     """() mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
     so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
@@ -137,7 +132,7 @@ def _gap(columns: Columns, scored: Tensor) -> Tensor:
     return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
 
 
-def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) -> None:
+def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:
     more = resources(models, batch, streams(f"{stream}/columns"), step) | (
         {"memory": models.memory} if stream == "train" else {}  # others look on
     )
