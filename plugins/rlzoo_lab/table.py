@@ -72,11 +72,12 @@ trace = Verb(
     function="rlzoo_lab.api.verbs:trace",
 )
 doctor = Verb(
-    "RUN | --environment",
+    "RUN [--retrain] | --environment",
     "report what is wrong with a run",
-    "rlzoo_lab.doctor.command",
+    "rlzoo_lab.retrain.command",
     examples=(
         ("rlzoo doctor runs/a", "a finished or unfinished run"),
+        ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
         ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
 )

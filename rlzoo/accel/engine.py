@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo.accel.hf_internals import sparse_gradient
+from rlzoo.accel.memory import make_room
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
 from rlzoo.mdp.batch import take
@@ -112,6 +113,7 @@ def backward(
     for network in models.networks.values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
+                make_room(weight)  # the passes' activations are free by now
                 weight.grad = weight.grad.to_dense()
     if not alone:
         models.ranks.sum_gradients(models.networks.values())

@@ -30,8 +30,13 @@ ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
-    generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    return draw_examples(models.plan.task, models.plan.task_name, split, n, generator)
+    return draw_examples(
+        models.plan.task,
+        models.plan.task_name,
+        split,
+        n,
+        noise.generator(models.seed, f"prompts/{stream}", step),
+    )
 
 
 def collect(
@@ -84,8 +89,10 @@ def _collect(
 ) -> Batch:
     plan, device = models.plan, models.policy.device
     number = torch.arange(len(examples) * samples) + first_row
-    read = _read(models, examples)
-    rows = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
+    rows = {
+        name: [x for x in values for _ in range(samples)]
+        for name, values in _read(models, examples).items()
+    }
     ids, mask = left_pad(rows.pop("prompt_ids"), models.policy.pad_id, device)
     prompts: dict[str, Any] = {
         **rows,

@@ -257,7 +257,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
                 over = False  # the last turn has no end
             kinds.append(kind)
             rows.append((turns, over))
-        columns = _encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
+        columns = encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
             raise NotApplicable(f"scores with {', '.join(unknown)}, which only a run has")
@@ -297,7 +297,7 @@ def _text(example: Example) -> str:
     return "\n".join(m["content"] for m in example.prompt)
 
 
-def _encoded(
+def encoded(
     examples: list[Example],
     rows: list[tuple[list[str], bool]],
     stops: tuple[str, ...],

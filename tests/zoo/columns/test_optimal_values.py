@@ -71,6 +71,6 @@ def test_a_sampler_that_knows_one_policy_alone_is_refused(monkeypatch):
     batch = sampled(world).batch
     more = resources(world, batch, streams("test"), 0)
     sampler = world.plan.base_sampler
-    monkeypatch.setattr(type(sampler), "needs", ("prompt_ids",))
+    monkeypatch.setitem(vars(sampler), "needs", ("prompt_ids",))
     with pytest.raises(RlzooError, match="set sampler=transformers"):
         more["sample"](batch["prompt_ids"], batch["prompt_mask"], reference=True)
