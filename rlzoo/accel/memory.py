@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rlzoo.recipe.keys import Config
 
 USUAL = 2**34  # bytes free on a device that does not report them
-MAPPED = 2**25  # bytes of a tensor on a CPU that glibc asks the system for, whatever it has free
+MAPPED = 2**25  # bytes of a tensor on a CPU that glibc requests from the system, whatever it has free
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def free_bytes(device: Any) -> int:
 
 def make_room(like: Any) -> None:
     """Before a tensor as large as `like` is made on a CPU: the system gets back what was freed, if
-    glibc would hold it beside such a tensor."""
+    glibc would hold it next to such a tensor."""
     if like.device.type == "cpu" and like.nbytes >= MAPPED and sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
         if trim is not None:
