@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rlzoo.recipe.keys import Config
 
 USUAL = 2**34  # bytes free on a device that does not report them
-MAPPED = 2**25  # bytes of a tensor on a CPU that glibc requests from the system, whatever it has free
+MAPPED = 2**25  # bytes of a tensor on a CPU that glibc always requests from the system
 
 
 @dataclass(frozen=True)
