@@ -18,7 +18,7 @@ from rlzoo.train.start import start
 
 VARIABLE = "RLZOO_TOKEN"
 OURS = ("sampler=", "sampler.host=", "sampler.port=", "sampler.token_from=")
-DEFAULTS = {"task": "sessions", "eval.samples": "1"}  # evaluations play no session
+ONE = "eval.samples=1"  # evaluations do not use sessions, and task=sessions does not play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,8 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
     if taken := [word for word in words if word.startswith(OURS)]:
         raise UsageError(f"serve: this command sets {shlex.quote(taken[0])}; use --host and --port")
     keys = {word.partition("=")[0] for word in words}
-    words += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
+    if keys.isdisjoint(("task", "task.name")):
+        words += ["task=sessions", *([ONE] if "eval.samples" not in keys else [])]
     ours = {"": "sessions", ".host": arguments.host, ".port": arguments.port}
     words += [f"sampler{key}={value}" for key, value in ours.items()]
     return [*words, f"sampler.token_from={VARIABLE}"]

@@ -160,17 +160,21 @@ def decode_tokens(
     return rows
 
 
-def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
+def score(
+    plan: Plan, columns: Mapping[str, Any], task_scores: Tensor | None = None
+) -> dict[str, Tensor]:
     """`scores` (B, T) and what they are made of, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
-    rows pay the recipe's penalty.
+    rows pay the recipe's penalty. task_scores: (B, T), in place of the task's where not NaN.
     """
     mask = columns["response_mask"]
     found: dict[str, Any] = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         scorer = partial(_task_scores, plan)
-        found["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+        by_task = _per_token(scorer, columns, f"task {plan.task_name!r}")
+        given = by_task if task_scores is None else task_scores
+        found["task_scores"] = torch.where(given.isnan(), by_task, given)
     total, parts = torch.zeros_like(mask), []
     for name, (weight, bound) in plan.rewards.items():
         part = _per_token(

@@ -39,19 +39,21 @@ def respond(
     step: int,
     max_new_tokens: int | None = None,
     talks: list[turns.Conversation] | None = None,
+    uniforms: Tensor | None = None,
     greedy: bool = False,
 ) -> dict[str, Any]:
     """Responses by a sampler, with masks, endings and texts; every token is metered.
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
+    uniforms: (N, T) the noise of a single turn, which no environment answers.
     greedy: the most likely token each time instead, whatever the sampler and its temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = (
-        None if greedy else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
-    )
+    turn = uniforms is not None
+    if not (turn or greedy):
+        uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
@@ -67,7 +69,7 @@ def respond(
         u = None if uniforms is None else ahead(uniforms[live], at, width)
         return speak(now, u, width)
 
-    if plan.conversation and (greedy or "sample" not in sampler.needs):
+    if plan.conversation and not turn and (greedy or "sample" not in sampler.needs):
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
@@ -101,11 +103,13 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         raise fault(f"{type(given).__name__}, not a mapping of columns")
     found = dict(given)
     wraps = "sample" in sampler.needs
-    known = [n for n, c in COLUMNS.items() if c.stage == "rollout"] if wraps else list(TOKENS)
+    all_of = [*(n for n, c in COLUMNS.items() if c.stage == "rollout"), "task_scores"]
+    known = all_of if wraps else list(TOKENS)
     if other := [n for n in found if n not in known]:
         close = nearest(str(other[0]), known)
         raise fault(f"a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}")
     needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ())]
+    needed += [n for n in ("turn_ids", "state_keys") if wraps and n in models.plan.needs]
     if missing := [n for n in needed if n not in found]:
         raise fault(f"no {missing[0]!r}")
     ids = found["response_ids"]
@@ -211,9 +215,11 @@ class Sample(_Resource):
         greedy: bool = False,
         rows: Tensor | None = None,
         of: Tensor | None = None,
+        uniforms: Tensor | None = None,
         reference: bool = False,
     ) -> dict[str, Any]:
         """Responses to prompts (N, P). `rows` (N,) names them to the noise, 0, 1, ... by default.
+        uniforms: their noise (N, T), for one turn of the policy that no environment answers.
         reference: drawn by the frozen reference instead; this needs `reference` too.
 
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
@@ -224,7 +230,7 @@ class Sample(_Resource):
             models = _by_the_reference(models)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
         talks = None
-        if models.plan.conversation:
+        if models.plan.conversation and uniforms is None:
             talks = continued(models, self.columns, prompts, rows if of is None else of, limit)
         return respond(
             models,
@@ -235,6 +241,7 @@ class Sample(_Resource):
             step=self.step,
             max_new_tokens=limit,
             talks=talks,
+            uniforms=uniforms,
             greedy=greedy,
         )
 

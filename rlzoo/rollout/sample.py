@@ -110,6 +110,7 @@ def _collect(
         kind = drawn["sampler_log_probs"].dtype
         masks = ("response_mask", "response_attention")
         drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in masks}
+    task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
     batch.update(drawn)
@@ -122,5 +123,5 @@ def _collect(
         batch.add(
             "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)
         )
-    batch.update(mdp.score(plan, batch))
+    batch.update(mdp.score(plan, batch, task_scores))
     return batch
