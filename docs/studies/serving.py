@@ -53,7 +53,7 @@ def runs(arms):
         if arm == "serve":
             agent = subprocess.Popen(
                 [sys.executable, str(DOCS / "studies" / "agent.py"), f"http://127.0.0.1:{PORT}",
-                 "--agents", str(AGENTS)]
+                 "--agents", str(AGENTS), "--patience", "600"]
             )  # fmt: skip
             try:
                 command(["serve", "--port", str(PORT), "grpo", *words])

@@ -4,6 +4,7 @@ import argparse
 import os
 import secrets
 import shlex
+import socket
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,7 @@ def run(arguments: argparse.Namespace) -> Result:
         with allow_env([VARIABLE]):
             zoo = load_zoo()
             recipe = compose(words, zoo)
+            check_free(arguments.host, arguments.port)
             address = f"http://{arguments.host}:{arguments.port}/v1"
             how = f"${VARIABLE}" if given else token
             say(f"rlzoo: sessions at {address}/sessions, token {how}")
@@ -59,6 +61,15 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
     ours = {"": "sessions", ".host": arguments.host, ".port": arguments.port}
     words += [f"sampler{key}={value}" for key, value in ours.items()]
     return [*words, f"sampler.token_from={VARIABLE}"]
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise a UsageError where the address is taken, before a model loads."""
+    try:
+        with socket.create_server((host, port)):
+            return
+    except OSError as error:
+        raise UsageError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 def _train(recipe: Any, zoo: Any, store: str | None, display: Any) -> Any:

@@ -188,7 +188,7 @@ class Table:
             return self.tokenizer.apply_chat_template(
                 messages, tools=tools, tokenize=False, add_generation_prompt=True
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except (TemplateError, TypeError, ValueError, RecursionError) as error:
             raise Refused(400, f"the chat template does not accept the messages: {error}") from None
 
     def between(self, session: Session, new) -> str:
