@@ -171,9 +171,9 @@ def score(
     found: dict[str, Any] = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         scorer = partial(_task_scores, plan)
-        by_task = _per_token(scorer, columns, f"task {plan.task_name!r}")
-        given = by_task if task_scores is None else task_scores
-        found["task_scores"] = torch.where(given.isnan(), by_task, given)
+        found["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+        if task_scores is not None:
+            found["task_scores"] = task_scores.where(~task_scores.isnan(), found["task_scores"])
     total, parts = torch.zeros_like(mask), []
     for name, (weight, bound) in plan.rewards.items():
         part = _per_token(

@@ -26,6 +26,7 @@ TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs")
 # What comes of tokens: a sampler that gives one of these gives all, as one that wraps another does.
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
 LOG_PROBS = TOKENS[1:]
+ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 
@@ -39,21 +40,23 @@ def respond(
     step: int,
     max_new_tokens: int | None = None,
     talks: list[turns.Conversation] | None = None,
-    uniforms: Tensor | None = None,
+    turn: Tensor | None = None,
     greedy: bool = False,
 ) -> dict[str, Any]:
     """Responses by a sampler, with masks, endings and texts; every token is metered.
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
-    uniforms: (N, T) the noise of a single turn, which no environment answers.
+    turn: (N, T) the noise of a single turn, which no environment answers.
     greedy: use the most likely token each time, for any sampler and temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    turn = uniforms is not None
-    if not (turn or greedy):
-        uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+    uniforms = (
+        turn
+        if greedy or turn is not None
+        else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+    )
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
@@ -69,7 +72,7 @@ def respond(
         u = None if uniforms is None else ahead(uniforms[live], at, width)
         return speak(now, u, width)
 
-    if plan.conversation and not turn and (greedy or "sample" not in sampler.needs):
+    if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
@@ -103,13 +106,12 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         raise fault(f"{type(given).__name__}, not a mapping of columns")
     found = dict(given)
     wraps = "sample" in sampler.needs
-    all_of = [*(n for n, c in COLUMNS.items() if c.stage == "rollout"), "task_scores"]
-    known = all_of if wraps else list(TOKENS)
+    known = [*ROLLOUT, "task_scores"] if wraps else list(TOKENS)
     if other := [n for n in found if n not in known]:
         close = nearest(str(other[0]), known)
         raise fault(f"a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}")
-    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ())]
-    needed += [n for n in ("turn_ids", "state_keys") if wraps and n in models.plan.needs]
+    in_turns = models.plan.needs.intersection(("turn_ids", "state_keys")) if wraps else ()
+    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ()), *in_turns]
     if missing := [n for n in needed if n not in found]:
         raise fault(f"no {missing[0]!r}")
     ids = found["response_ids"]
@@ -241,7 +243,7 @@ class Sample(_Resource):
             step=self.step,
             max_new_tokens=limit,
             talks=talks,
-            uniforms=uniforms,
+            turn=uniforms,
             greedy=greedy,
         )
 

@@ -214,7 +214,7 @@ class Table:
         return ids
 
     def note(self, session: Session, new: list[int]) -> None:
-        """Add what others said to a session's row."""
+        """Add messages of others to a session's row."""
         if session.turns:
             session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
         session.ids += new
