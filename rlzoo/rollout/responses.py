@@ -110,8 +110,8 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
     if other := [n for n in found if n not in known]:
         close = nearest(str(other[0]), known)
         raise fault(f"a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}")
-    in_turns = models.plan.needs.intersection(("turn_ids", "state_keys")) if wraps else ()
-    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ()), *in_turns]
+    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ()),
+              *(models.plan.needs & {"turn_ids", "state_keys"} if wraps else ())]  # fmt: skip
     if missing := [n for n in needed if n not in found]:
         raise fault(f"no {missing[0]!r}")
     ids = found["response_ids"]

@@ -70,9 +70,8 @@ def _collect(
     stream: str,
     step: int,
 ) -> Batch:
-    plan, prompt_format = models.plan, models.prompt_format
+    plan, prompt_format, device = models.plan, models.prompt_format, models.policy.device
     rows = [e for e in examples for _ in range(samples)]
-    device = models.policy.device
     prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
     ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
@@ -110,10 +109,9 @@ def _collect(
         kind = drawn["sampler_log_probs"].dtype
         masks = ("response_mask", "response_attention")
         drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in masks}
-    task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
-    batch.update(drawn)
+    batch.update({name: x for name, x in drawn.items() if name != "task_scores"})
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
@@ -123,5 +121,5 @@ def _collect(
         batch.add(
             "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)
         )
-    batch.update(mdp.score(plan, batch, task_scores))
+    batch.update(mdp.score(plan, batch, drawn.get("task_scores")))
     return batch
