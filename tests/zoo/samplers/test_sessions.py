@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 
 import rlzoo
 from rlzoo import RlzooError
@@ -166,7 +167,8 @@ def test_agents_in_any_order_give_the_rows_and_the_update_of_the_task_itself(wor
         elif name in close:
             assert (x - y).abs().max() < 1e-5
         else:
-            assert x.shape == y.shape and (x == y).all(), name
+            assert x.shape == y.shape, name
+            assert (x == y).all(), name
     assert here.batch["truncated"].any() == (limit == 9)
     one.update(here)
     w.trainer.update(served)
@@ -192,7 +194,17 @@ def test_a_reward_replaces_the_score_of_a_task_and_null_leaves_it(world):
 
 def test_a_stop_of_the_task_ends_a_reply(world, monkeypatch):
     w, seen = world(*ONE), []
-    monkeypatch.setattr(w.trainer.models.policy, "stops", tuple("0123456789"))
+    policy = w.trainer.models.policy
+    generate = policy.generate
+
+    def with_a_longer_row(*given):
+        return {
+            name: torch.nn.functional.pad(x, (0, 2), value=policy.pad_id * (name[:2] == "re"))
+            for name, x in generate(*given).items()
+        }
+
+    monkeypatch.setattr(policy, "stops", tuple("0123456789"))
+    monkeypatch.setattr(policy, "generate", with_a_longer_row)
 
     def agent(w):
         session = w.begin()
