@@ -297,7 +297,8 @@ def message(given: Any) -> dict[str, Any]:
     """A message as role, text and, of an assistant, calls of tools; raises Refused."""
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise Refused(400, "a message must have a role and a content")
-    content, calls = given.get("content"), []
+    content = given.get("content")
+    calls: list[Any] = []
     if given["role"] == "assistant":
         calls = given.get("tool_calls") or []
         if not isinstance(calls, list):
