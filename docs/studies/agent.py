@@ -1,6 +1,6 @@
 """An agent that plays hi-lo against `rlzoo serve`, with the standard library only.
 
-rlzoo serve grpo model=turns task.prompt="'1-15:'" rollout.max_new_tokens=26 &
+rlzoo serve grpo model=turns task=hi_lo &
 RLZOO_TOKEN=... python docs/studies/agent.py http://127.0.0.1:8011 --agents 16
 """
 
@@ -12,6 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+
+NUMBERS = [str(number) for number in range(1, 16)]
 
 
 def post(address, body):
@@ -29,19 +31,19 @@ def post(address, body):
 
 def episode(url, session):
     """One game: up to four guesses of a number from 1 to 15; 1 where the last is right."""
-    number, base = session["index"] % 15 + 1, url + session["path"]
+    number, base = (int(session["answer"]) - 1) % 15 + 1, url + session["path"]
     messages = list(session["messages"])
     reward = 0.0
     for turn in range(4):
         answer = post(f"{base}/chat/completions", {"messages": messages})
         if answer is None:
             break
-        guess = answer["choices"][0]["message"]
-        reward = float(guess["content"] == str(number))
+        guess, how = (answer["choices"][0][name] for name in ("message", "finish_reason"))
+        reward = float(guess["content"] == str(number) and how == "stop")
         if reward or turn == 3:
             break
-        low = guess["content"].isdigit() and int(guess["content"]) < number
-        reply = " hi " if low else " lo " if guess["content"].isdigit() else " no "
+        guessed = NUMBERS.index(guess["content"]) + 1 if guess["content"] in NUMBERS else None
+        reply = " no " if guessed is None else " hi " if guessed < number else " lo "
         messages += [guess, {"role": "user", "content": reply}]
     post(f"{base}/reward", {"reward": reward})
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import secrets
 import shlex
+import socket
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from rlzoo.train.start import start
 
 VARIABLE = "RLZOO_TOKEN"
 OURS = ("sampler=", "sampler.host=", "sampler.port=", "sampler.token_from=")
-DEFAULTS = {"task": "sessions", "eval.samples": "1"}  # evaluations play no session
+ONE = "eval.samples=1"  # evaluations do not use sessions, and task=sessions does not play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> Result:
         with allow_env([VARIABLE]):
             zoo = load_zoo()
             recipe = compose(words, zoo)
+            check_free(arguments.host, arguments.port)
             address = f"http://{arguments.host}:{arguments.port}/v1"
             how = f"${VARIABLE}" if given else token
             say(f"rlzoo: sessions at {address}/sessions, token {how}")
@@ -57,10 +59,20 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
     if taken := [word for word in words if word.startswith(OURS)]:
         raise UsageError(f"serve: this command sets {shlex.quote(taken[0])}; use --host and --port")
     keys = {word.partition("=")[0] for word in words}
-    words += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
+    if keys.isdisjoint(("task", "task.name")):
+        words += ["task=sessions", *([ONE] if "eval.samples" not in keys else [])]
     ours = {"": "sessions", ".host": arguments.host, ".port": arguments.port}
     words += [f"sampler{key}={value}" for key, value in ours.items()]
     return [*words, f"sampler.token_from={VARIABLE}"]
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise a UsageError where the address is taken, before a model loads."""
+    try:
+        with socket.create_server((host, port)):
+            return
+    except OSError as error:
+        raise UsageError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 def _train(recipe: Any, zoo: Any, store: str | None, display: Any) -> Any:

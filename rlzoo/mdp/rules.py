@@ -159,16 +159,19 @@ def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) ->
     return rows
 
 
-def score(plan: Plan, columns: Columns) -> dict[str, Tensor]:
+def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> dict[str, Tensor]:
     """`scores` (B, T) and their components, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
-    rows pay the recipe's penalty.
+    rows pay the recipe's penalty. task_scores: (B, T), in place of the task's where not NaN.
     """
     mask, out = columns["response_mask"], {}
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        scorer = partial(_task_scores, plan)
-        out["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+        out["task_scores"] = _per_token(
+            partial(_task_scores, plan), columns, f"task {plan.task_name!r}"
+        )
+        if task_scores is not None:
+            out["task_scores"] = task_scores.where(~task_scores.isnan(), out["task_scores"])
     parts = [  # without a border of its own: `_per_token` names the row as well
         _per_token(
             partial(call, bound.component, options=bound.options),

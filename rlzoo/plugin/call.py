@@ -309,6 +309,7 @@ def _reward(call: _Call, output: object) -> Tensor:
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
 TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs")
 LOG_PROBS = TOKENS[1:]
+ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
 
 
@@ -320,7 +321,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     found, policy = dict(output), call.columns["policy"]
     rows, limit = call.columns["uniforms"].shape
     wraps = "sample" in call.component.needs
-    known = [n for n, c in COLUMNS.items() if c.stage == "rollout"] if wraps else list(TOKENS)
+    known = [*ROLLOUT, "task_scores"] if wraps else list(TOKENS)
     if other := [n for n in found if n not in known]:
         close = nearest(str(other[0]), known)
         raise call.fault(

@@ -121,7 +121,7 @@ def _collect(
         drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in MASKS}
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
-    batch.update(drawn)
+    batch.update({name: x for name, x in drawn.items() if name != "task_scores"})
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
@@ -131,7 +131,7 @@ def _collect(
         batch.add(
             "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)
         )
-    batch.update(mdp.score(plan, batch))
+    batch.update(mdp.score(plan, batch, drawn.get("task_scores")))
     return batch
 
 
@@ -161,18 +161,22 @@ def respond(
     step: int,
     max_new_tokens: int | None = None,
     talks: list[turns.Conversation] | None = None,
+    turn: Tensor | None = None,
     greedy: bool = False,
 ) -> dict[str, Any]:
     """Responses by a sampler, with masks, endings and texts; every token is metered.
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
+    turn: (N, T) the noise of a single turn, which no environment answers.
     greedy: use the most likely token each time, for any sampler and temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
     uniforms = (
-        None if greedy else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+        turn
+        if greedy or turn is not None
+        else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     )
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
@@ -187,12 +191,14 @@ def respond(
         u = None if uniforms is None else ahead(uniforms[live], at, width)
         return speak(now, u, width)
 
-    if plan.conversation and (greedy or "sample" not in sampler.needs):
+    if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
     if "response_mask" not in drawn:
         drawn = _finish(models, drawn, limit)
+    elif missing := sorted(plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
+        raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     _check_log_probs(sampler, drawn)
     if greedy or sampler is plan.base_sampler:
         models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
@@ -280,9 +286,11 @@ class Sample(_Resource):
         greedy: bool = False,
         rows: Tensor | None = None,
         of: Tensor | None = None,
+        uniforms: Tensor | None = None,
         reference: bool = False,
     ) -> dict[str, Any]:
         """Responses to prompts (N, P). `rows` (N,) names them to the noise, 0, 1, ... by default.
+        uniforms: their noise (N, T), for one turn of the policy that no environment answers.
         reference: drawn by the frozen reference instead; this needs `reference` too.
 
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
@@ -293,7 +301,7 @@ class Sample(_Resource):
             models = _by_the_reference(models)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
         talks = None
-        if models.plan.conversation:
+        if models.plan.conversation and uniforms is None:
             talks = continued(models, self.columns, prompts, rows if of is None else of, limit)
         return respond(
             models,
@@ -304,6 +312,7 @@ class Sample(_Resource):
             step=self.step,
             max_new_tokens=limit,
             talks=talks,
+            turn=uniforms,
             greedy=greedy,
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlzoo.errors import UsageError
-from rlzoo_lab.serve import words_of
+from rlzoo_lab.serve import check_free, words_of
 
 AGENT = Path(__file__).parents[2] / "docs/studies/agent.py"
 
@@ -27,14 +27,26 @@ def test_the_words_choose_sampler_and_task_and_leave_the_rest():
     assert {"sampler=sessions", "sampler.port=8011", "task=sessions"} <= set(words)
     words = words_of(arguments("grpo", "task=addition", "eval.samples=64"))
     assert "task=sessions" not in words
+    assert not [w for w in words_of(arguments("grpo", "task=hi_lo")) if w.startswith("eval.")]
     assert [w for w in words if w.startswith("eval.samples")] == ["eval.samples=64"]
     with pytest.raises(UsageError, match="--port"):
         words_of(arguments("grpo", "sampler.port=1"))
 
 
+def test_an_address_that_is_taken_is_reported_before_a_model_loads():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UsageError, match="cannot listen"):
+            check_free(*taken.getsockname())
+    check_free("127.0.0.1", 0)
+
+
 @pytest.mark.process
 @pytest.mark.landing
-def test_a_run_trains_on_what_an_agent_plays(tmp_path, monkeypatch):
+def test_a_run_on_what_an_agent_plays_ends_with_the_weights_of_one_in_process(
+    tmp_path, monkeypatch
+):
     from rlzoo.cli import main
 
     with socket.socket() as free:
@@ -45,14 +57,18 @@ def test_a_run_trains_on_what_an_agent_plays(tmp_path, monkeypatch):
     agent = subprocess.Popen(
         [sys.executable, str(AGENT), url, "--agents", "4", "--patience", "60"], env=os.environ
     )
-    words = ["serve", "grpo", "model=turns", "task.prompt='1-15:'", "rollout.max_new_tokens=26"]
-    words += ["rollout.prompts=2", "rollout.samples=4", "train.steps=2", "device=cpu"]
+    words = ["grpo", "model=turns", "task=hi_lo", "rollout.old_log_probs=recomputed"]
+    words += ["rollout.prompts=2", "rollout.samples=4", "train.steps=2", "eval.samples=8"]
+    words += ["device=cpu", "run.threads=1"]
     try:
         threading.Timer(120, agent.kill).start()
-        assert main([*words, f"run.dir={tmp_path / 'run'}", "--port", port]) == 0
+        assert main(["serve", *words, f"run.dir={tmp_path / 'run'}", "--port", port]) == 0
     finally:
         agent.kill()
         agent.wait()
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
     steps = [line for line in lines if "actor/pg_loss" in line]
     assert [line["step"] for line in steps] == [1, 2]
+    assert main(["run", *words, f"run.dir={tmp_path / 'here'}"]) == 0
+    served, here = (tmp_path / name / "model/model.safetensors" for name in ("run", "here"))
+    assert served.read_bytes() == here.read_bytes()

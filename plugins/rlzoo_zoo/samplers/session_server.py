@@ -6,6 +6,8 @@ import json
 import math
 import re
 import secrets
+import select
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -145,8 +147,10 @@ class Desk:
     def reward(self, name: str, value: float | None) -> None:
         with self.change:
             session = self.find(name)
+            if session.done and session.reward == value:  # repeated, as its answer was lost
+                return
             if session.done:
-                raise Refused(409, "the session already has its reward")
+                raise Refused(409, "the session already has another reward")
             if session.busy or not any(session.turn_ids):
                 raise Refused(409, "a reward must follow a turn of the policy")
             session.reward, session.done = value, True
@@ -183,6 +187,13 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(2)
         except OSError:
             return
+
+    def _gone(self) -> bool:
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        try:
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -229,8 +240,9 @@ class Handler(BaseHTTPRequestHandler):
         self.guard.cancel()
         try:
             found = json.loads(text or b"{}")
+            json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate is not a text
         except (ValueError, RecursionError):
-            raise Refused(400, "the request is not JSON") from None
+            raise Refused(400, "the request is not JSON of Unicode texts") from None
         if not isinstance(found, dict):
             raise Refused(400, "the request is not a JSON object")
         return found
@@ -244,6 +256,8 @@ class Handler(BaseHTTPRequestHandler):
         desk, body = self.server.desk, self._body()
         if self.path == "/v1/sessions":
             session = desk.hand_out()
+            if self._gone():  # an agent that was stopped while it waited
+                desk.give_up(session.id)
             return {"id": session.id, "path": f"/v1/sessions/{session.id}", **session.about}
         if self.path == "/v1/chat/completions":  # of a client that has one address
             return desk.complete(str(body.get("model")), completion(body))
@@ -283,9 +297,13 @@ def message(given: Any) -> dict[str, Any]:
     """A message as role, text and, of an assistant, calls of tools; raises Refused."""
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise Refused(400, "a message must have a role and a content")
-    content, calls = given.get("content"), []
+    content = given.get("content")
+    calls: list[Any] = []
     if given["role"] == "assistant":
-        content, calls = content or "", [tool_call(c) for c in given.get("tool_calls") or []]
+        calls = given.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise Refused(400, "tool_calls must be a list")
+        content, calls = content or "", [tool_call(c) for c in calls]
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(map(str, texts)) if all(isinstance(t, str) for t in texts) else None

@@ -2,12 +2,14 @@
 
 import ipaddress
 import json
+import math
 import time
 from typing import Annotated, Any
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
+from rlzoo.ops import at_last_action
 from rlzoo_zoo.samplers.session_server import Job, Refused, Server, Session, message
 from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
@@ -28,6 +30,7 @@ def sessions(
     messages,
     answers,
     prompt_index,
+    uniforms,
     *,
     inner: str = "transformers",
     host: Annotated[str, "address to listen on"] = "127.0.0.1",
@@ -51,12 +54,14 @@ def sessions(
     /v1/chat/completions with ID as the model. For a request with `tools`, JSON within <tool_call>
     tags is returned as `tool_calls`. Each request repeats the messages so far and adds to them: the
     row keeps the policy's own tokens, and only new messages are tokenized, with mask 0. A POST of
-    `{"reward": 1.0}` to /v1/sessions/ID/reward ends the session; task=sessions uses this reward.
-    Sampling follows the recipe, not the request, except for `max_tokens`. A row has at most
-    `rollout.max_new_tokens` tokens of both speakers. A session whose agent is silent for `idle`
-    seconds is dropped, and its row becomes available again; after `patience` seconds without a
-    turn, the run stops at its last checkpoint. Tokens depend on the order of requests, so runs are
-    not reproducible. It supports only one process, and evaluations do not use sessions.
+    `{"reward": 1.0}` to /v1/sessions/ID/reward ends the session; the reward replaces the score of
+    the task, and `null` leaves it. Sampling follows the recipe, not the request, except for
+    `max_tokens`. A row has at most `rollout.max_new_tokens` tokens of both speakers. A session
+    whose agent is silent for `idle` seconds is dropped, and its row becomes available again; after
+    `patience` seconds without a turn, the run stops at its last checkpoint. A token is a function
+    of seed, step, row and position, whatever the order of requests, so the same agent gives the
+    same run, up to rounding. It supports only one process. Evaluations do not use sessions: they
+    use the task, whose own `respond` answers the policy's turns.
     Source: OpenAI's chat completions API, with vLLM's token ids.
     """
     server = listening(host, port, token_from)
@@ -67,7 +72,7 @@ def sessions(
             zip(rows, messages, prompts, answers, prompt_index, strict=True)
         )
     ]
-    table = Table(sample, policy, tokenizer)
+    table = Table(sample, policy, tokenizer, uniforms)
     desk = server.desk
     desk.open(opened)
     seen = time.monotonic()
@@ -92,9 +97,9 @@ def sessions(
 class Table:
     """The policy's side of the sessions: from messages to tokens, and back."""
 
-    def __init__(self, sample, policy, tokenizer):
+    def __init__(self, sample, policy, tokenizer, uniforms):
         self.sample, self.policy, self.tokenizer = sample, policy, tokenizer
-        self.limit = sample.max_new_tokens
+        self.limit, self.uniforms = sample.max_new_tokens, uniforms
 
     def answer(self, jobs: list[Job]) -> int:
         """Answer requests for completions, all in one batch; how many got a reply."""
@@ -122,28 +127,41 @@ class Table:
         ids = torch.tensor([[pad] * (width - len(c)) + c for c in contexts], device=device)
         lengths = torch.tensor([len(c) for c in contexts], device=device)[:, None]
         mask = (torch.arange(width, device=device) >= width - lengths).float()
-        drawn = self.sample(
-            ids,
-            mask,
-            max_new_tokens=max(most for _, _, most in ready),
-            rows=torch.tensor([job.session.row for job, _, _ in ready]),
-        )
+        most = max(most for _, _, most in ready)
+        rows = torch.tensor([job.session.row for job, _, _ in ready], device=device)
+        at = torch.tensor([len(job.session.ids) + len(new) for job, new, _ in ready], device=device)
+        place = (at[:, None] + torch.arange(most, device=device)).clamp(max=self.limit - 1)
+        noise = self.uniforms[rows].gather(1, place)
+        drawn = self.sample(ids, mask, max_new_tokens=most, rows=rows, uniforms=noise)
         replies = drawn["response_ids"].tolist()
         counts = drawn["response_mask"].sum(1).long().tolist()
         log_probs = drawn["sampler_log_probs"].tolist()
         for (job, new, most), reply, n, lp in zip(ready, replies, counts, log_probs, strict=True):
-            n = min(n, most)
+            n = self.end_of_turn(reply[: min(n, most)])
             job.finish(self.replied(job, new, reply[:n], lp[:n]))
+
+    def end_of_turn(self, ids: list[int]) -> int:
+        """How many of the tokens there are up to the one that completes a stop of the task."""
+        for n in range(1, len(ids) if self.policy.stops else 0):
+            if self.stopped(ids[:n]):
+                return n
+        return len(ids)
+
+    def stopped(self, ids: list[int]) -> bool:
+        text = self.tokenizer.decode(ids, skip_special_tokens=False)
+        return any(stop in text for stop in self.policy.stops)
 
     def heard(self, session: Session, body: dict[str, Any]) -> tuple[list[int], int]:
         """The tokens that a request adds to its session, and how many the reply may have."""
         new = self.new_tokens(session, body)
-        room = self.limit - len(session.ids) - len(new)
+        room = left = self.limit - len(session.ids) - len(new)
         if self.policy.limit:
             room = min(
                 room, self.policy.limit[0] - len(session.prompt) - len(session.ids) - len(new)
             )
         if session.full or room < 1:
+            if session.turns and not session.full:  # as a conversation's row: full, in an answer
+                self.note(session, new[: len(new) + left])
             session.full = True
             raise Refused(400, f"the session has used its {self.limit} tokens; post its reward",
                           "context_length_exceeded")  # fmt: skip
@@ -170,7 +188,7 @@ class Table:
             return self.tokenizer.apply_chat_template(
                 messages, tools=tools, tokenize=False, add_generation_prompt=True
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except (TemplateError, TypeError, ValueError, RecursionError) as error:
             raise Refused(400, f"the chat template does not accept the messages: {error}") from None
 
     def between(self, session: Session, new) -> str:
@@ -195,20 +213,28 @@ class Table:
             raise Refused(400, "the tokenizer has no token for a character of the messages")
         return ids
 
+    def note(self, session: Session, new: list[int]) -> None:
+        """Add messages of others to a session's row."""
+        if session.turns:
+            session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
+        session.ids += new
+        session.turn_ids += [0] * len(new)
+        session.log_probs += [0.0] * len(new)
+
     def replied(self, job: Job, new: list[int], reply: list[int], log_probs: list[float]):
         """Note a turn in its session; the answer to its request."""
         session, body = job.session, job.body
-        if session.turns:
-            session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
+        self.note(session, new)
         turn = max(session.turn_ids, default=0) + 1
-        before = len(session.prompt) + len(session.ids) + len(new)
-        session.ids += new + reply
-        session.turn_ids += [0] * len(new) + [turn] * len(reply)
-        session.log_probs += [0.0] * len(new) + log_probs
-        ended = reply[-1] in self.policy.eos_ids
-        text = self.tokenizer.decode(reply[:-1] if ended else reply, skip_special_tokens=False)
+        before = len(session.prompt) + len(session.ids)
+        session.ids += reply
+        session.turn_ids += [turn] * len(reply)
+        session.log_probs += log_probs
+        eos = reply[-1] in self.policy.eos_ids
+        ended = eos or self.stopped(reply)
+        text = self.tokenizer.decode(reply[:-1] if eos else reply, skip_special_tokens=False)
         session.turns.append(text)
-        session.full = len(session.ids) >= self.limit
+        session.full = not ended and len(session.ids) >= self.limit
         said = {"role": "assistant", "content": text}
         if body["tools"]:
             said |= called(text, f"{session.id}-{turn}")
@@ -266,19 +292,22 @@ def columns(found: list[Session], policy, tokenizer) -> dict[str, Any]:
         return torch.tensor([x + [pad] * (width - len(x)) for x in lists], device=policy.device)
 
     turn_ids = padded([s.turn_ids for s in found], 0)
+    mask = (turn_ids > 0).float()
     full = torch.tensor([s.full for s in found], device=policy.device)
-    # The reward is the environment's last word.
-    turns = [s.turns + ([] if s.reward is None else [repr(s.reward)]) for s in found]
+    posted = [math.nan if s.reward is None else s.reward for s in found]  # NaN: the task scores
+    rewards = torch.tensor(posted, device=policy.device)
+    by_task = rewards.isnan()[:, None]
     return {
         "response_ids": padded([s.ids for s in found], policy.pad_id),
-        "response_mask": (turn_ids > 0).float(),
+        "response_mask": mask,
         "response_attention": padded([[1.0] * len(s.ids) for s in found], 0.0),
         "sampler_log_probs": padded([s.log_probs for s in found], 0.0),
         "turn_ids": turn_ids,
         "terminated": ~full,
         "truncated": full,
         "responses": ["".join(s.turns) for s in found],
-        "turns": turns,
+        "turns": [s.turns for s in found],
+        "task_scores": at_last_action(rewards.nan_to_num(), mask).masked_fill(by_task, math.nan),
     }
 
 

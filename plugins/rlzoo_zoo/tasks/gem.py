@@ -49,6 +49,7 @@ class Gem(Demonstrated, Episodes):
         "game:GuessTheNumber-v0-easy": number("\\boxed{{{}}}"),
         "game:Mastermind-v0-easy": code("\\boxed{{{}}}"),
     }
+    parts = frozenset({"game:Mastermind-v0-easy"})
 
     def start(self, game, seed):
         if game not in self.registry:

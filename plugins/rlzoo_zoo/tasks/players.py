@@ -15,10 +15,13 @@ class Demonstrated:
     """`demonstrate` for a task of `Episodes` whose games all have a scripted player.
 
     A subclass gives `players`: a game's id -> (player, random), each (observations, generator) ->
-    the next move. The observations are those so far, whole, the first one with the rules.
+    the next move. The observations are those so far, whole, the first one with the rules. `parts`:
+    games whose rewards add up to a win, so that the last one does not show it.
     """
 
     players: dict = {}
+    parts: frozenset[str] = frozenset()
+    pays: str
     games: list[str]  # these are of `Episodes`
     success: float
     domain_of: Any
@@ -31,7 +34,8 @@ class Demonstrated:
         """A method, or None where a game has no player, the policy does not move first, or a win is
         not right."""
         known = set(self.games) <= set(self.players) and not getattr(self, "seat", 0)
-        return self.both if known and self.success <= 1 else None
+        right = self.success <= 1 and (self.pays != "last" or self.parts.isdisjoint(self.games))
+        return self.both if known and right else None
 
     def both(self, example, generator):
         """(right, wrong): turns of a game of the player, of TRIES the first that it wins, and of a

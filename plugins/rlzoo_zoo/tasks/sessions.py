@@ -12,8 +12,9 @@ class Sessions:
 
     All rows have the prompt `prompt`. Answer and index are the episode's number below `episodes`,
     by which an agent selects its problem; the samples of a group have the same number. One number
-    in five is held out. Score (B,): the posted reward, otherwise 0. Evaluations do not use
-    sessions, so their score is 0; compare runs by their training reward.
+    in five is held out. Score (B,): 0, which a posted reward replaces. Evaluations do not use
+    sessions, so their score is 0; compare runs by their training reward, or choose a task that
+    can play the episodes itself.
     Source: the agent that plays.
     """
 
@@ -32,18 +33,8 @@ class Sessions:
         picks = torch.randint(len(numbers), (n,), generator=generator).tolist()
         return [Example(self.prompt, str(numbers[i]), numbers[i]) for i in picks]
 
-    def score(self, turns, terminated):
-        # With a reward the turns end with the environment's.
-        posted = [float(t[-1]) if len(t) % 2 == 0 and t and number(t[-1]) else 0.0 for t in turns]
-        return torch.tensor(posted, device=terminated.device)
-
-
-def number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    def score(self, terminated):
+        return torch.zeros(len(terminated), device=terminated.device)
 
 
 @hookimpl

@@ -382,6 +382,15 @@ def test_no_demonstration_without_a_player_or_the_first_move():
     assert Textarena(games=["Nim-v0", "FrozenLake-v0"]).demonstrate is None
 
 
+def test_no_demonstration_where_the_last_reward_is_a_part_of_a_win():
+    pytest.importorskip("gem")
+    from rlzoo_zoo.tasks.gem import Gem
+
+    whole, part = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+    has = [Gem(games=[g], pays=p).demonstrate for g in (whole, part) for p in ("sum", "last")]
+    assert [x is not None for x in has] == [True, True, True, False]
+
+
 def test_lines_keeps_the_last_lines_of_what_is_heard_and_changes_no_game():
     pytest.importorskip("textarena")
     from rlzoo_zoo.tasks.textarena import Textarena
