@@ -84,7 +84,7 @@ def _batch(rows: Responses, paid_kl: bool) -> tuple[dict[str, Tensor], dict[str,
 
 def _texts(folder: Path, ids: Sequence[int]) -> dict[int, str]:
     """The texts of tokens, by a tokenizer in a folder: nothing is downloaded, no code there runs.
-    Raises RlzooError if it is none."""
+    Raises RlzooError if it has no tokenizer."""
     from transformers import AutoTokenizer
 
     try:

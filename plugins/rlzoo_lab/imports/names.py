@@ -19,7 +19,7 @@ NOTES = {
     "responses of their means, by its own KL estimator",
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
-# What a trainer needs to write the tokens of its responses.
+# The setting with which each trainer writes the tokens of its responses.
 TOKENS = {
     "trl": "TRL writes texts only; call log_extra('completion_ids', completion_ids) in a reward "
     "function, with log_completions=True",

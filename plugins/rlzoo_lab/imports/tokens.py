@@ -27,8 +27,8 @@ OURS = {theirs: ours for ours, names in COLUMNS.items() for theirs in names.spli
 
 
 def tokens(path: Path, line: int | None, ids: Any, mask: Any, columns: Mapping[str, Any]) -> Tokens:
-    """Of the ids of a prompt and its response; mask and columns, by the trainer's names, are over
-    the last of them. None among numbers is NaN. Raises DataError."""
+    """A response, from the ids of prompt and response; mask and columns, by the trainer's names,
+    are over the last of them. None among numbers is NaN. Raises DataError."""
     whole, chosen = _array(ids, "iu"), _array(mask, "biuf")
     if whole is None or (whole < 0).any() or (whole >= 2**31).any():
         raise damaged(path, line, "token ids, whole numbers of at least 0")
