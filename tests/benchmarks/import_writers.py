@@ -5,14 +5,16 @@
 DIR has checkouts named verl, prime-rl, verifiers, skyrl, slime and miles. From each the code that
 writes metrics and rollouts is taken without a change and called on made batches of known numbers:
 verl's compute_data_metrics, FileLogger, LocalLogger and _log_rollout_data; prime-rl's episode
-metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task; slime's and miles'
-log lines, their log_rollout_data and save_debug_rollout_data; and the installed wandb, offline. The
+metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task, its batch tensors
+and dump_data; slime's and miles' log lines, their log_rollout_data, save_debug_rollout_data (with
+miles' parquet) and save_debug_train_data; and the installed wandb, offline. The
 output is imported whole. Last run: verl 1dda039, prime-rl 559b447, verifiers a60a606, SkyRL
 a956457, slime 624b824, miles 31f1ca9, wandb 0.31.0.
 
 Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers' dependencies next to rlzoo;
 trainers, vLLM and Megatron are not needed. `right`: figures of the written rows that the run folder
-has at their step under the name that docs/import.md promises, and samples that it has whole.
+has at their step under the name that docs/import.md promises, samples that it has whole, and the
+ids, masks and numbers of tokens in its saved batches, as float32.
 """
 
 import argparse
@@ -42,10 +44,12 @@ Rows = list[tuple[int, dict[str, float]]]
 @dataclass
 class Wrote:
     """The input of a trainer's writer. rows: (step by rlzoo's count, metrics), texts: (step,
-    prompt, response, score) of the training rollouts."""
+    prompt, response, score) of the training rollouts, tokens: step -> for each response `ids`,
+    `mask` and its columns over those tokens, by rlzoo's names."""
 
     rows: Rows = field(default_factory=list)
     texts: list[tuple[int, str, str, float]] = field(default_factory=list)
+    tokens: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     held_out: list[float] = field(default_factory=list)  # what eval/score must be
     digits: int | None = None  # decimals that the writer prints
 
@@ -259,21 +263,29 @@ def prime_rl(source: Path, out: Path) -> Wrote:
             await log("trainer", {"optim/lr": 1e-6 / 3, "optim/grad_norm": 1 / 9}, step)
             await log("trainer", {"loss/mean": -1 / 7, "entropy/all/mean": 0.1 * step,
                                   "mismatch_kl/all/mean": math.nan}, step)  # fmt: skip
-            ids = [i for r in made for i in r["ids"]]
-            old = torch.tensor([x for r in made for x in r["logps"]])
+            ids = [i for r in made for i in (1, 2, *r["ids"])]
+            mask = torch.tensor([m for r in made for m in (0, 0, *[1] * len(r["ids"]))]).bool()
+            old = torch.tensor([x for r in made for x in (0.0, 0.0, *r["logps"])])
             new = old + 0.125
             if step == 2:
-                new[0] = math.nan  # the exporter writes null
+                new[2] = math.nan  # the exporter writes null
             size = (1, len(ids))
+            credit = [r["reward"] - 0.5 for r in made for _ in (1, 2, *r["ids"])]
+            lengths = [2 + len(r["ids"]) for r in made]
             exporter.export(step, 0, {
                 "input_ids": torch.tensor(ids).view(size),
                 "position_ids": torch.zeros(size, dtype=torch.long),
-                "loss_mask": torch.ones(size, dtype=torch.bool),
-                "advantages": torch.tensor(
-                    [r["reward"] - 0.5 for r in made for _ in r["ids"]]).view(size),
+                "loss_mask": mask.view(size), "advantages": torch.tensor(credit).view(size),
                 "inference_logprobs": old.view(size), "env_names": ["sums"] * len(ids),
             }, {"logprobs": new.view(size), "entropy": torch.ones(size)},
-                [len(r["ids"]) for r in made], DefaultLossConfig())  # fmt: skip
+                lengths, DefaultLossConfig())  # fmt: skip
+            wrote.tokens[step] = [
+                {"ids": r["ids"], "mask": [1] * len(r["ids"]), "sampler_log_probs": r["logps"],
+                 "old_log_probs": now[2:].tolist(), "old_entropy": [1.0] * len(r["ids"]),
+                 "advantages": [r["reward"] - 0.5] * len(r["ids"]),
+                 "scores": [*[0.0] * (len(r["ids"]) - 1), r["reward"] + 0.125]}
+                for r, now in zip(made, new.split(lengths), strict=True)
+            ]  # fmt: skip
             for row, text in zip(made, texts, strict=True):
                 wrote.texts.append((step, row["prompt"], text, row["reward"] + 0.125))
         return wrote
@@ -324,13 +336,59 @@ def skyrl(source: Path, out: Path) -> Wrote:
             tracker.log(values, step)
         logger.complete()
 
+    wrote = Wrote(rows, held_out=[0.3333, 0.6667], digits=4)
+    for step in range(1, STEPS + 1):
+        wrote.tokens[step] = skyrl_dump(source, out, step)
     with open(out / "train.log", "w") as file, captured(file):
         ray.get(skyrl_entrypoint.remote())
         import time
 
         time.sleep(3)  # Ray passes a worker's lines on in the background
         ray.shutdown()
-    return Wrote(rows, held_out=[0.3333, 0.6667], digits=4)
+    return wrote
+
+
+def skyrl_dump(source: Path, out: Path, step: int) -> list[dict[str, Any]]:
+    """SkyRL's own tensors of a batch, dumped by it as the trainer does before an update."""
+    import typing
+
+    import torch
+    import typing_extensions
+
+    typing.TypedDict = typing_extensions.TypedDict  # pydantic requires it before Python 3.12
+    from skyrl.backends.skyrl_train.training_batch import (
+        TrainingInputBatch,
+        pad_training_input_batch,
+    )
+    from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
+
+    made = batch(step)
+    masks = [[int(t != 1) for t in range(len(r["ids"]))] for r in made]
+    sequences, attention, seen, _, masked, sampled, *_ = convert_prompts_responses_to_batch_tensors(
+        0, [[1, 2, 3][: 1 + r["group"]] for r in made], [r["ids"] for r in made],
+        [[0.0] * len(r["ids"]) for r in made], masks, [r["logps"] for r in made],
+    )  # fmt: skip
+    draw = torch.Generator().manual_seed(step)
+    given = {
+        name: torch.randn(seen.shape, generator=draw)
+        for name in ("action_log_probs", "base_action_log_probs", "advantages", "returns", "values")
+    }
+    given["base_action_log_probs"] = given["base_action_log_probs"].bfloat16()  # no numpy's type
+    data = TrainingInputBatch({"sequences": sequences, "attention_mask": attention,
+                               "response_mask": seen, "loss_mask": masked,
+                               "rollout_logprobs": sampled, "pixel_values": None,
+                               **given})  # fmt: skip
+    data.metadata = {}
+    data = pad_training_input_batch(data, 3)
+    where = types.SimpleNamespace(trainer=types.SimpleNamespace(export_path=str(out)))
+    dump = picked(source / "skyrl" / "train" / "trainer.py", "dump_data", Path=Path)["dump_data"]
+    dump(types.SimpleNamespace(cfg=where), data, f"global_step_{step}_training_input")
+    names = {"action_log_probs": "old_log_probs", "base_action_log_probs": "ref_log_probs"}
+    return [
+        {"ids": r["ids"], "mask": mask, "sampler_log_probs": r["logps"],
+         **{names.get(k, k): x[i, -len(mask) :].float().tolist() for k, x in given.items()}}
+        for i, (r, mask) in enumerate(zip(made, masks, strict=True))
+    ]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -352,7 +410,7 @@ def captured(file: Any) -> Any:
 # ---------------------------------------------------------------- slime and miles
 
 
-def slime(source: Path, out: Path, *, name: str = "slime") -> Wrote:
+def slime(source: Path, out: Path, *, name: str = "slime", parquet: bool = False) -> Wrote:
     import torch
 
     Sample = importlib.import_module(f"{name}.utils.types").Sample
@@ -388,7 +446,8 @@ def slime(source: Path, out: Path, *, name: str = "slime") -> Wrote:
         return [Sample(group_index=r["group"], index=r["index"], prompt=r["prompt"],
                        tokens=[1, 2, *r["ids"]], response=f"text {r['index']} of {number}",
                        response_length=len(r["ids"]), label="42", reward=r["reward"],
-                       loss_mask=[1] * len(r["ids"]), rollout_log_probs=r["logps"],
+                       loss_mask=[int(t != 1) for t in range(len(r["ids"]))],
+                       rollout_log_probs=r["logps"],
                        status=Sample.Status.TRUNCATED if r["cut"] else Sample.Status.COMPLETED)
                 for r in batch(number)]  # fmt: skip
 
@@ -409,6 +468,7 @@ def slime(source: Path, out: Path, *, name: str = "slime") -> Wrote:
             save(template, data, rollout_id=0, evaluation=True)
         rows = samples(number)
         save(template, rows, rollout_id=number, evaluation=False)
+        wrote.tokens[number + 1] = slime_training(source, out, name, number, rows)
         with Watch(metrics) as watch:
             metrics.log_rollout_data(number, args, rows, {}, 1.5)
         wrote.rows.append((number + 1, watch.values))
@@ -425,14 +485,85 @@ def slime(source: Path, out: Path, *, name: str = "slime") -> Wrote:
         wrote.texts += [(number + 1, s.prompt, s.response, s.reward) for s in rows]
     root.removeHandler(handler)
     handler.close()
+    if parquet:  # what is left of it without the files that it mirrors
+        for part in ("rollout_data", "train_data"):
+            shutil.rmtree(out / part)
+        wrote.texts = []
+        keep = ("ids", "mask", "sampler_log_probs")
+        wrote.tokens = {step: [{k: row[k] for k in keep} for row in made]
+                        for step, made in wrote.tokens.items()}  # fmt: skip
     return wrote
+
+
+def slime_training(
+    source: Path, out: Path, name: str, number: int, rows: list[Any]
+) -> list[dict[str, Any]]:
+    """slime's or miles' save_debug_train_data of one process, with made numbers for each token."""
+    import torch
+
+    lengths = [s.response_length for s in rows]
+    draw = torch.Generator().manual_seed(number)
+    names = ("log_probs", "ref_log_probs", "values", "advantages", "returns")
+    given = {k: list(torch.randn(sum(lengths), generator=draw).split(lengths)) for k in names}
+    data = {"tokens": [torch.tensor(s.tokens) for s in rows], "response_lengths": lengths,
+            "total_lengths": [len(s.tokens) for s in rows], "partition": list(range(len(rows))),
+            "sample_indices": [s.index for s in rows],
+            "loss_masks": [torch.tensor(s.loss_mask, dtype=torch.int) for s in rows],
+            "rollout_log_probs": [torch.tensor(s.rollout_log_probs) for s in rows],
+            "raw_reward": [s.reward for s in rows], **given}  # fmt: skip
+    template = str(out / "train_data" / "{rollout_id}.pt")
+    if name == "slime":
+        one_process()
+        writer = importlib.import_module("slime.observability.train_data_utils")
+        writer.torch = types.SimpleNamespace(
+            **{k: getattr(torch, k) for k in ("save", "is_tensor", "no_grad")},
+            distributed=types.SimpleNamespace(get_rank=lambda: 0),
+        )
+        order = list(reversed(range(len(rows))))  # as a rank has its rows: it sorts them by place
+        data = {k: [x[i] for i in order] if k != "raw_reward" else x for k, x in data.items()}
+        writer.save_debug_train_data(Args(save_debug_train_data=template), rollout_id=number,
+                                     rollout_data=data)  # fmt: skip
+    else:
+        file = source / name / "utils" / "train_dump_utils.py"
+        writer = picked(file, "save_debug_train_data_for_rank", Path=Path, torch=torch,
+                        logger=logging.getLogger("made"))  # fmt: skip
+        writer["save_debug_train_data_for_rank"](
+            Args(save_debug_train_data=template, qkv_format="thd"), rollout_id=number,
+            rollout_data=data, rank=0)  # fmt: skip
+    ours = {"log_probs": "old_log_probs"}
+    return [
+        {"ids": s.tokens[2:], "mask": s.loss_mask, "sampler_log_probs": s.rollout_log_probs,
+         "scores": [s.reward * (t == max(i for i, m in enumerate(s.loss_mask) if m))
+                    for t in range(s.response_length)],
+         **{ours.get(k, k): x[i].tolist() for k, x in given.items()}}
+        for i, s in enumerate(rows)
+    ]  # fmt: skip
 
 
 def megatron(trained: Any, number: int, args: Any, rows: list[Any], torch: Any) -> None:
     """slime's own means of a rollout's fields, with Megatron's parallel state of one process."""
+    one_process()
+    trained.dist = types.SimpleNamespace(
+        get_rank=lambda: 0, gather_object=lambda x, into, dst, group: into.__setitem__(0, x)
+    )
+    trained.log_rollout_data(number, args, {
+        "response_lengths": [s.response_length for s in rows],
+        "total_lengths": [len(s.tokens) for s in rows],
+        "loss_masks": [torch.tensor(s.loss_mask) for s in rows],
+        "global_batch_sizes": [len(rows)], "raw_reward": [s.reward for s in rows],
+        "truncated": [int(s.status == type(s).Status.TRUNCATED) for s in rows],
+        "log_probs": [torch.tensor(s.rollout_log_probs) for s in rows],
+        "advantages": [torch.full((s.response_length,), s.reward - 0.5) for s in rows],
+    })  # fmt: skip
+
+
+def one_process() -> None:
+    """Megatron's parallel state of one process, in the place of Megatron."""
     one = types.SimpleNamespace(
-        get_tensor_model_parallel_rank=lambda: 0, is_pipeline_last_stage=lambda: True,
+        get_tensor_model_parallel_rank=lambda: 0,
+        is_pipeline_last_stage=lambda ignore_virtual=False: True,
         get_context_parallel_world_size=lambda: 1, get_context_parallel_rank=lambda: 0,
+        get_data_parallel_rank=lambda with_context_parallel=False: 0,
         get_data_parallel_world_size=lambda with_context_parallel=False: 1,
         get_data_parallel_src_rank=lambda with_context_parallel=False: 0,
         get_data_parallel_group_gloo=lambda with_context_parallel=False: None,
@@ -450,19 +581,8 @@ def megatron(trained: Any, number: int, args: Any, rows: list[Any], torch: Any) 
         return reduce
 
     utils.get_sum_of_sample_mean = get_sum_of_sample_mean  # type: ignore[attr-defined]
+    utils.all_gather_with_cp = lambda x, total, own: x  # type: ignore[attr-defined]
     sys.modules["slime.backends.megatron_utils.cp_utils"] = utils
-    trained.dist = types.SimpleNamespace(
-        get_rank=lambda: 0, gather_object=lambda x, into, dst, group: into.__setitem__(0, x)
-    )
-    trained.log_rollout_data(number, args, {
-        "response_lengths": [s.response_length for s in rows],
-        "total_lengths": [len(s.tokens) for s in rows],
-        "loss_masks": [torch.tensor(s.loss_mask) for s in rows],
-        "global_batch_sizes": [len(rows)], "raw_reward": [s.reward for s in rows],
-        "truncated": [int(s.status == type(s).Status.TRUNCATED) for s in rows],
-        "log_probs": [torch.tensor(s.rollout_log_probs) for s in rows],
-        "advantages": [torch.full((s.response_length,), s.reward - 0.5) for s in rows],
-    })  # fmt: skip
 
 
 class Args(types.SimpleNamespace):
@@ -563,6 +683,36 @@ def compare(trainer: str, wrote: Wrote, run: Path) -> tuple[int, list[str]]:
         wrong += [] if prompts else [f"sample {text} is missing"]
     if len(have) > len(wrote.texts):
         wrong.append(f"{len(have) - len(wrote.texts)} samples that no rollout of training has")
+    right, more = compare_tokens(wrote, run)
+    return good + right, wrong + more
+
+
+def compare_tokens(wrote: Wrote, run: Path) -> tuple[int, list[str]]:
+    """The same of ids, masks and, where the mask is 1, numbers; NaN is equal to NaN."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    good, wrong = 0, list[str]()
+    files = {int(p.stem[5:]): p for p in run.glob("batches/*.safetensors")}
+    if set(files) != set(wrote.tokens):
+        wrong.append(f"batches of steps {sorted(files)}, not {sorted(wrote.tokens)}")
+    for step in files.keys() & wrote.tokens.keys():
+        there, rows = load_file(files[step]), wrote.tokens[step]
+        if len(there["response_ids"]) != len(rows):
+            wrong.append(f"step {step}: {len(there['response_ids'])} responses, not {len(rows)}")
+            continue
+        for i, row in enumerate(rows):
+            n, on = len(row["ids"]), np.array(row["mask"]) > 0
+            if there["response_attention"][i].sum() != n:
+                wrong.append(f"step {step}, response {i}: another length")
+            for name, values in row.items():
+                of = {"ids": "response_ids", "mask": "response_mask"}.get(name, name)
+                got = there.get(of, np.zeros((len(rows), 0)))[i, :n]
+                want = np.array(values).astype(got.dtype)
+                keep = on if name not in ("ids", "mask") else np.full(n, True)
+                same = len(got) == n and np.array_equal(got[keep], want[keep], equal_nan=True)
+                good += int(keep.sum()) * same
+                wrong += [] if same else [f"step {step}, response {i}: {of} {got}, not {want}"]
     return good, wrong
 
 
@@ -574,6 +724,7 @@ WRITERS: dict[str, tuple[str, str, Callable[..., Wrote], dict[str, Any]]] = {
     "SkyRL": ("skyrl", "skyrl", skyrl, {}),
     "slime": ("slime", "slime", slime, {}),
     "miles": ("slime", "miles", slime, {"name": "miles"}),
+    "miles, parquet": ("slime", "miles", slime, {"name": "miles", "parquet": True}),
 }
 
 
@@ -586,7 +737,7 @@ def main() -> None:
     source = asked.source.resolve()
     sys.path[:0] = [str(source / "verifiers"), str(source / "prime-rl" / "src"),
                     str(source / "prime-rl" / "packages" / "prime-rl-configs" / "src"),
-                    str(source / "slime"), str(source / "miles")]  # fmt: skip
+                    *(str(source / name) for name in ("slime", "miles", "skyrl"))]  # fmt: skip
     from rlzoo.cli import parser_of
     from rlzoo_lab.imports import command
 

@@ -3,6 +3,7 @@
 tests/benchmarks/import_writers.py calls the trainers' own writers, at the commits in it.
 """
 
+import io
 import json
 import pickle
 import struct
@@ -110,9 +111,10 @@ def prime_rl(folder):
     ])  # fmt: skip
     for n in (1, 2, 3):
         lines(folder / "trainer" / "token_exports" / f"step_{n}" / "rank_0.jsonl", [
-            {"step": n, "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
-             "advantages": [0.0, 1.0, -0.5], "inference_logprobs": [0.0, -1.25, -2.25],
-             "trainer_logprobs": [0.0, None if n == 2 else -1.0, -2.0]}
+            {"step": n, "token_ids": [1, 2, i], "loss_mask": [False, True, True],
+             "advantages": [0.0, a, a], "inference_logprobs": [0.0, -1.25, -2.25],
+             "trainer_logprobs": [0.0, None if n == 2 else -1.0, -2.0], "entropy": [0.5] * 3}
+            for i, a in ((3, 0.5), (4, -0.5))
         ])  # fmt: skip
         for part in ("eval/effective", "train/all", "train/effective"):
             place = folder / "orchestrator" / "rollouts" / f"step_{n}" / part
@@ -123,13 +125,15 @@ def prime_rl(folder):
 def episode(text, score, advantage):
     """What verifiers' Episode.to_record gives, the parts that are read."""
     nodes = [
-        {"message": {"role": "user", "content": "1+1="}, "sampled": False},
+        {"message": {"role": "user", "content": "1+1="}, "sampled": False, "token_ids": [1],
+         "mask": [False]},
         {"parent": 0, "message": {"role": "assistant", "content": text}, "sampled": True,
-         "advantages": [advantage, advantage]},
+         "token_ids": [2, 3 if text == "2" else 4], "mask": [True, True],
+         "logprobs": [-1.25, -2.25], "advantages": [advantage, advantage]},
     ]  # fmt: skip
     rewards = {"right": {"score": score, "weight": 1.0}, "form": {"score": 0.5, "weight": 0.25}}
     judge = {"agent": {"name": "judge", "trainable": False}, "rewards": {}, "nodes": []}
-    return {"id": "a", "task": {"type": "Sum", "data": {}}, "traces": [
+    return {"id": "a", "group": {"id": "g"}, "task": {"type": "Sum", "data": {}}, "traces": [
         {"agent": {"name": "agent"}, "rewards": rewards, "nodes": nodes}, judge]}  # fmt: skip
 
 
@@ -144,7 +148,60 @@ def skyrl(folder):
         text += [f"{head}Step {n}: ", f"{ray}{{'policy/policy_lr': '0.0010',", other]
         text += [f"{ray} 'reward/avg_raw_reward': '{r:.4f}'}}\x1b[0m"]
     (folder / "run.log").write_text("\n".join(text) + "\n")
+    skyrl_batch(folder / "dumped_data" / "global_step_2_training_input.pkl")
     return folder
+
+
+def skyrl_batch(path, **changed):
+    """Two responses, [7, 8] after [5] and [9] after [5, 6], then a row that fills the batch up:
+    padded on the left, and what is about the response aligned on the right."""
+    import numpy as np
+
+    batch = {
+        "sequences": [[5, 7, 8], [5, 6, 9], [5, 7, 8]], "attention_mask": [[1, 1, 1]] * 3,
+        "response_mask": [[1, 1], [0, 1], [1, 1]], "loss_mask": [[1.0, 1.0], [0.0, 1.0], [0.0] * 2],
+        "action_log_probs": [[-1.0, -2.0], [0.0, -3.0], [-1.0, -2.0]],
+        "base_action_log_probs": [[-1.5, -2.0], [0.0, -2.5], [-1.5, -2.0]],
+        "rollout_logprobs": [[-1.0, -2.25], [0.0, -3.0], [-1.0, -2.25]],
+        "advantages": [[0.5, 0.5], [0.0, -0.5], [0.5, 0.5]], "values": None,
+        "returns": [[0.5, 0.5], [0.0, -0.5], [0.5, 0.5]],
+    }  # fmt: skip
+    held = {}
+    for name, value in (batch | changed).items():
+        kind = np.int64 if name in ("sequences", "attention_mask") else np.float32
+        if isinstance(value, list):
+            data = np.array(value, kind)
+            value = {"format": "numpy", "data": data.tobytes(), "shape": data.shape,
+                     "dtype": str(data.dtype)}  # fmt: skip
+        held[name] = value
+    if not changed:  # a type that numpy does not have
+        import torch
+
+        told = io.BytesIO()
+        torch.save(torch.tensor(batch["base_action_log_probs"], dtype=torch.bfloat16), told)
+        held["base_action_log_probs"] = {"format": "torch", "data": told.getvalue()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(TrainingInputBatch(held)))
+
+
+class TrainingInputBatch:
+    def __init__(self, batch):
+        self.state = {"batch_dict": batch, "batch_size": 3, "metadata": {"pad_size": 1}}
+
+    def __reduce__(self):
+        return TrainingInputBatch, (type(self), self.state)
+
+
+def slime_training(path, rollout_id, samples):
+    """As --save-debug-train-data of slime writes a rollout: the numbers are tensors."""
+    import torch
+
+    rows = [{k: torch.tensor(v) for k, v in row.items()} for row in samples]
+    for i, row in enumerate(rows):
+        row |= {"rollout_position": i, "response_lengths": len(row["loss_masks"])}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"format_version": 2, "rollout_id": rollout_id, "rank": 0, "samples": rows,
+                "dp_shards": [], "raw_reward": [1.0, 0.0]}, path)  # fmt: skip
 
 
 def slime(folder):
@@ -154,7 +211,16 @@ def slime(folder):
         text += [f"data.py:1 - rollout {n}: {{'rollout/raw_reward': {r}, 'rollout/values': nan}}"]
         text += [f"model.py:1 - step {n}: {{'train/lr-pg_0': {lr}, 'train/step': {n}}}"]
         rows = [{"prompt": [{"role": "user", "content": "1+1="}], "response": t, "label": "2",
-                 "reward": float(t == "2"), "status": "completed"} for t in ("2", "3")]  # fmt: skip
+                 "reward": float(t == "2"), "status": "completed", "group_index": 7 + n,
+                 "tokens": [1, 2, 30, 3 + i], "response_length": 3, "loss_mask": [1, 0, 1],
+                 "rollout_log_probs": [-0.5, 0.0, -1.5]}
+                for i, t in enumerate(("2", "3"))]  # fmt: skip
+        slime_training(folder / "train_data" / f"{n}.pt", n, [
+            {"tokens": row["tokens"], "loss_masks": row["loss_mask"], "advantages": [a, a, a],
+             "log_probs": [-0.75, -9.0, -1.25], "ref_log_probs": [-1.0, -9.0, -1.0],
+             "values": [0.25, 9.0, 0.5], "returns": [1.0, 9.0, 1.0]}
+            for row, a in zip(rows, (0.5, -0.5), strict=True)
+        ])  # fmt: skip
         for name in (f"{n}.pt", f"eval_{n}.pt"):
             saved(folder / "rollout_data" / name, {"rollout_id": n, "samples": rows})
     (folder / "slime.log").write_text("\n".join(text) + "\n")

@@ -12,7 +12,7 @@ from rlzoo.recipe.words import has_sweep
 from rlzoo_lab.variants import in_full, shown_options, variants
 
 
-def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
+def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
     """A recipe for each estimator and each combination of the swept options that it has."""
     words = in_full(words, zoo)
     for word in words:
@@ -22,14 +22,17 @@ def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
                 f"{key}={value}: diagnose compares only estimators and their options; set other "
                 "options, such as --critic and --world, to one value"
             )
-    return variants(words, [], zoo)
+    return variants(words, [], zoo, need_recipe=need_recipe)
 
 
-def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
+def own_and_others(
+    words: list[str], estimator: str, zoo: Zoo, *, need_recipe: bool = True
+) -> list[Recipe]:
     """The run's own estimator first, then all others."""
     others = ",".join(name for name in zoo.estimators if name != estimator)
     # The run's own options stay the run's: a sweep would reset none of the others.
-    return estimators_of(words, zoo) + estimators_of([*words, f"estimator={others}"], zoo)
+    rest = estimators_of([*words, f"estimator={others}"], zoo, need_recipe=need_recipe)
+    return estimators_of(words, zoo, need_recipe=need_recipe) + rest
 
 
 def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo_lab.oracle.resources import supply
-from rlzoo_lab.weights import open_own
+from rlzoo_lab.weights import open_own, open_tokens, words_of_import
 from rlzoo_lab.words import quoted
 
 
@@ -36,21 +36,42 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
 
     words: estimator=... and options; by default, the run's estimator and then all others.
     """
-    folder = open_own(path, "its batches")
+    folder, trainer = open_tokens(path)
     zoo = load_zoo()
-    base = f"recipe={folder.path / 'recipe.yaml'}"
-    plan = make_plan(compose([base], zoo), zoo)
+    own = not trainer
+    base = [f"recipe={folder.path / 'recipe.yaml'}"] if own else words_of_import(folder, zoo)
+    plan = make_plan(compose(base, zoo, need_recipe=own), zoo)
     if not (files := saved_batches(folder.path)):
         raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
     if words:
-        recipes = estimators_of([base, *words], zoo)
+        recipes = estimators_of([*base, *words], zoo, need_recipe=own)
     else:
-        recipes = own_and_others([base], plan.estimator.name, zoo)
+        recipes = own_and_others(base, plan.estimator.name, zoo, need_recipe=own)
     mask = batch["response_mask"]
     rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
+    # Where the ratio is 1, a gradient needs no log-probs: an imported batch may lack them.
+    at_one = {"old_log_probs": torch.nan_to_num(batch.get("old_log_probs", torch.zeros_like(mask)))}
+
+    def note(head: dict[str, Any], raw: Tensor, white: Tensor) -> None:
+        pulls.append(first_gradient(plan, batch | at_one, white))
+        a = raw[mask.bool()].double()
+        advantages.append(a)
+        rows.append(
+            {
+                **head,
+                "mean": a.mean().item(),
+                "variance": a.var(correction=0).item(),
+                "zeros": (a == 0).double().mean().item(),
+                "positive": (a > 0).double().mean().item(),
+            }
+        )
+
+    if trainer and "advantages" in batch:
+        recorded = batch["advantages"]
+        note({"estimator": f"recorded by {trainer}", "options": {}, "shown": {}}, *[recorded] * 2)
     for recipe in recipes:
         chosen = zoo.estimators[recipe.config.estimator.name]
         estimator = Bound(chosen, recipe.options("estimator"))
@@ -60,18 +81,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             undone.append({"estimator": chosen.name, "needs": missing})
             continue
         raw = estimator(columns)["advantages"]
-        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
-        a = raw[mask.bool()].double()
-        advantages.append(a)
-        rows.append(
-            {
-                **row_head(estimator, words),
-                "mean": a.mean().item(),
-                "variance": a.var(correction=0).item(),
-                "zeros": (a == 0).double().mean().item(),
-                "positive": (a > 0).double().mean().item(),
-            }
-        )
+        note(row_head(estimator, words), raw, whitened(plan, batch, raw))
     if not rows:
         raise RunError(f"{file}: no estimator can be evaluated: {undone[0]['needs'][0]} is missing")
     centred = torch.stack(advantages)  # (estimators, tokens)
@@ -86,15 +96,16 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
-    if "values" in batch:
+    if {"values", "rewards"} <= batch.keys():
         document["critic"] = _critic(plan, batch)
     if parameters:
+        open_own(path, "its model")
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(
                 f"{model} does not exist, because the run has not finished; remove --parameters"
             )
-        said = [base, *(w for w in words if w.startswith(TRUST))]
+        said = [*base, *(w for w in words if w.startswith(TRUST))]
         document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document
 

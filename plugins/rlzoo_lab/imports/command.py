@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--eval", dest="evaluation", metavar="NAME",
         help="the evaluation metric that becomes eval/score, if there are several")  # fmt: skip
     add("--seed", type=int, metavar="N", help="the run's seed, if its files do not contain it")
+    add("--tokenizer", type=Path, metavar="FOLDER",
+        help="folder of a tokenizer, for the texts of tokens; default: one in SOURCE")  # fmt: skip
     add("--row", metavar="NAME", help="the name of its row in `rlzoo compare`")
 
 
@@ -36,10 +38,13 @@ def run(arguments: argparse.Namespace) -> Result:
         found, formats = read_source(source)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
+    folder = arguments.tokenizer
+    if folder is not None and not (folder / "tokenizer_config.json").is_file():
+        raise UsageError(f"--tokenizer: {folder} has no tokenizer_config.json")
     imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
                        seed=arguments.seed, row=arguments.row)  # fmt: skip
     with staged(place, "--out") as aside:
-        summary = write(imported, aside, source)
+        summary = write(imported, aside, source, folder)
     document = {
         "path": str(place),
         "from": imported.trainer,
@@ -47,6 +52,7 @@ def run(arguments: argparse.Namespace) -> Result:
         "last_step": summary["steps"],
         "evaluations": len(imported.evaluations),
         "samples": len(imported.samples),
+        "batches": summary["imported"]["batches"],
         "metrics": sorted({name for line in imported.steps.values() for name in line}),
         "derived": imported.derived,
         "recipe": imported.recipe,
@@ -66,6 +72,8 @@ def view(d: Mapping[str, Any]) -> Iterator[str]:
     yield f"{known} metrics have a name in rlzoo; {len(d['metrics']) - known} keep their own names"
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
+    if d["batches"]:
+        yield f"tokens of steps {', '.join(map(str, d['batches']))}: rlzoo trace {d['path']}"
     left = d["missing"]
     if left:
         more = f" and {len(left) - SHOWN} more (provenance.json)" if len(left) > SHOWN else ""

@@ -16,8 +16,9 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import METRICS, SCORE
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.imports.found import Found, Sample, Values
-from rlzoo_lab.imports.names import NOTES, own, recipe_keys, trainer_by_names, translate
-from rlzoo_lab.imports.rollouts import sample_metrics, token_metrics
+from rlzoo_lab.imports.names import NOTES, TOKENS, own, recipe_keys, trainer_by_names, translate
+from rlzoo_lab.imports.rollouts import sample_metrics
+from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
 
 SAMPLES = 16  # of a step, in samples.jsonl
 # Keys of a recipe that `rlzoo doctor` and `rlzoo compare` read.
@@ -36,6 +37,7 @@ class Imported:
     steps: dict[int, Values]
     evaluations: dict[int, Values]
     samples: list[Sample]
+    tokens: dict[int, Responses]
     derived: list[str]
     notes: list[str]
     files: Mapping[Path, str]
@@ -48,6 +50,7 @@ class Imported:
         out += [] if any("eval/score" in e for e in self.evaluations.values()) or out else [
             "eval/score (--eval NAME chooses one)"]  # fmt: skip
         out += [] if self.samples else ["samples"]
+        out += [] if self.tokens else ["tokens"]
         out += [f"recipe key {key}" for key in KEYS if key not in self.recipe]
         have = {name for line in self.steps.values() for name in line}
         for metric in METRICS:
@@ -86,14 +89,15 @@ def convert(
             notes.append(note)
     _choose(evaluations, evaluation)
     keys = recipe_keys(whose, found.settings)
-    derived = _derive(found, steps, keys.get("rollout.samples"))
+    tokens = responses(found)
+    derived = _derive(found, tokens, steps, keys.get("rollout.samples"))
     if seed is not None:
         keys["seed"] = seed
     keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
-    return Imported(whose, keys, steps, evaluations, found.samples, derived, notes, found.files,
-                    found.planned)  # fmt: skip
+    return Imported(whose, keys, steps, evaluations, found.samples, tokens, derived, notes,
+                    found.files, found.planned)  # fmt: skip
 
 
 def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Values], list[str]]:
@@ -125,9 +129,9 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
         )
         steps = {n + 1: line for n, line in steps.items()}
         evaluations = {n + 1: line for n, line in evaluations.items()}
-        if 0 in {s.step for s in found.samples} | {t.step for t in found.tokens}:
+        if 0 in {s.step for s in found.samples} | {step for step, _ in found.tokens}:
             found.samples = [replace(s, step=s.step + 1) for s in found.samples]
-            found.tokens = [replace(t, step=t.step + 1) for t in found.tokens]
+            found.tokens = [(step + 1, t) for step, t in found.tokens]
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
 
 
@@ -153,14 +157,13 @@ def _choose(evaluations: dict[int, Values], wanted: str | None) -> None:
                 line[SCORE] = line[hits[0]]
 
 
-def _derive(found: Found, steps: dict[int, Values], per_prompt: Any) -> list[str]:
+def _derive(
+    found: Found, tokens: dict[int, Responses], steps: dict[int, Values], per_prompt: Any
+) -> list[str]:
     """Add what follows from rollouts where the trainer logged no such metric; returns the names."""
     samples: dict[int, list[Sample]] = {}
-    tokens: dict[int, list[Any]] = {}
     for sample in found.samples:
         samples.setdefault(sample.step, []).append(sample)
-    for row in found.tokens:
-        tokens.setdefault(row.step, []).append(row)
     logged = {name for line in steps.values() for name in line}
     derived: dict[str, None] = {}
     for made, number in [
@@ -175,8 +178,10 @@ def _derive(found: Found, steps: dict[int, Values], per_prompt: Any) -> list[str
     return list(derived)
 
 
-def write(imported: Imported, place: Path, source: Path) -> dict[str, Any]:
-    """Write the files into an empty folder; returns its summary."""
+def write(
+    imported: Imported, place: Path, source: Path, tokenizer: Path | None = None
+) -> dict[str, Any]:
+    """Write the files into an empty folder; returns its summary. tokenizer: its folder."""
     folder = RunFolder(place)
     label = imported.recipe.get("imported.name") or source.resolve().stem or imported.trainer
     label = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
@@ -192,7 +197,18 @@ def write(imported: Imported, place: Path, source: Path) -> dict[str, Any]:
             line = {"step": s.step, "prompt": s.prompt, "response": s.response,
                     "answer": s.answer, "score": s.score, "advantage": s.advantage}  # fmt: skip
             folder.append("samples.jsonl", {k: v for k, v in line.items() if v is not None})
+    keys = imported.recipe
+    paid_kl = bool(keys.get("kl.coef")) and keys.get("kl.place", "reward") == "reward"
+    if tokenizer is None and source.is_dir():
+        configs = source.rglob("tokenizer_config.json")
+        tokenizer = next((path.parent for path in sorted(configs)), None)
+    saved = list[int]()
+    if imported.tokens:
+        from rlzoo_lab.imports.batch import write_batches  # torch
+
+        saved = write_batches(place, imported.tokens, tokenizer, paid_kl, imported.notes)
     summary = _summary(imported, label)
+    summary["imported"]["batches"] = saved
     (place / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
     part = {
         "from_step": 0,
@@ -223,12 +239,13 @@ def _lines(imported: Imported) -> Iterable[dict[str, Any]]:
 def _summary(imported: Imported, label: str) -> dict[str, Any]:
     recipe = imported.recipe
     scores = [line[SCORE] for line in imported.evaluations.values() if SCORE in line]
-    last = max([*imported.steps, *imported.evaluations])
+    last = max([*imported.steps, *imported.evaluations, *imported.tokens])
     out = {
         "recipe": label, "task": recipe.get("task.name", "unknown task"),
         "model": recipe.get("model.path"), "estimator": recipe.get("estimator.name"),
         "seed": recipe.get("seed"), "steps": last,
-        "imported": {"from": imported.trainer, "missing": imported.missing},
+        "imported": {"from": imported.trainer, "missing": imported.missing,
+                     "tokens": TOKENS.get(imported.trainer, "its files have none")},
     }  # fmt: skip
     if scores:
         out |= {"eval_metric": "score", "eval_before": scores[0], "eval_after": scores[-1]}

@@ -17,8 +17,30 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """A response as tokens, arrays (T,); it begins with the first token that the policy chose.
+
+    ids: int64; mask: 1 where the policy chose; prompt: ids (P,); columns: those of a batch, by
+    rlzoo's names, as float32. NaN: the trainer recorded that a number was not finite.
+    """
+
+    prompt: Any
+    ids: Any
+    mask: Any
+    columns: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """Equal for two records of a response."""
+        return self.prompt.tobytes(), self.ids.tobytes()
+
+
+@dataclass(frozen=True)
 class Sample:
-    """A prompt and a response. score, advantage: in the reward's unit; None where not recorded."""
+    """A prompt and a response. score, advantage: in the reward's unit; None where not recorded.
+
+    tokens: the response token by token; group: equal for responses to one draw of a prompt.
+    """
 
     step: int
     prompt: str
@@ -26,29 +48,22 @@ class Sample:
     score: float | None = None
     advantage: float | None = None
     answer: Any = None
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The trained tokens of one response, as prime-rl exports them. advantages (T,) in units of the
-    loss; trained, sampled: log-probabilities (T,) in nats of trainer and sampler."""
-
-    step: int
-    advantages: list[float]
-    trained: list[float]
-    sampled: list[float]
+    tokens: Tokens | None = None
+    group: Any = None
+    truncated: bool | None = None
 
 
 @dataclass
 class Found:
     """The contents of a run's files, with the trainer's own names.
 
-    settings: dotted key -> value. files: path -> its format. notes: for the user.
+    tokens: (step, a response) of files that have no texts. settings: dotted key -> value. files:
+    path -> its format. notes: for the user.
     """
 
     rows: list[Row] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    tokens: list[Tokens] = field(default_factory=list)
+    tokens: list[tuple[int, Tokens]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     files: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
-from rlzoo.errors import RlzooError
-from rlzoo_lab.imports.found import Sample, Tokens, Values
+from rlzoo_lab.imports.found import Sample, Values
 from rlzoo_lab.imports.pickled import read_saved
+from rlzoo_lab.imports.tabular import parquet_rows
+from rlzoo_lab.imports.tokens import slime_tokens, tokens, trace_tokens
 from rlzoo_lab.strict import damaged, json_lines
 
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")
@@ -17,17 +20,8 @@ LONG = 100_000  # characters of a text that are kept
 
 def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]) -> list[Sample]:
     """TRL's completions_*.parquet. rewards: names of its reward functions, weights: theirs; a
-    sample's score is their weighted sum, as TRL's reward. Raises DataError; RlzooError without
-    pyarrow."""
-    try:
-        from pyarrow import ArrowException, ArrowInvalid
-        from pyarrow.parquet import read_table
-    except ImportError:
-        raise RlzooError(f"{path}: parquet needs pyarrow: pip install 'rlzoo-llm[data]'") from None
-    try:
-        rows = read_table(path).to_pylist()
-    except (ArrowInvalid, ArrowException, OSError, ValueError):
-        raise damaged(path, None, "a whole parquet file") from None
+    sample's score is their weighted sum, as TRL's reward."""
+    rows = parquet_rows(path)
     if lacks := [name for name in TRL_COLUMNS[:3] if rows and name not in rows[0]]:
         raise damaged(path, None, f"TRL's columns of completions; {lacks[0]!r} is missing")
     out = []
@@ -38,10 +32,13 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
         real = [(s, w) for s, w in zip(scores, weights, strict=True) if isinstance(s, int | float)]
         score = sum(s * w for s, w in real) if real else None
         advantage = row.get("advantage")
-        out.append(
-            Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
-                   advantage if isinstance(advantage, int | float) else None)
-        )  # fmt: skip
+        advantage = advantage if isinstance(advantage, int | float) else None
+        ids, found = row.get("completion_ids"), None
+        if isinstance(ids, list):  # of a reward function that calls log_extra
+            columns = {} if advantage is None else {"advantages": [advantage] * len(ids)}
+            found = tokens(path, number, ids, [1] * len(ids), columns)
+        out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
+                          advantage, tokens=found, group=_text(row["prompt"])))  # fmt: skip
     return out
 
 
@@ -65,29 +62,40 @@ def slime_samples(path: Path) -> Iterator[Sample]:
     whole = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     if not whole or type(saved.get("rollout_id")) is not int:
         raise damaged(path, None, expected)
-    for row in rows or ():
+    for number, row in enumerate(rows or (), 1):
         score, label = row.get("reward"), row.get("label")
         yield Sample(saved["rollout_id"] + 1, _text(row.get("prompt")), _text(row.get("response")),
                      score if type(score) in (int, float) else None,
-                     answer=label if isinstance(label, str) else None)  # fmt: skip
+                     answer=label if isinstance(label, str) else None,
+                     tokens=slime_tokens(path, number, row), group=row.get("group_index"),
+                     truncated=row.get("status") == "truncated")  # fmt: skip
 
 
 def prime_samples(path: Path) -> Iterator[Sample]:
     """prime-rl's traces of a step, an episode a line: the last branch of each trained agent."""
     for number, line in json_lines(path):
         try:
-            traces = [t for t in line["traces"] if t["agent"].get("trainable", True)]
-            for trace in traces:
-                yield _prime_sample(int(path.parents[2].name.removeprefix("step_")), trace)
+            step, group = int(path.parents[2].name.removeprefix("step_")), line.get("group") or {}
+            for trace in (t for t in line["traces"] if t["agent"].get("trainable", True)):
+                nodes = _branch(trace["nodes"])
+                found = trace_tokens(path, number, nodes)
+                yield replace(
+                    _prime_sample(step, nodes, trace), tokens=found, group=group.get("id")
+                )
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(path, number, "an episode of verifiers, in the folder of its step") from (
                 None)  # fmt: skip
 
 
-def _prime_sample(step: int, trace: Mapping[str, Any]) -> Sample:
-    nodes = trace["nodes"][-1:]
-    while nodes[0].get("parent") is not None and len(nodes) < len(trace["nodes"]):
-        nodes.insert(0, trace["nodes"][nodes[0]["parent"]])
+def _branch(nodes: list[Any]) -> list[Any]:
+    """The last message and those before it."""
+    found = nodes[-1:]
+    while found[0].get("parent") is not None and len(found) < len(nodes):
+        found.insert(0, nodes[found[0]["parent"]])
+    return found
+
+
+def _prime_sample(step: int, nodes: list[Any], trace: Mapping[str, Any]) -> Sample:
     first = next((i for i, node in enumerate(nodes) if node.get("sampled")), len(nodes))
     said = [node["message"] for node in nodes[first:]]
     credit = [x for node in nodes for x in node.get("advantages") or ()]
@@ -95,22 +103,6 @@ def _prime_sample(step: int, trace: Mapping[str, Any]) -> Sample:
     return Sample(step, _text([node["message"] for node in nodes[:first]]),
                   _text(said[0]["content"] if len(said) == 1 else said), sum(rewards),
                   fmean(credit) if credit else None)  # fmt: skip
-
-
-def prime_tokens(path: Path) -> Iterator[Tokens]:
-    """prime-rl's token export: a sequence per line, with lists over its tokens; null is NaN."""
-    for number, line in json_lines(path):
-        lists = [line.get(k) for k in ("loss_mask", "advantages", "trainer_logprobs",
-                                       "inference_logprobs")]  # fmt: skip
-        whole = all(isinstance(x, list) and len(x) == len(lists[0] or ()) for x in lists)
-        if type(line.get("step")) is not int or not whole:
-            raise damaged(path, number, "a step and lists over tokens of one length")
-        mask, *columns = lists
-        kept = [[math.nan if x is None else x for x, m in zip(column or (), mask or (), strict=True)
-                 if m] for column in columns]  # fmt: skip
-        if any(type(x) not in (int, float) for column in kept for x in column):
-            raise damaged(path, number, "a number for each trained token")
-        yield Tokens(line["step"], *kept)
 
 
 def _text(value: Any) -> str:
@@ -156,28 +148,6 @@ def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
         out["score/noise"] = math.sqrt(sum(gap * gap for gap in gaps) / left)
     advantages = [s.advantage for s in samples if s.advantage is not None]
     if len(advantages) == len(samples):
-        corr = correlation(scores, advantages)
-        out |= {} if corr is None else {"raw_advantages/score_corr": corr}
+        with suppress(StatisticsError):  # one of them is constant
+            out["raw_advantages/score_corr"] = correlation(scores, advantages)
     return out
-
-
-def token_metrics(rows: Sequence[Tokens]) -> Values:
-    """Metrics of one step's exported tokens with rlzoo's names: means over all trained tokens."""
-    advantages = [x for row in rows for x in row.advantages]
-    gaps = [abs(a - b) for row in rows for a, b in zip(row.trained, row.sampled, strict=True)]
-    if not gaps:
-        return {}
-    lengths = [len(row.trained) for row in rows]
-    return {
-        "sampler/log_prob_gap": fmean(gaps),
-        "advantages/mean": fmean(advantages), "advantages/min": min(advantages),
-        "advantages/max": max(advantages), "response_length/mean": fmean(lengths),
-        "response_length/min": min(lengths), "response_length/max": max(lengths),
-    }  # fmt: skip
-
-
-def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Pearson's correlation; None if either is constant."""
-    a, b = [v - fmean(x) for v in x], [v - fmean(y) for v in y]
-    size = math.sqrt(sum(v * v for v in a) * sum(v * v for v in b))
-    return sum(u * v for u, v in zip(a, b, strict=True)) / size if size > 0 else None

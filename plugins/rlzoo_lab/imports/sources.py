@@ -19,11 +19,11 @@ from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import (
     parquet_samples,
     prime_samples,
-    prime_tokens,
     slime_samples,
     verl_samples,
 )
 from rlzoo_lab.imports.tabular import STEPS, metric_rows, step_of, table_rows, without_steps
+from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 from rlzoo_lab.strict import damaged, read_json_file, text_lines
 
 Reader = Callable[[Path, Found], set[str]]  # returns whose format it is
@@ -86,14 +86,21 @@ def kind_of(path: Path) -> str:
     name, suffix = path.name, path.suffix
     if start[:4] == WANDB or suffix == ".wandb":
         return "wandb"
-    if start[:4] == b"PAR1" or suffix == ".parquet":  # others hold prompts, or columns of miles
-        return "rollouts of trl" if name.startswith("completions_") else ""
+    if start[:4] == b"PAR1" or suffix == ".parquet":  # others hold prompts
+        kinds = {"completions_": "rollouts of trl", "rollout_eval_": "evaluated",
+                 "rollout_": "mirror of miles"}  # fmt: skip
+        return next((kind for head, kind in kinds.items() if name.startswith(head)), "")
     if "tfevents" in name:
         return "events"
     if name == "training_args.bin":
         return "arguments"
-    if suffix == ".pt" and b"rollout_id" in start and b"samples" in start:
-        return "evaluated" if "eval_" in name else "rollouts of slime"
+    if suffix == ".pt" and b"rollout_id" in start:
+        if b"\0format_version" in start or b"\0rollout_data" in start:
+            return "training of slime"
+        if b"samples" in start:
+            return "evaluated" if "eval_" in name else "rollouts of slime"
+    if suffix == ".pkl":
+        return "training of skyrl" if b"TrainingInputBatch" in start else ""
     if suffix in OTHER or name in NOT_METRICS or b"\0" in start[:4096]:
         return ""
     if suffix in (".yaml", ".yml", ".toml"):
@@ -178,7 +185,8 @@ def _of_one_run(place: Path, kinds: dict[Path, str]) -> dict[Path, str]:
 # A kind of file -> kinds that repeat its metrics with fewer digits, or those of another part.
 EXACT = {"state": ("events", "log", "lines", "table", "wandb"),
          "wandb": ("events", "log"), "lines": ("events", "log"),
-         "table": ("events", "log"), "events": ("log",)}  # fmt: skip
+         "table": ("events", "log"), "events": ("log",),
+         "rollouts of slime": ("mirror",)}  # fmt: skip
 
 
 def _state(path: Path, found: Found) -> set[str]:
@@ -300,5 +308,8 @@ READERS: dict[str, Reader] = {
     "rollouts of verl": _all("samples", verl_samples, "verl"),
     "rollouts of slime": _all("samples", slime_samples, "slime"),
     "rollouts of prime-rl": _all("tokens", prime_tokens, "prime-rl"),
+    "training of slime": _all("tokens", slime_training, "slime"),
+    "training of skyrl": _all("tokens", skyrl_tokens, "skyrl"),
+    "mirror of miles": _all("tokens", miles_tokens, "slime"),
     "traces of prime-rl": _all("samples", prime_samples, "prime-rl"),
 }  # fmt: skip

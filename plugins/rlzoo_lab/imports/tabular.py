@@ -1,9 +1,10 @@
-"""Metrics in JSON lines and CSV: the step of each line, and its numbers."""
+"""Rows of parquet, and metrics in JSON lines and CSV: the step of each line, and its numbers."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlzoo.errors import RlzooError
 from rlzoo_lab.imports.found import Row, Values
 from rlzoo_lab.strict import csv_lines, damaged, json_lines
 
@@ -55,3 +56,16 @@ def table_rows(path: Path) -> Iterator[Row]:
                 continue  # a column of texts
             values[name.rpartition(" - ")[2]] = value
         yield Row(step_of(values, path, number), without_steps(values))
+
+
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """Raises DataError; RlzooError without pyarrow."""
+    try:
+        from pyarrow import ArrowException, ArrowInvalid
+        from pyarrow.parquet import read_table
+    except ImportError:
+        raise RlzooError(f"{path}: parquet needs pyarrow: pip install 'rlzoo-llm[data]'") from None
+    try:
+        return list(read_table(path).to_pylist())
+    except (ArrowInvalid, ArrowException, OSError, ValueError):
+        raise damaged(path, None, "a whole parquet file") from None

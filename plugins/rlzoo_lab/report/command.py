@@ -67,13 +67,11 @@ def run(arguments: argparse.Namespace) -> Result:
             f"the run is still training; `rlzoo report {folder.path} --watch` keeps the page up "
             "to date"
         )
-    if whose := folder.summary().get("imported"):
+    whose = folder.summary().get("imported") or {}
+    if not shown.groups:
         lines.append(
-            f"imported from {whose['from']}; the page has curves and samples but no batches"
-        )
-    elif not shown.groups:
-        lines.append(
+            f"imported from {whose['from']} without tokens: {whose.get('tokens')}" if whose else
             "the run saved no batches; with run.save_batches=2, the page also shows groups and "
             "tokens"
-        )
+        )  # fmt: skip
     return Result(document, lambda _: lines)

@@ -1,5 +1,6 @@
 """The tab of a step: prompts, and the responses of each group with their rewards and advantages."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,8 +17,11 @@ HOW = """No batch was saved, so this tab cannot show groups. With run.save_batch
 the last two batches and shows their groups here."""
 
 
-def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
-    """steps: the output of `step_section` for each saved batch. samples: those of the whole run."""
+def groups_tab(
+    steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]], how: str = HOW
+) -> str:
+    """steps: the output of `step_section` for each saved batch. samples: those of the whole run.
+    how: what makes such batches."""
     blocks = []
     if steps:
         options = "".join(f'<option value="{step}">{step}</option>' for step in steps)
@@ -27,7 +31,7 @@ def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[
         )
         blocks += steps.values()
     else:
-        blocks.append(tag("p", HOW, "note"))
+        blocks.append(tag("p", how, "note"))
     if samples:
         blocks.append(_samples(samples, shown=not steps))
     return "".join(blocks)
@@ -39,17 +43,16 @@ def step_section(batch: Saved) -> str:
     scores = [batch.score(row) for row in range(batch.rows)]
     advantages = [batch.advantage(row) for row in range(batch.rows)]
     flat = sum(batch.flat(rows) for rows in groups)
-    facts = [
-        f"{batch.rows} responses, mean reward {brief(sum(scores) / len(scores))}",
-        f"{len(groups)} groups",
-        f"{flat} of them flat (all responses have the same score)" if flat else "no group is flat",
-    ]
+    facts = [f"{batch.rows} responses", f"{len(groups)} group{'s' * (len(groups) != 1)}"]
+    if batch.has("sequence_scores"):
+        facts[0] += f", mean reward {brief(sum(scores) / len(scores))}"
+        facts.append(f"{flat} of them flat (all responses have the same score)" if flat
+                     else "no group is flat")  # fmt: skip
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
     head = (
         '<div class="group head" aria-hidden="true"><span class="first">prompt</span>'
-        f"<span>rewards, {brief(min(scores), 2)} to {brief(max(scores), 2)}</span>"
-        f"<span>advantages, {brief(min(advantages), 2)} to {brief(max(advantages), 2)}</span>"
+        f"<span>{_range('rewards', scores)}</span><span>{_range('advantages', advantages)}</span>"
         '<span class="last"></span></div>'
     )
     spans = (min(scores), max(scores)), _around(advantages)
@@ -64,6 +67,16 @@ def step_section(batch: Saved) -> str:
 Span = tuple[float, float]
 
 
+def _range(what: str, values: Sequence[float]) -> str:
+    if math.isnan(values[0]):
+        return f"no {what}"
+    return f"{what}, {brief(min(values), 2)} to {brief(max(values), 2)}"
+
+
+def _cell(value: float) -> str:
+    return tag("td", "" if math.isnan(value) else brief(value))
+
+
 def _around(values: Sequence[float]) -> Span:
     """As far below 0 as above."""
     far = max(map(abs, values), default=0.0)
@@ -72,11 +85,11 @@ def _around(values: Sequence[float]) -> Span:
 
 def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     flat = batch.flat(rows)
-    prompt = batch.text("prompts", rows[0]) or ""
+    prompt = batch.text("prompts", rows[0]) or f"group {batch.columns['group_ids'][rows[0]]}"
     answer = batch.text("answers", rows[0])
     scores = [batch.score(r) for r in rows]
     advantages = [batch.advantage(r) for r in rows]
-    told = f"mean {brief(sum(scores) / len(scores))}"
+    told = f"mean {brief(sum(scores) / len(scores))}" if batch.has("sequence_scores") else ""
     head = (
         f'<span class="prompt mono"><bdi>{escape(_cut(prompt, 160))}</bdi></span>'
         f"{_strip(scores, spans[0], 'rewards')}{_strip(advantages, spans[1], 'advantages')}"
@@ -87,7 +100,7 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
         length = batch.length(r)
         ended = ", cut off" if bool(batch.columns.get("truncated", [0] * batch.rows)[r]) else ""
         to = f'<a href="#token" data-step="{batch.step}" data-row="{r}">{length} tokens</a>{ended}'
-        body.append(row([tag("td", brief(batch.score(r))), tag("td", brief(batch.advantage(r))),
+        body.append(row([_cell(batch.score(r)), _cell(batch.advantage(r)),
                          f"<td>{to}</td>", _text(batch.text("responses", r))]))  # fmt: skip
     heads = [tag("th", t) for t in ("reward", "advantage", "")] + [tag("th", "response", "left")]
     whole = (
@@ -104,6 +117,8 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
 
 def _strip(values: Sequence[float], span: Span, what: str) -> str:
     """A dot for each value on one line; those of a value are a stronger dot."""
+    if math.isnan(values[0]):
+        return f'<span class="strip {what}"></span>'
     low, high = span
     wide = high - low
 

@@ -67,11 +67,15 @@ def page(report: Report, refresh: float | None = None) -> str:
     record = report.record
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
-    tokens, numbers = tokens_tab(report.tokens)
+    whose = record.summary.get("imported") if record.summary else None
+    how = []
+    if whose:
+        how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."]
+    tokens, numbers = tokens_tab(report.tokens, *how)
     blocks = [_subtitle(report), _facts(report)]
     blocks += [tag("p", trouble, "warn") for trouble in report.troubles]
     panels = [("trend", "Trend", trend.html),
-              ("step", "Step", groups_tab(report.groups, report.samples)),
+              ("step", "Step", groups_tab(report.groups, report.samples, *how)),
               ("token", "Token", tokens)]  # fmt: skip
     told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
     blocks += [tabs("views of the run", panels), html.settings(told)]

@@ -245,9 +245,10 @@ if (data.tokens.batches) {
       add(told, "bdi", text, "mono");
       told.append("  ");
     };
-    say("prompt", response.prompt);
+    if (response.prompt) say("prompt", response.prompt);
     if (response.answer !== null) say("· answer", response.answer);
-    say("· reward", write(response.score));
+    if (response.score !== null) say("· reward", write(response.score));
+    if (response.text) say("· response", response.text);
     group();
     setSlider(movable.has(response) ? batch.gae.lam : undefined, kept.lam);
     current = 0;
@@ -273,7 +274,7 @@ if (data.tokens.batches) {
     others = [];
     for (const row of batch.rows.filter(row => row.group === response.group)) {
       const button = add(box, "button", "", row === response ? "now" : "");
-      add(button, "span", write(row.score), "muted");
+      add(button, "span", row.score === null ? "" : write(row.score), "muted");
       const line = add(button, "span", "", "tokens");
       others.push([row, fill(line, row, 60)]);
       if (row.length > 60) add(line, "span", ` … ${row.length - 60} more`, "muted");
@@ -298,8 +299,8 @@ if (data.tokens.batches) {
         by("response").append(group);
         last = row.group;
       }
-      add(group, "option", `response ${row.row}: reward ${write(row.score)}, `
-        + `${row.length} tokens`).value = row.row;
+      const paid = row.score === null ? "" : `reward ${write(row.score)}, `;
+      add(group, "option", `response ${row.row}: ${paid}${row.length} tokens`).value = row.row;
     }
     choose(by("response"), "row");
     showResponse();

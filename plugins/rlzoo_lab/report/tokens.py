@@ -37,6 +37,10 @@ SHADES: dict[str, tuple[str, str, bool]] = {
         "entropy of the policy at this token, in nats, after the update: strong where the policy "
         "was uncertain",
                 False),
+    "old_entropy": ("entropy before",
+        "entropy of the policy at this token, in nats, before the update: strong where the policy "
+        "was uncertain",
+                False),
     "mismatch": ("sampler gap",
         "log pi - log mu, in nats: the policy minus the sampler; 0 if they agree", True),
     "surprise": ("surprise", "-log pi of the token when it was sampled, in nats", False),
@@ -47,10 +51,11 @@ the last two batches and shows their tokens here. `rlzoo trace RUN` samples a ne
 last checkpoint and shows its tokens."""
 
 
-def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """(HTML, the data for its script). shown: the output of `shown_tokens` for each saved batch."""
+def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str, dict[str, Any]]:
+    """(HTML, the data for its script). shown: the output of `shown_tokens` for each saved batch.
+    how: what makes such batches."""
     if not shown:
-        return tag("p", HOW, "note"), {}
+        return tag("p", how, "note"), {}
     shades = {
         key: list(told) for key, told in SHADES.items() if any(key in s["scales"] for s in shown)
     }
@@ -65,7 +70,7 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
         notes.append(f"{cut} responses are shown only up to {LONGEST:,} tokens")
     if not any(s["named"] for s in shown):
         notes.append("this run did not save the texts of tokens, so the page shows token ids")
-    if "entropy" not in shades:
+    if "entropy" not in shades and how is HOW:
         notes.append("this run did not save ratio and entropy; newer runs do")
     note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
     up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
@@ -137,8 +142,9 @@ def _columns(there: Mapping[str, Any]) -> dict[str, Any]:
     gap("log_ratio", "log_probs", "old_log_probs")
     gap("log_gap", "old_log_probs", "ref_log_probs")
     gap("mismatch", "old_log_probs", "sampler_log_probs")
-    if "old_log_probs" in there:
-        found["surprise"] = -there["old_log_probs"]
+    for name in ("sampler_log_probs", "old_log_probs"):
+        if name in there:
+            found["surprise"] = -there[name]
     return {key: found[key] for key in SHADES if key in found}
 
 
@@ -169,12 +175,13 @@ def _row(
         alike = values and values[0] is not None and values.count(values[0]) == len(values)
         numbers[key] = values[0] if alike else values
     answer = batch.text("answers", row)
+    text = "" if batch.tokens else batch.text("responses", row) or ""
     end = {"end": float(batch.columns["bootstrap_values"][row])} if exact else {}
     return end | {
         "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
         "prompt": printable(batch.text("prompts", row) or "")[:4000],
         "answer": None if answer is None else printable(answer)[:400],
-        "score": _short(batch.score(row)), "numbers": numbers,
+        "score": _short(batch.score(row)), "numbers": numbers, "text": printable(text)[:4000],
         "ids": batch.columns["response_ids"][row, : len(chosen)].tolist(),
     }  # fmt: skip
 

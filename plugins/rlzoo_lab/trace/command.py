@@ -16,7 +16,7 @@ from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.variants import variants
-from rlzoo_lab.weights import open_own
+from rlzoo_lab.weights import open_tokens
 from rlzoo_lab.words import is_run
 from rlzoo_lab.written import Written
 
@@ -91,9 +91,13 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if arguments.answer is not None and arguments.prompt is None:
         raise UsageError("trace: --answer requires --prompt")
     if runs:
+        folder, trainer = open_tokens(runs[0])
+        if trainer:
+            from rlzoo_lab.trace.imported import of_import
+
+            return of_import(folder, trainer, words, options, zoo, arguments)
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
-        folder = open_own(runs[0], "its batches and its model")
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
     if not typed.keys().isdisjoint(teachers.COLUMNS):

@@ -38,6 +38,9 @@ def page(traced: Trace) -> str:
         prompt = tag("bdi", traced.prompt)
         blocks.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
         blocks.append(tag("p", " · ".join(told), "muted"))
+    if traced.response is not None:
+        text = tag("bdi", traced.response)
+        blocks.append(f'<div class="prompt"><span class="muted">text</span> {text}</div>')
     if traced.credits:
         up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
         blocks.append(
@@ -64,7 +67,8 @@ def page(traced: Trace) -> str:
             blocks.append(html.lambda_slider(str(i), credit.options["lam"]))
         blocks.append(_table(traced, columns, str(i)))
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
-    blocks.append("<h2>How the numbers are computed</h2>")
+    if traced.derivations or any(credit.derivations for credit in traced.credits):
+        blocks.append("<h2>How the numbers are computed</h2>")
     for where, derivation in all_derivations(traced):
         head = tag("b", where) + escape(derivation.formula)
         lines = (

@@ -32,6 +32,8 @@ def make_trace(
     kl: Tensor | None = None,
     scored: bool = True,
     made: tuple[Plan, Mapping[str, Tensor]] | None = None,
+    recorded: tuple[str, Mapping[str, Tensor]] | None = None,
+    estimate: bool = True,
 ) -> Trace:
     """Trace row `row` of a batch without advantages, which each plan's estimator adds.
 
@@ -39,7 +41,8 @@ def make_trace(
     kl: (B, T) if typed; otherwise it is computed if the batch has the columns for it.
     scored: whether the correct answer is known; if not, no estimator is called. No estimator is
         called for typed advantages either.
-    made: a plan, and the columns `CREDITED` that it computed.
+    made: a plan, and the columns `CREDITED` that it computed. recorded: a trainer, and those that
+        it recorded. estimate: whether the plans' estimators are called.
     """
     if not 0 <= row < batch.rows:
         raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
@@ -51,21 +54,20 @@ def make_trace(
         values = column[row, :length].tolist()
         return [v if a else None for v, a in zip(values, action, strict=True)]
 
-    judged = scored and "rewards" in batch
     penalty = "the KL" if kl is not None or not plans[0].kl else plans[0].kl.name
     kl = _kl(plans[0], batch) if kl is None else kl
     if tokenizer is not None:
         texts = _texts(tokenizer, batch, row, length)
-    texts = texts or [""] * length
+    texts = (texts or [""] * length)[:length]
     traced = Trace(
         source=source,
         row=row,
         rows=batch.rows,
         prompt=batch["prompts"][row] if "prompts" in batch else None,
         answer=batch["answers"][row] if "answers" in batch and scored else None,
-        score=batch["sequence_scores"][row].item() if judged else None,
+        score=batch["sequence_scores"][row].item() if scored and "scores" in batch else None,
         tokens=[Token(t, text, action[t]) for t, text in enumerate(texts)],
-        columns={name: cut(x) for name, x in _columns(batch, kl, judged).items()},
+        columns={name: cut(x) for name, x in _columns(batch, kl, scored, recorded).items()},
         bootstrap=batch["bootstrap_values"][row].item() if "values" in batch else None,
         ending=_ending(plans[0], batch, row),
         credits=[],
@@ -74,30 +76,35 @@ def make_trace(
         traced.derivations = explain_shared(
             plans[0], batch, row, kl=kl, kl_coef=kl_coef, penalty=penalty
         )
+    if recorded and recorded[1]:
+        whose, columns = recorded
+        shown = {name: cut(x) for name, x in columns.items()}
+        traced.credits.append(Credit(f"as {whose} recorded", whose, {}, "", shown, None, ""))
     if "advantages" in batch:
         traced.credits.append(_typed_credit(plans[0], batch, row, cut))
-    elif scored:
+    elif scored and estimate:
         for plan, label in zip(plans, _labels(plans), strict=True):
-            credited = copy.deepcopy(batch)
+            whole = copy.deepcopy(batch)
             if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
-                credited.update(made[1])
+                whole.update(made[1])
             else:
-                add_advantages(plan, credited)
-            traced.credits.append(_credit(plan, credited, row, label, cut))
+                add_advantages(plan, whole)
+            traced.credits.append(_credit(plan, whole, row, label, cut))
     return traced
 
 
-def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]:
+def _columns(batch: Batch, kl: Tensor | None, scored: bool, imported: Any) -> dict[str, Tensor]:
     """The part of a batch that is shown for every estimator."""
-    names = ["log_probs", "old_log_probs", "ref_log_probs", "values"]
+    names = ["sampler_log_probs"] if imported else []
+    names += ["log_probs", "old_log_probs", "ref_log_probs", "values"]
     columns = {name: batch[name] for name in names if name in batch}
     if kl is not None:
         columns["kl"] = kl
     typed = "response_ids" not in batch
-    if scored and not (typed and torch.equal(batch["scores"], batch["rewards"])):
-        columns["scores"] = batch["scores"]
-    if scored:
-        columns["rewards"] = batch["rewards"]
+    there = ["scores", "rewards"] if scored else []
+    if typed and "rewards" in batch and torch.equal(batch["scores"], batch["rewards"]):
+        there.remove("scores")
+    columns |= {name: batch[name] for name in there if name in batch}
     if "log_probs" in batch and "old_log_probs" in batch:
         columns["ratio"] = (batch["log_probs"] - batch["old_log_probs"]).exp()
     return columns

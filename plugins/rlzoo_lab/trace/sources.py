@@ -54,7 +54,7 @@ def of_run(
     plans = [make_plan(recipe, zoo) for recipe in recipes]
     batches = saved_batches(folder.path)
     if batches and asked.prompt is None and not asked.fresh:
-        return _saved(folder, _of_step(batches, asked.step), plans, zoo, asked.row)
+        return _saved(folder, of_step(batches, asked.step), plans, zoo, asked.row)
     models = build_models(together(plans))
     state, notes = _load(folder, asked.step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
@@ -71,7 +71,7 @@ def of_run(
     return traced
 
 
-def _of_step(saved: list[Path], step: int | None) -> Path:
+def of_step(saved: list[Path], step: int | None) -> Path:
     """The newest of some `step-N...`, or that of `step`."""
     steps = {step_of(p): p for p in saved}
     if step is None:
@@ -88,7 +88,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
     if step is not None and not paths:
         raise UsageError(f"--step: {folder.path} has no checkpoint")
     if step is not None:
-        paths = [_of_step(paths, step)]
+        paths = [of_step(paths, step)]
     notes = []
     for path in reversed(paths):
         fault = damage(path)

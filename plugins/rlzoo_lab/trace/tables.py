@@ -11,6 +11,7 @@ from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
+    "sampler_log_probs": "sampler\nlog-prob",
     "log_probs": "log-prob\nnow",
     "old_log_probs": "log-prob",
     "ref_log_probs": "ref\nlog-prob",
@@ -153,6 +154,8 @@ def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
         answer = "" if traced.answer is None else f"   answer {traced.answer}"
         scored = "" if traced.score is None else f"   score {number(traced.score)}"
         yield line(("prompt ", "dim"), printable(traced.prompt), (answer + scored, "dim"))
+    if traced.response is not None:
+        yield line(("text ", "dim"), printable(traced.response))
     width = max((len(c.label) for c in traced.credits), default=0)
     for credit in traced.credits if any(t.text for t in traced.tokens) else ():
         name = f"{credit.label:<{width}} " if len(traced.credits) > 1 else "response "
@@ -186,7 +189,8 @@ def legend(traced: Trace) -> list[str]:
         white = credit.whitened or "not whitened"
         if "policy_loss" in credit.columns:
             white = "the policy loss of each token, before averaging"
-        lines.append(f"{credit.name}({options}): {white}.")
+        told = f"{credit.name}({options}): {white}."
+        lines.append(told if credit.summary else f"advantage: as {credit.name} recorded it.")
     return lines
 
 

@@ -225,7 +225,7 @@ def test_token_exports_give_the_samplers_gap(tmp_path):
     _, row, second, _ = metrics(tmp_path / "run")
     assert row["sampler/log_prob_gap"] == 0.25
     assert math.isnan(second["sampler/log_prob_gap"]), "null: the log-probability was not finite"
-    assert (row["advantages/mean"], row["advantages/min"]) == (0.25, -0.5)
+    assert (row["advantages/mean"], row["advantages/min"]) == (0.0, -0.5)
     assert row["response_length/mean"] == 2
 
 
