@@ -207,11 +207,11 @@ class Train(Section):
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
-    microbatch: Annotated[int | None, FROM_1, "rows per forward pass; null: by train.token_budget"]
+    microbatch: Annotated[int | None, FROM_1, "rows per pass; null: limited by train.token_budget"]
     token_budget: Annotated[
         int | None,
         FROM_1,
-        "positions per forward pass, with prompts and padding; null: by the model's size",
+        "positions per forward pass, including prompts and padding; null: from the model's size",
     ]
     skip_no_signal: Annotated[
         bool,

@@ -260,7 +260,7 @@ def noise_share(run: Record) -> float:
 @rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale",
       "reward_is_gamed", "reward_at_the_wrong_index"))  # fmt: skip
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
-    """The score does not correlate with correctness, or it is another binary check."""
+    """The score does not correlate with correctness, or it is a binary check of something else."""
     values = run.series(names.RIGHT_CORR)
     middle, verdict, noise = fmean(values), says_yes_or_no(run), noise_share(run)
     if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):

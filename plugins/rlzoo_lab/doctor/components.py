@@ -69,7 +69,7 @@ def severity(run: Record, failed: list[str]) -> str:
 
 @rule(explains=SHOWN_BY)
 def component_fails_its_check(run: Record) -> Finding | None:
-    """A component that does not come with rlzoo breaks what holds for all of its kind."""
+    """A component that does not come with rlzoo fails a check that all of its kind must pass."""
     if all(str(origin).startswith(OURS) for origin in origins(run).values()):
         return None
     from rlzoo_lab import checks  # here: it loads torch
@@ -95,7 +95,7 @@ def component_fails_its_check(run: Record) -> Finding | None:
 
 @rule(explains=SYMPTOMS)
 def tokens_weighted_unequally(run: Record) -> Finding | None:
-    """Before any update the run's own loss or correction weights tokens by more than their
+    """Before any update, the weights of the run's own loss or correction do not follow the
     advantages, and the run does not learn."""
     if learning(run) or all(str(origin).startswith(OURS) for origin in origins(run).values()):
         return None

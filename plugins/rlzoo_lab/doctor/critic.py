@@ -174,7 +174,7 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
 @rule(names.EXPLAINED_VARIANCE, names.MC_CORR, least=SHORTEST_TREND,
       explains=("reward_flat", "held_out_falls", "reward_falling"))  # fmt: skip
 def critic_explains_nothing(run: Record) -> Finding | None:
-    """The estimator depends on differences between values, but the critic's are all equal."""
+    """The estimator needs differences between values, but the critic's values are all equal."""
     tail, leans = late(run, names.EXPLAINED_VARIANCE), trust_in_critic(run)
     if tail > 0.1 or not returns_vary(run):
         return None

@@ -186,7 +186,7 @@ def update_too_large(run: Record) -> Finding | None:
 @rule(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND,
       explains=(*SYMPTOMS, "no_response_is_right"))  # fmt: skip
 def first_updates_break_the_policy(run: Record) -> Finding | None:
-    """The first updates lose the reward for good (where no KL of an update is recorded)."""
+    """The first updates lose the reward permanently (in runs that record no KL per update)."""
     values, entropy = run.series(names.REWARD), run.series(names.ENTROPY)
     floor = min(run.series("score/min"), default=min(values))
     had, left = values[0] - floor, max(values[3:]) - floor

@@ -34,7 +34,7 @@ SHADES: dict[str, tuple[str, str, bool]] = {
         "log pi - log pi_ref, in nats: blue tokens are more likely than under the reference",
                 True),
     "entropy": ("entropy",
-        "entropy of the policy at this token, in nats, after the update: strong where the policy "
+        "entropy of the policy at this token, in nats, after the update: dark where the policy "
         "was uncertain",
                 False),
     "mismatch": ("sampler gap",

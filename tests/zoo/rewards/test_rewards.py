@@ -342,10 +342,10 @@ def test_a_schema_may_be_a_file(tmp_path):
         ('{"$ref": "#/none"}', "'#/none' does not exist in the schema"),
         ('{"$ref": "http://localhost:1/x.json"}', "does not exist in the schema"),
         ('{"$dynamicRef": "http://localhost:1/x"}', "does not exist in the schema"),
-        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "endless circle"),
+        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "form a cycle"),
         (
             '{"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}}',
-            "endless circle",
+            "form a cycle",
         ),
         ('{"pattern": "("}', "is not a 'regex'"),
         ('{"patternProperties": {"[": {}}}', "is not a 'regex'"),
