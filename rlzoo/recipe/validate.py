@@ -94,7 +94,7 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
     try:
         return zoo.shelves[kind][name]
     except RlzooError as error:
-        there = f"available: {', '.join(zoo.shelves[kind])}; add others by RLZOO_PLUGINS=FILE.py"
+        there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
         known = f" ({there})" if "did you" not in str(error) else ""
         line = f"{key} ({origins.get(key, '?')}): {error}{known}"
         raise RecipeError(line, key=key, kind="unknown-component") from None

@@ -247,8 +247,8 @@ def doctor(
 
     Options:
         retrain: train again with differences from the recipe reset, to find the cause
-        runs N: at most N retrainings; default: 8
-        dir DIR: the retrainings' folder; default: runs/doctor-...
+        runs N: train at most N times; default: 8
+        dir DIR: the folder of these runs; default: runs/doctor-...
         environment: print versions, devices, plugins and terminal for a bug report
     """
     words = [] if run is None else [_place(run)]

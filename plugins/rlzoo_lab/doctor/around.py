@@ -81,8 +81,8 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     if max(map(abs, values)) < 0.05 or itself:
         what = (
             f"The teacher ({who}) agrees with the policy from the first step: their KL is "
-            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per token: "
-            "distillation has no signal."
+            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per "
+            "token, so distillation has no signal."
         )
         advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):

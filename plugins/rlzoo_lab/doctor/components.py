@@ -84,8 +84,8 @@ def component_fails_its_check(run: Record) -> Finding | None:
         if failed:
             return Finding(
                 severity(run, failed),
-                f"{section}={component.name} ({component.file}) fails checks that hold for every "
-                f"{section.partition('.')[0].replace('_', ' ')}: "
+                f"{section}={component.name} ({component.file}) fails checks that every "
+                f"{section.partition('.')[0].replace('_', ' ')} must pass: "
                 f"{'; '.join(f'{n}: {said[n]}' for n in failed[:3])}.",
                 f"Correct it, repeat `rlzoo check {component.name}` and train again.",
                 {"component": component.name, "failed": failed},
@@ -110,8 +110,8 @@ def tokens_weighted_unequally(run: Record) -> Finding | None:
             return Finding(
                 "warning",
                 f"On samples of the policy itself, {section}={component.name} ({component.file}) "
-                f"weights tokens by more than their advantages: {what}. The run does not learn.",
-                f"If this is not intended, correct {component.name}; else train once without it.",
+                f"does not weight tokens only by advantage: {what}. The run does not learn.",
+                f"Correct {component.name} if this is not intended; otherwise, train without it.",
                 {"component": component.name},
             )
     return None

@@ -140,8 +140,8 @@ def critic_diverges(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'critic.lr')}: the critic diverges. Its mean value reaches "
         f"{level:.3g} with a standard deviation of {values:.2g}; response rewards reach "
-        f"{most:.3g} with {paid:.2g}. Explained variance {ev:.2g} (median of the last third); "
-        "predicting the mean return gives 0.",
+        f"{most:.3g} with {paid:.2g}. The explained variance is {ev:.2g} (median of the "
+        "last third); predicting the mean return gives 0.",
         "Lower critic.lr tenfold.",
         {"explained_variance": ev, "values_std": values, "rewards_std": paid, "level": level},
     )
@@ -198,7 +198,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         "problem",
         f"The critic explains nothing: its explained variance is {tail:.2f} in {span}, and the "
         f"estimator depends on it: {leans:.0%} of the advantages' variance comes from values "
-        f"(standard deviation {late(run, 'values/std'):.2g}, of returns "
+        f"(standard deviation {late(run, 'values/std'):.2g}; that of the returns is "
         f"{late(run, 'returns/std'):.2g}), not from rewards. The reward went from {course(run)}.",
         (
             f"Raise estimator.lam (now {run.key('estimator.lam'):g}) towards 1, or u"
@@ -240,9 +240,9 @@ def critic_is_off(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"The critic is off by a constant: its values are {values:.3g} on average, the returns "
-        f"{returns:.3g}; the difference is {off:+.2g}, the standard deviation of rewards "
-        f"{spread:.2g}.",
+        f"The critic is off by a constant: its values are {values:.3g} on average, and the "
+        f"returns are {returns:.3g}. The difference is {off:+.2g}, and the standard deviation of "
+        f"the rewards is {spread:.2g}.",
         "Check how values are computed: is the network, the scale or an offset wrong? If not, "
         "raise train.critic_warmup.",
         {"values": values, "returns": returns, "off": off},

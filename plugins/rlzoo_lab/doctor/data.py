@@ -240,8 +240,8 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held out: "
-        "held-out accuracy does not show whether the policy generalizes.",
+        f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held "
+        "out, so held-out accuracy does not show whether the policy generalizes.",
         "Split the data so that no prompt is in both splits (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
     )

@@ -235,7 +235,7 @@ def unknown(run: Record) -> str:
         return " The cause is unknown."
     return (
         " The cause is unknown: the components are those of the recipe, and no setting is far "
-        "from it."
+        "from the recipe's."
     )
 
 

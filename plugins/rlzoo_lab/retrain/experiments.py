@@ -31,7 +31,7 @@ from rlzoo_lab.sweep.plan import Job, Sweep, SweepRow
 LEAST = 0.1  # of accuracy, or of the scores' range: a smaller effect accuses nothing
 CLEAR = 0.25  # a smaller effect, or one on a run that learns, has to repeat with another seed
 ALL = "everything"
-# What a retraining does not need: it leaves no models and reports to nobody.
+# A retraining keeps no models and logs only to its folder.
 PLAIN = ("loggers=[]", "checkpoint.every=0", "checkpoint.best=false", "run.save_batches=0")
 
 
@@ -39,8 +39,8 @@ PLAIN = ("loggers=[]", "checkpoint.every=0", "checkpoint.best=false", "run.save_
 class Trial:
     """One retraining next to the run.
 
-    reset: keys that are at the recipe's values; kept: True where all others are. difference: of the
-    held-out score to the run's, with its interval, which holds for all trials together. again: the
+    reset: keys that are at the recipe's values; kept: True where all others are. difference: the
+    held-out score minus the run's, with an interval that holds for all trials together. again: the
     difference with another seed. failed: why there is none.
     """
 
@@ -65,7 +65,7 @@ def held_out(run: Record, at: int = -1) -> float:
 
 
 def _by_prompt(run: Record) -> dict[str, Any]:
-    """What each held-out prompt came to, a mean over the evaluations of the run's second half."""
+    """The result of each held-out prompt, averaged over the evaluations of the second half."""
     half = run.evaluations[-1]["step"] / 2
     steps = [e["step"] for e in run.evaluations if e["step"] > half]
     found = [a for n in steps if (a := read_evaluation(run.path, n)) is not None]
@@ -213,9 +213,9 @@ class Experiments:
         return trial.helps
 
     def cause(self, suspects: Sequence[Suspect]) -> Finding | None:
-        """The suspect whose reset helps most, with the numbers; None where none is seen to."""
+        """The suspect whose reset helps most, with the numbers; None if no reset helps."""
         trials = self.reset(suspects)
-        # Of those that help about as much, the most suspicious: they come in that order.
+        # Suspects that help about equally keep their order: the most suspicious comes first.
         helped = sorted((t for t in trials if t.helps and t.suspect), key=lambda t: -round(
             10 * _gain(t)))  # fmt: skip
         for trial in helped[:2]:
@@ -241,17 +241,18 @@ class Experiments:
         usual = ", ".join(t.usual for t in accused)
         start = held_out(self.run, 0)
         own = any(t.suspect and t.suspect.own for t in accused)
-        # Of a run that learns, a setting is accused only if it costs at least half of the gain.
+        # In a run that learns, a setting is accused only if it costs at least half of the gain.
         minor = learning(self.run) and not own and before - start > 0.5 * (after - start)
         metric = "accuracy" if self.run.accuracy is not None else "score"
         again = "" if trial.again is None else f"; with the next seed {signed(trial.again)}"
         words = " ".join(w for t in accused for w in t.words)
         return Finding(
             "note" if minor else "warning" if learning(self.run) else "problem",
-            f"{what}: trained again with {usual}, held-out {metric} ends at {after:.3f} instead of "
-            f"{before:.3f}. The difference is {signed(trial.difference or 0.0)} "
+            f"{what}: when trained again with {usual}, the run ends at a held-out {metric} of "
+            f"{after:.3f} instead of {before:.3f}. The difference is "
+            f"{signed(trial.difference or 0.0)} "
             f"{bracket(trial.interval) if trial.interval else ''} (same seed, {self.steps} steps, "
-            f"95% interval over prompts, all retrainings together{again}).",
+            f"95% interval over prompts, for all training runs together{again}).",
             f"Set {words}{', or correct your component (`rlzoo check NAME`)' if own else ''}.",
             {"reset": words, "before": before, "after": after, "difference": trial.difference},
             rule="retraining_helps",

@@ -104,7 +104,7 @@ def test_each_row_is_judged_by_itself(name, zoo):
 @pytest.mark.parametrize("name", ["exact_match", "numeric", "regex", "math_verify"])
 @pytest.mark.parametrize("answer", [None, {}, [], [None], {"a": 1}, b"42"])
 def test_what_is_no_answer_is_an_error(name, answer, zoo):
-    with pytest.raises(ValueError, match="an answer must be a text, a number or a list"):
+    with pytest.raises(ValueError, match="an answer must be a string, a number or a list"):
         call(zoo, name, ["42"], [answer])
 
 
@@ -379,7 +379,7 @@ def test_python_names_what_is_not_there(zoo):
     for function, fault in {
         f"{module}:leters": "has no function 'leters'; did you mean 'letters'",
         "no_such_module:f": "cannot import 'no_such_module'",
-        module: "must read 'module:function'",
+        module: "must be 'module:function'",
         f"{module}:one_argument": "must take .prompts, responses, answers.: too many",
     }.items():
         with pytest.raises(RecipeError, match=fault) as caught:
