@@ -214,7 +214,7 @@ def foreign(run: Record) -> Iterator[str]:
 
 
 def listed(run: Record) -> list[str]:
-    """`actor.eps=0.001 (grpo: 1e-06)`: components of one's own, and settings far from the recipe,
+    """`actor.eps=0.001 (grpo: 1e-06)`: your own components, and settings far from the recipe,
     the most suspicious first."""
     own = {what.rpartition(" ")[2]: f"{what} ({text})" for what, text in _foreign(run)}
     found = [s for s in suspects(run) if s.distance > 1]
