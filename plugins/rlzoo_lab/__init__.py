@@ -1,8 +1,8 @@
 """The lab: tools and verbs to study runs, found through entry points like any other package's.
 
-May import the core. Verbs do not import each other, with two exceptions: a sweep ends in a
-comparison, and a report includes the doctor's findings. A module with `add_arguments` imports no
-torch at its top.
+May import the core. Verbs do not import each other, with three exceptions: a sweep ends in a
+comparison, a report includes the doctor's findings, and `doctor --retrain` runs a sweep. A module
+with `add_arguments` imports no torch at its top.
 
     advise      recommends an estimator after a short pilot
     api         the Python API: a function for each verb, and a run as an object
@@ -29,6 +29,7 @@ torch at its top.
     preview     what `rlzoo show` prints about a run before it starts: memory, time, prompts
     records     reading runs, and deciding which of them can be compared
     report      a page about a run: its trend, a step's groups, a response's tokens
+    retrain     `rlzoo doctor --retrain`: which difference from the recipe harms a run
     serve       training while agents play episodes over HTTP
     staged      a folder that is written atomically
     stats       statistics of several runs

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo.accel.hf_internals import sparse_gradient
+from rlzoo.accel.memory import make_room
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
 from rlzoo.mdp.batch import take
@@ -97,6 +98,8 @@ def backward(
     for network in models.networks().values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
+                if weight.device.type == "cpu":  # the passes' activations are free by now
+                    make_room(weight.nbytes)
                 weight.grad = weight.grad.to_dense()
     if not alone:
         models.ranks.sum_gradients(models.networks().values())

@@ -119,6 +119,7 @@ class _Head(torch.autograd.Function):
                     log_p.copy_(p)
             if keep:
                 kept = logits  # p: one chunk is all, and the backward pass need not make it again
+            del logits, log_p  # before the next chunk's are made
         ctx.save_for_backward(hidden, weight, bias, ids, h if entropy_grad else None)
         ctx.kept = kept
         ctx.temperature, ctx.softcap = temperature, softcap
@@ -143,18 +144,19 @@ class _Head(torch.autograd.Function):
             if kept is not None:
                 d_logits = kept.mul_(-g)
             else:
-                log_p = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap)
+                # Logits, then log p, then the gradient, in place: no second chunk is held.
+                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap)
                 if ctx.softcap is not None:  # d c tanh(x / c) / dx
-                    slope = 1 - (log_p * (ctx.temperature / ctx.softcap)).square_()
-                log_p.sub_(log_p.logsumexp(-1, keepdim=True))
+                    slope = 1 - (d_logits * (ctx.temperature / ctx.softcap)).square_()
+                d_logits.sub_(d_logits.logsumexp(-1, keepdim=True))
                 if ctx.entropy_grad:
-                    p = log_p.exp()
+                    p = d_logits.exp()
                     outer = d_entropy[part, None]
-                    # -p (g + outer (log p + H)), in place
-                    log_p.add_(entropy[part, None]).mul_(outer).add_(g)
-                    d_logits = log_p.mul_(p).neg_()
+                    # -p (g + outer (log p + H))
+                    d_logits.add_(entropy[part, None]).mul_(outer).add_(g).mul_(p).neg_()
+                    del p
                 else:
-                    d_logits = log_p.exp_().mul_(-g)
+                    d_logits.exp_().mul_(-g)
             d_logits.scatter_add_(1, ids[part, None], g.to(d_logits.dtype))
             if ctx.temperature != 1.0:
                 d_logits.div_(ctx.temperature)
@@ -170,6 +172,7 @@ class _Head(torch.autograd.Function):
                     d_weight.addmm_(d_logits.t(), hidden[part])
             if d_bias is not None:
                 d_bias.add_(d_logits.sum(0))
+            del d_logits
         if d_weight is None and ctx.needs_input_grad[1]:
             # No row: ranks that share weights reduce the same ones all the same.
             d_weight = torch.zeros_like(weight)
@@ -196,4 +199,5 @@ def full_kl(
         )
         p = log_p.exp()
         found.append(torch.linalg.vecdot(p, log_p.sub_(log_q)))
+        del log_p, log_q, p
     return torch.cat(found)

@@ -1,6 +1,8 @@
 """How much memory a pass may use (limited by a CPU's cache or a device's free memory), and the
 precision in which a policy samples."""
 
+import ctypes
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +10,7 @@ if TYPE_CHECKING:
     from rlzoo.recipe.keys import Config
 
 USUAL = 2**34  # bytes free on a device that does not report them
+MAPPED = 2**25  # bytes of a tensor on a CPU that glibc asks the system for, whatever it has free
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,15 @@ def free_bytes(device: Any) -> int:
         return USUAL
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def make_room(size: int) -> None:
+    """Before a tensor of `size` bytes is made on a CPU: the system gets back what was freed, if
+    glibc would hold it beside such a tensor."""
+    if size >= MAPPED and sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
+        if trim is not None:
+            trim(0)
 
 
 def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:

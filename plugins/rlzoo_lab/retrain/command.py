@@ -13,7 +13,10 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
+from rlzoo_lab.numbers import bracket, signed, three_decimals
 from rlzoo_lab.records.record import Record
+from rlzoo_lab.retrain.experiments import Experiments, as_document
+from rlzoo_lab.stats import Interval
 
 RUNS = 8  # retrainings, unless --runs sets another number
 
@@ -50,8 +53,6 @@ def run(arguments: argparse.Namespace) -> Result:
         found = doctor.document(record, findings, left_out) | {"experiments": []}
         none = "--retrain: nothing to reset: no setting or component differs from the recipe."
         return Result(found, lambda _: [*doctor.diagnosis(found), none])
-    from rlzoo_lab.retrain.experiments import Experiments, as_document  # here: numpy, the sweep
-
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
@@ -122,9 +123,6 @@ def table(document: Mapping[str, Any]) -> Iterator[Any]:
     """The retrainings, a line each."""
     from rich.table import Table
     from rich.text import Text
-
-    from rlzoo_lab.numbers import bracket, signed, three_decimals
-    from rlzoo_lab.stats import Interval
 
     trials = document["experiments"]
     shown = Table("reset", "value", "reset to", "held out", "difference [95%]", box=None,

@@ -1,5 +1,6 @@
 """Head and passes take what their device has free: few operations, and memory within it."""
 
+import platform
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import make_world
 from rlzoo.accel import head, memory
+from rlzoo_lab.bench.common import held_mb
 
 GIB = 2**30
 
@@ -66,7 +68,8 @@ def test_memory_is_bounded_by_the_block_and_not_by_the_rows(logits, entropy_grad
         forward, back, _ = scored(rows, 1000, **options)
         few = 4 * (1000 * 4 + rows * 16)  # gradients, and columns of the rows
         assert 4 * logits < forward.peak <= 3.1 * 4 * logits + few
-        assert back.peak <= 4.2 * 4 * logits + few
+        # In place; a gradient of the entropy needs p beside it. No two chunks at a time.
+        assert back.peak <= (2.2 if entropy_grad else 1.2) * 4 * logits + few
 
 
 def test_a_device_gives_shares_of_what_it_has_free():
@@ -94,3 +97,15 @@ def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
             assert memory.free_bytes(policy.device) == free
             sizes.append(policy.positions_per_pass(grad=True))
         assert 7.9 < sizes[1] / sizes[0] < 8.1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc holds what was freed")
+def test_what_was_freed_is_given_back_before_a_large_tensor_only():
+    held = [torch.ones(25_000) for _ in range(1000)]  # 100 MB, from the heap
+    held = held[::10]
+    before = held_mb()
+    memory.make_room(memory.MAPPED - 1)
+    assert held_mb() > before - 10
+    memory.make_room(memory.MAPPED)
+    assert held_mb() < before - 50
+    assert all(bool(x.all()) for x in held)
