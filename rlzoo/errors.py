@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class RlzooError(Exception):
-    """An error that the user can fix: one line that names the place.
+    """An error that the user can fix, in one line that names the place.
 
     status: the process's exit status: 2 if nothing was done, 1 if work had started.
     key: the recipe key, option or file concerned, if known.

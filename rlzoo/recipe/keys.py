@@ -80,7 +80,7 @@ class Model(Section):
     shape: Annotated[Tree | None, "sizes as in config.json, to estimate memory without the model"]
     dtype: Annotated[
         Literal["float32", "float64", "bfloat16", "float16"],
-        "dtype of the weights; below float32, small optimizer steps are lost, except with LoRA",
+        "dtype of the weights; half precision loses small optimizer steps, except with LoRA",
     ]
     autocast: Annotated[
         Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"

@@ -41,7 +41,7 @@ def sweep(
     display: bool | None = None,
     **keys: Any,
 ) -> Document:
-    """Train several runs, paired by seed, then compare them: `rlzoo sweep`.
+    """Train several runs, paired by seed, and compare them: `rlzoo sweep`.
 
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates. In a
         mapping and in keys, a list is swept: lam=[0, 0.95, 1], seed=range(3).

@@ -159,8 +159,8 @@ def advantages_not_centred(run: Record) -> Finding | None:
         "becomes less likely"
         if punishing
         else f"Advantages are too low{' (not one is positive)' * never}: estimator {name} "
-        "subtracts too large a baseline (subtracted twice, a sum instead of a mean, a maximum, or "
-        "that of another group), so even good tokens become less likely"
+        "subtracts too large a baseline (such as a sum instead of a mean, a maximum, one that is "
+        "subtracted twice, or that of another group), so even good tokens become less likely"
     )
     meant = off > 0 and run.improved and not any(foreign(run))  # a zoo's estimator, and it learns
     return Finding(

@@ -52,7 +52,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
             "value loss reaches the critic's weights, perhaps because of .detach() or .item()"
         )
     elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
-        key, why = "critic.lr_warmup", f"its learning rate only reached {rates[-1]:.2g} by the end"
+        key, why = "critic.lr_warmup", f"its learning rate reached only {rates[-1]:.2g} by the end"
     elif max(rates) < 2e-7 or (
         max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
     ):
@@ -222,8 +222,8 @@ def critic_targets_are_off(run: Record) -> Finding | None:
         return None  # it has not learned them, or they are its own values
     return Finding(
         "warning",
-        f"The critic's targets are not the returns: targets are {taught:.3g} on average and "
-        f"values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
+        f"The critic's targets are not the returns: the targets are {taught:.3g} on average and "
+        f"the values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
         "Check the estimator's `returns`: it may use per-token rewards, a different "
         "discount or a different scale.",
         {"targets": taught, "returns": happened},

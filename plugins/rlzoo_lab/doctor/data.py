@@ -172,8 +172,8 @@ def reward_pays_otherwise(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"The reward {what} answers: {right:.0%} of the training responses are correct, the mean "
-        f"score is {paid:.2f}; the correlation between correctness and score is {corr:.2f}. The "
-        f"reward is binary and disagrees with the task's own check.{follows(run)}",
+        f"score is {paid:.2f}, and the correlation between correctness and score is {corr:.2f}. "
+        f"The reward is binary and disagrees with the task's own check.{follows(run)}",
         "Read samples.jsonl: which incorrect responses get a reward?"
         if lenient
         else "Read samples.jsonl: which correct responses score 0? Typically the verifier times "

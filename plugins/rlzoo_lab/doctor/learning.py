@@ -93,7 +93,7 @@ def reward_constant(run: Record) -> Finding | None:
     seen = max(run.series(names.RIGHT), default=0.0)
     never = flat == len(spread) and seen == 0 and right_or_wrong(run)
     known = (
-        f" Yet up to {seen:.0%} of the responses of a step are correct: the reward does not "
+        f" Yet up to {seen:.0%} of the responses of a step are correct, so the reward does not "
         "depend on correctness."
         if seen > 0.1
         else f" Held-out accuracy is {run.accuracy:.0%} at the same time, so the answers (labels) "

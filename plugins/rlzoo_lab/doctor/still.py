@@ -64,7 +64,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
         return (
             against(run, "actor.lr_warmup"),
-            f"the learning rate only reached {rate:.2g} by the end",
+            f"the learning rate reached only {rate:.2g} by the end",
             f"Set actor.lr_warmup to a tenth of the run: {max(1, len(run.steps) // 10)}.",
         )
     if norm == 0 and run.has("actor/grad_norm"):
