@@ -166,7 +166,7 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk, even one of safetensors or inside a component's error."""
+    """Whether an error of the system, of safetensors or of a component means a full disk."""
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)
