@@ -270,8 +270,8 @@ def _console(display: bool | None) -> SafeConsole:
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
-    """Write a page about a run, finished or not, with curves, groups and tokens: `rlzoo report`. The
-    document's "report" is its path.
+    """Write a page about a run, finished or not, with curves, groups and tokens: `rlzoo report`.
+    The document's "report" is its path.
 
     Options:
         out FILE: where to write the page; default: RUN/report.html
