@@ -109,8 +109,8 @@ return; 0 if G is constant
 critic/vf_explained_var/first | | a critic | the same, for the first third of each response
 critic/vf_explained_var/middle | | a critic | the same, for the middle third
 critic/vf_explained_var/last | | a critic | the same, for the last third
-critic/vf_explained_var/prompt | | a critic | the same, for the first token, where V depends on the \
-prompt only
+critic/vf_explained_var/prompt | | a critic | the same, for the first token, where V depends \
+on the prompt only
 critic/vf_ceiling/prompt | | a critic, several samples | what a perfect critic would explain \
 at that token: the share of Var(G) between prompts
 critic/vf_bias | reward | a critic | mean of V - G; positive if the critic is too optimistic
