@@ -211,7 +211,7 @@ class Train(Section):
     token_budget: Annotated[
         int | None,
         FROM_1,
-        "positions per forward pass, including prompts and padding; null: from the model's size",
+        "positions per pass, including prompts and padding; null: chosen from the model's size",
     ]
     skip_no_signal: Annotated[
         bool,

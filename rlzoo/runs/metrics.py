@@ -79,7 +79,7 @@ score/noise | reward | repeated texts | standard deviation of the scores of the 
 the same prompt; 0 if scores are deterministic
 score/at_end | share | | share of the scores' absolute size at the last action; absent if all \
 scores are 0
-score/paid_tokens | tokens | | actions with a nonzero score per response that has one
+score/paid_tokens | tokens | | actions with a nonzero score, per response that has any
 rewards/* | reward | | scores minus the KL penalty, if it is placed in the reward
 response_length/* = | tokens | | actions in a response, including EOS
 turns/* | turns | conversations | the policy's turns in a response

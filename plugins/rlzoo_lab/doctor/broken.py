@@ -105,7 +105,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
 
 @rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
-    """Better scores do not get better advantages, so the estimator has a bug."""
+    """Better responses do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
     steps = sum(spread > 1e-8 for spread in run.series(names.SCORE_STD))
     # A critic's errors lower it, and groups that are nearly solved do so late in a run.

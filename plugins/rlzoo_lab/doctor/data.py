@@ -160,7 +160,7 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
       "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
 def reward_pays_otherwise(run: Record) -> Finding | None:
-    """A binary reward disagrees with the task: it pays wrong answers, or misses correct ones."""
+    """A binary reward disagrees with the task: it rewards wrong answers, or misses correct ones."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
