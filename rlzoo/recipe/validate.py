@@ -66,7 +66,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
     if math.prod(sizes) > MANY * 128:
         text = " x ".join(map(str, sizes))
         raise RecipeError(
-            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; must be at "
+            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; it must be at "
             f"most {MANY * 128}",
             key="rollout",
             kind="out-of-range",
