@@ -118,7 +118,7 @@ import_ = Verb(
 )
 fetch = Verb(
     "URL [key=value ...] [--run CHECKSUM]",
-    "read a recipe from a URL, then train exactly that text",
+    "read a recipe from a URL, and train with exactly that text",
     "rlzoo_lab.fetch",
     examples=(
         (

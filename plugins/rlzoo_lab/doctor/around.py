@@ -61,8 +61,8 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     return Finding(
         "note" if before > first else "warning",  # sharper samples are a common choice
         f"The evaluation samples differently from training: {', '.join(differ)}. "
-        f"{when}, held-out accuracy is {before:.0%} and training accuracy "
-        f"{first:.0%}: the evaluation does not measure the policy that is trained.",
+        f"{when}, held-out accuracy is {before:.0%} and training accuracy is "
+        f"{first:.0%}, so the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
     )

@@ -158,7 +158,8 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'actor.weight_decay')}: AdamW removes lr x weight_decay of each "
         f"weight at each optimizer step, which is a factor of exp(-{shrunk:.2g}) over this run. "
-        f"Entropy went from {course(run, names.ENTROPY, 2)} nats, the reward from {course(run)}.",
+        f"Entropy went from {course(run, names.ENTROPY, 2)} nats, and the reward "
+        f"went from {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},
     )
