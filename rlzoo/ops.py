@@ -39,9 +39,9 @@ def carry(x: Tensor, known: Tensor | None) -> Tensor:
 
 def put(x: Tensor, device: torch.device | str) -> Tensor:
     """Copy x from the host to a device without waiting; the result has x attached."""
-    cuda = torch.device(device).type == "cuda" and x.device.type == "cpu"
-    there = x.pin_memory() if cuda else x  # from other memory the driver may wait for the device
-    return carry(there.to(device, non_blocking=True), x)
+    # From other memory than pinned one the driver may wait for the device.
+    pin = torch.device(device).type == "cuda" and x.device.type == "cpu"
+    return carry((x.pin_memory() if pin else x).to(device, non_blocking=True), x)
 
 
 def pick(x: Tensor, rows: Tensor) -> Tensor:
@@ -96,11 +96,8 @@ def last_action(mask: Tensor) -> Tensor:
 
 def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
     """x (B,) placed at each row's last action, (B, T), 0 elsewhere."""
-    last = last_action(mask)
-    out = x.new_zeros(mask.shape)
-    if mask.shape[1]:
-        out.scatter_(1, last.clamp(min=0)[:, None], torch.where(last >= 0, x, 0)[:, None])
-    return out
+    steps = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(steps == last_action(mask)[:, None], x[:, None], 0)
 
 
 def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
@@ -170,8 +167,6 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
 def group_count(group_ids: Tensor) -> Tensor:
     """Size of each row's group, (B,) int64."""
     index = group_index(group_ids)
-    if index.device.type == "cpu":
-        return torch.bincount(index)[index]
     count = index.new_zeros(_bound(index))
     return count.index_add_(0, index, torch.ones_like(index))[index]
 

@@ -7,7 +7,7 @@ would be a dependency for these only; tests compare with its values.
 import math
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,9 @@ def share_over(
     return wilson(mean * trials, trials)
 
 
-def spread(values: Any, home: Any) -> tuple[float, float, int]:
+def spread(
+    values: Sequence[float] | Array, home: Sequence[int] | Array
+) -> tuple[float, float, int]:
     """Mean of (N,), its variance over clusters numbered from 0, `home` (N,) (biased), and their
     number."""
     x = np.asarray(values, float)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.accel import hf_internals
-from rlzoo.accel.layout import Aligned
+from rlzoo.accel.layout import Aligned, Line
 from rlzoo.errors import ModelError
 
 NAME = "rlzoo_rows"  # among transformers' kinds of attention
@@ -25,8 +25,7 @@ class _Here(threading.local):
     """State of a thread: two runs may train in one process."""
 
     def __init__(self) -> None:
-        self.passes: list[tuple[Any, Aligned]] = []  # (config, rows) of those that are being made
-        self.one_sequence_a_row = 0  # how many passes need it
+        self.passes: list[tuple[Any, Line | None]] = []  # (config, line) of those being made
 
 
 _here = _Here()
@@ -34,45 +33,33 @@ _here = _Here()
 
 def over(model: Any, rows: Aligned) -> AbstractContextManager:
     """In this context, `model` reads these rows."""
-    return _one_sequence_a_row() if rows.rows is None else within((model.config, rows))
-
-
-@contextmanager
-def _one_sequence_a_row() -> Iterator[None]:
-    """In this context, transformers does not search the positions for several sequences in a row,
-    which would wait for the device."""
-    _set_up()
-    _here.one_sequence_a_row += 1
-    try:
-        yield
-    finally:
-        _here.one_sequence_a_row -= 1
+    return _within(model.config, rows.line)
 
 
 @cache
 def _set_up() -> None:
-    """Change transformers in this process, once."""
+    """Change transformers in this process, once. It need not look at a pass's positions, and wait
+    for the device, to find out whether several sequences stand in a row: none do."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, torch.compiler.disable(attend))
-    hf_internals.skip_packed_sequences(lambda: bool(_here.one_sequence_a_row))
+    hf_internals.skip_packed_sequences(lambda: bool(_here.passes))
 
 
 def same() -> Callable[[], AbstractContextManager]:
     """The context of the current pass, which a layer that is recomputed later must enter."""
-    return partial(within, _here.passes[-1]) if _here.passes else nullcontext
+    return partial(_within, *_here.passes[-1]) if _here.passes else nullcontext
 
 
 @contextmanager
-def within(line: tuple[Any, Aligned]) -> Iterator[None]:
+def _within(config: Any, line: Line | None) -> Iterator[None]:
     _set_up()
-    config, _ = line
-    with hf_internals.attention_kind(config, NAME):  # transformers makes no mask for it
-        _here.passes.append(line)
-        try:
+    _here.passes.append((config, line))
+    try:  # transformers makes no mask for our kind of attention
+        with nullcontext() if line is None else hf_internals.attention_kind(config, NAME):
             yield
-        finally:
-            _here.passes.pop()
+    finally:
+        _here.passes.pop()
 
 
 def attend(
@@ -85,13 +72,17 @@ def attend(
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has its own mask or bias")
     _, line = _here.passes[-1]
-    rows, back = line.rows, line.back
-    assert rows is not None
-    assert back is not None
-    index = rows.flatten()
+    assert line is not None
+    index = line.rows.flatten()
 
     def taken(x: Tensor) -> Tensor:
-        return x[0].transpose(0, 1).index_select(0, index).unflatten(0, rows.shape).transpose(1, 2)
+        return (
+            x[0]
+            .transpose(0, 1)
+            .index_select(0, index)
+            .unflatten(0, line.rows.shape)
+            .transpose(1, 2)
+        )
 
     out, _ = sdpa_attention_forward(module, taken(query), taken(key), taken(value), None, **more)
-    return out.flatten(0, 1).index_select(0, back)[None], None
+    return out.flatten(0, 1).index_select(0, line.back)[None], None

@@ -22,8 +22,14 @@ LOOK = 16  # tokens between two looks at rows on a device
 ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
 
 
+Pair = tuple[Tensor, Tensor]
+
+
 class _Layer(DynamicLayer):
     """Keys and values of one layer (B, heads, N, d); replaces a filled layer."""
+
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, layer: DynamicLayer):
         super().__init__()
@@ -33,11 +39,9 @@ class _Layer(DynamicLayer):
 class GrowingLayer(_Layer):
     """Views of buffers with spare room."""
 
-    _room: Any = None  # (keys, values)
+    _room: Pair | None = None  # keys, values
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        assert self.keys is not None
-        assert self.values is not None
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         n = self.keys.shape[-2]
         m = n + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < m:
@@ -58,9 +62,7 @@ class FixedLayer(_Layer):
     at: Tensor  # (1,), the column of the newest token, counted from the row's beginning
     index: Tensor  # (1,), its index in the buffer
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        assert self.keys is not None
-        assert self.values is not None
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         # Under autocast a token's may be of another dtype than the prompt's.
         self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
@@ -102,11 +104,7 @@ class Growing:
         """The number of `rows` rows to keep when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
 
-    def reserve(self, tokens: int) -> bool:
-        """Make room for `tokens` more tokens; returns whether shapes changed."""
-        return False
-
-    def advance(self) -> Any:
+    def advance(self) -> Tensor | None:
         """Add one token; returns each row's mask, or None if rows see everything, which is
         faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
@@ -151,6 +149,7 @@ class Fixed:
         return min(rows, -(-left // ROWS) * ROWS) if left <= rows / 2 else rows
 
     def reserve(self, tokens: int) -> bool:
+        """Make room for `tokens` more tokens; returns whether shapes changed."""
         self.columns += tokens
         if self.columns <= self.seen.shape[1]:
             return False
@@ -163,7 +162,7 @@ class Fixed:
                 layer.keys, layer.values = _longer(layer.keys, room), _longer(layer.values, room)
         return True
 
-    def advance(self) -> Any:
+    def advance(self) -> Tensor | dict[str, Tensor]:
         self.at.add_(1)
         self.seen.index_fill_(1, self.at, True)
         found: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}

@@ -25,6 +25,7 @@ from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.call import check
+from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
@@ -32,10 +33,9 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
-    """The part of a policy (`rlzoo.lm.policy`) used here: the network and its sampling."""
+    """The part of a policy (`rlzoo.lm.policy`) used here: how to sample from it."""
 
-    model: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
     temperature: float
     top_k: int
     top_p: float
@@ -48,6 +48,7 @@ class Sampled(Protocol):
 
 def decode(
     policy: Sampled,
+    model: Any,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -55,13 +56,13 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
-    `uniforms`."""
+    `uniforms`. model: the policy's network, or a copy that samples."""
     first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
     place, padded = (mask.cumsum(1) - 1).clamp(min=0), not bool(mask.all())
     ids, mask, place, home = (put(x, prompt_ids.device) for x in (ids, mask, place, home))
-    out = policy.model(
+    out = model(
         input_ids=ids, attention_mask=mask if padded else None, position_ids=place,
         use_cache=True, logits_to_keep=1,
     )  # fmt: skip
@@ -71,13 +72,12 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
-    cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
-    rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
+        return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+    cache = (Fixed if policy.static else Growing)(model, filled, home, mask, limit)
+    rows = Rows(policy, model, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
     del out  # the prompts' own keys and values
-    said, left = 1, len(home)
-    if said % cache.every == 0 or said == limit:
-        left = rows.look(said)
+    said = 1
+    left = rows.look(said) if said % cache.every == 0 or said == limit else len(home)
     while left and said < limit:
         block = min(cache.every - said % cache.every, limit - said)
         step = rows.fit(left, block)
@@ -98,14 +98,16 @@ class Rows:
     def __init__(
         self,
         policy: Sampled,
-        cache: Any,
+        model: Any,
+        cache: Growing | Fixed,
         logits: Tensor,
         place: Tensor,
         uniforms: Tensor | None,
         limit: int,
     ):
         device, whole = logits.device, (len(logits), limit)
-        self.policy, self.cache, self.place, self.u = policy, cache, place, uniforms
+        self.policy, self.model, self.cache = policy, model, cache
+        self.place, self.u = place, uniforms
         self.live = torch.arange(len(logits), device=device)
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
@@ -131,7 +133,7 @@ class Rows:
         """Read the newest token, and draw one after it."""
         seen = self.cache.advance()
         self.place.add_(1)
-        logits = self.policy.model(
+        logits = self.model(
             input_ids=self.token, attention_mask=seen, position_ids=self.place,
             past_key_values=self.cache.cache, use_cache=True,
         ).logits[:, -1]  # fmt: skip
@@ -147,10 +149,9 @@ class Rows:
             self.cache.keep(keep)
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
-        changed = self.cache.reserve(block) or fewer
-        if not self.policy.static:
+        if not isinstance(self.cache, Fixed):
             return self.step
-        if changed or self.graph is None:
+        if self.cache.reserve(block) or fewer or self.graph is None:
             self.graph = Graph(self.live.device, self.policy.notes)
         return partial(self.graph, self.step)
 
@@ -314,6 +315,7 @@ def wide(x: Tensor) -> Tensor:
 
 def _by_generation(
     policy: Sampled,
+    model: Any,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -337,7 +339,7 @@ def _by_generation(
         ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
         return torch.tensor(ends, device=input_ids.device)
 
-    out = policy.model.generate(
+    out = model.generate(
         input_ids=prompt_ids,
         attention_mask=prompt_mask.long(),
         generation_config=GenerationConfig(

@@ -16,11 +16,10 @@ from rlzoo.accel.memory import make_room
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
 from rlzoo.mdp.batch import take
+from rlzoo.plugin.columns import Columns
 
-Columns = Mapping[str, Any]
-
-# The rows (R,) of each pass, and what `Networks.forward` gave for them, with gradient; empty where
-# the pass has not been made.
+# The rows (R,) of each pass, and what `scored` gave for them, with gradient; empty where the pass
+# has not been made.
 Forward = list[tuple[Tensor, dict[str, Tensor]]]
 
 # The output of a network's pass.
@@ -34,13 +33,12 @@ class Networks(Protocol):
     critic: Any
     passes: Passes
     ranks: Ranks
-
-    @property
-    def shared(self) -> bool: ...
-    @property
-    def sharded(self) -> bool: ...
-    def networks(self) -> dict[str, nn.Module]: ...
-    def forward(self, columns: Columns, *, actor: bool, critic: bool) -> dict[str, Tensor]: ...
+    networks: dict[str, nn.Module]
+    tables: list[nn.Embedding]
+    shared: bool
+    sharded: bool
+    stats: tuple[str, ...]
+    entropy_grad: bool
 
 
 def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
@@ -55,11 +53,29 @@ def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
         if parts is None:
             return None
         # One network's passes are much to hold.
-        both = actor and (len(parts) == 1 or models.critic is None or models.shared)
-        return [(p, models.forward(take(columns, p), actor=both, critic=True)) for p in parts]
+        alone = len(parts) > 1 and models.critic is not None and not models.shared
+        names = tuple(n for n in models.networks if n == "critic" or (actor and not alone))
+        return [(part, scored(models, take(columns, part), names)) for part in parts]
 
     with torch.enable_grad(), lean_gradients(models):
         return models.passes.retry(attempt)
+
+
+def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """The differentiable outputs of an update of the networks `names`: the policy's `log_probs` and
+    `models.stats`, the critic's `prediction`."""
+    out: dict[str, Tensor] = {}
+    both = models.shared and len(names) > 1
+    if "actor" in names:
+        out = models.policy.log_prob_stats(
+            columns,
+            want=(*models.stats, "values") if both else models.stats,
+            entropy_grad=models.entropy_grad,
+            accumulate=not models.sharded,  # see `lean_gradients`
+        )
+    if "critic" in names:
+        out["prediction"] = out.pop("values") if both else models.critic.predict(columns)
+    return out
 
 
 def serves(forward: Forward | None, names: tuple[str, ...]) -> bool:
@@ -79,36 +95,34 @@ def backward(
     forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () as a
     function of a pass's rows (R,), their columns and these networks' outputs.
     """
-    for network in models.networks().values():
+    for network in models.networks.values():
         network.zero_grad(set_to_none=True)
-    trained = {name: name in names for name in MADE}
     alone = models.ranks.count == 1
-    for part, scored in forward if alone else models.ranks.share(forward):
+    for part, made in forward if alone else models.ranks.share(forward):
         micro = take(columns, part)
-        if not scored:
+        if not made:
             with lean_gradients(models):
-                scored = models.forward(micro, **trained)
+                made = scored(models, micro, names)
         # A pass may cover all networks: keep what these ones made.
-        of = {n: "critic" if n == MADE["critic"] else "actor" for n in scored}
-        loss = loss_of(part, micro, {n: x for n, x in scored.items() if of[n] in names})
+        of = {n: "critic" if n == MADE["critic"] else "actor" for n in made}
+        loss = loss_of(part, micro, {n: x for n, x in made.items() if of[n] in names})
         if loss.requires_grad:
             loss.backward()
     if not alone and models.sharded and models.ranks.idle(len(forward)):
-        _idle_pass(models, take(columns, forward[0][0]), trained)
-    for network in models.networks().values():
+        _idle_pass(models, take(columns, forward[0][0]), names)
+    for network in models.networks.values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
-                if weight.device.type == "cpu":  # the passes' activations are free by now
-                    make_room(weight.nbytes)
+                make_room(weight)  # the passes' activations are free by now
                 weight.grad = weight.grad.to_dense()
     if not alone:
-        models.ranks.sum_gradients(models.networks().values())
+        models.ranks.sum_gradients(models.networks.values())
 
 
-def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) -> None:
+def _idle_pass(models: Networks, micro: Columns, names: tuple[str, ...]) -> None:
     """A pass without a gradient, on a rank with fewer passes than others: with weights that are
     spread over ranks, passes are collectives."""
-    outputs = models.forward(micro, **trained)
+    outputs = scored(models, micro, names)
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
 
@@ -117,25 +131,16 @@ def lean_gradients(models: Networks) -> Iterator[None]:
     """Passes made within leave nothing as large as the vocabulary each: an embedding keeps
     the gradient of the rows that they read, the head's they add in place. Not of weights that are
     spread over ranks: those gradients leave at once."""
-    if models.sharded:
-        yield
-        return
-    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
-    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
-    tables = [x for x in inputs if type(x) is nn.Embedding]
     with ExitStack() as sparse:
-        for table in tables:
+        for table in [] if models.sharded else models.tables:
             sparse.enter_context(sparse_gradient(table))
-        models.policy.accumulate = True
-        try:
-            yield
-        finally:
-            models.policy.accumulate = False
+        yield
 
 
-def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None if it names none, as a decoder's wrapper may."""
+def embeddings(trunk: Any) -> list[nn.Embedding]:
+    """The trunk's table of embeddings; none if it names none, as a decoder's wrapper may."""
     try:
-        return trunk.get_input_embeddings()
+        table = trunk.get_input_embeddings()
     except NotImplementedError:
-        return None
+        return []
+    return [table] if type(table) is nn.Embedding else []

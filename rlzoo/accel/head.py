@@ -57,12 +57,11 @@ def log_prob_stats(
             hidden, weight, bias, ids, temperature, softcap, entropy, entropy_grad, sum_pi_squared,
             accumulate,
         )  # fmt: skip
-    out = {"log_probs": log_probs}
-    if entropy:
-        out["entropy"] = h
-    if sum_pi_squared:
-        out["sum_pi_squared"] = squared
-    return out
+    more = {
+        "entropy": h if entropy else None,
+        "sum_pi_squared": squared if sum_pi_squared else None,
+    }
+    return {"log_probs": log_probs} | {name: x for name, x in more.items() if x is not None}
 
 
 def _logits(
@@ -98,11 +97,10 @@ class _Head(torch.autograd.Function):
         wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
         log_probs, h, squared = (hidden.new_zeros(n, dtype=wide) for _ in range(3))
         kept = None
-        needs_grad = any(ctx.needs_input_grad[:3])
+        # p of the only chunk: the backward pass need not make it again.
+        keep = n <= rows and any(ctx.needs_input_grad[:3]) and not entropy_grad and softcap is None
         for start in range(0, n, rows):
-            part = slice(start, start + rows)
-            logits = _logits(hidden[part], weight, bias, temperature, softcap)
-            keep = needs_grad and n <= rows and not entropy_grad and softcap is None
+            logits = _logits(hidden[start : start + rows], weight, bias, temperature, softcap)
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
                 some = slice(first, min(first + step, start + rows))
                 log_p = logits[first - start : some.stop - start]
@@ -117,8 +115,7 @@ class _Head(torch.autograd.Function):
                     squared[some] = torch.linalg.vecdot(p, p)
                 if keep:
                     log_p.copy_(p)
-            if keep:
-                kept = logits  # p: one chunk is all, and the backward pass need not make it again
+            kept = logits if keep else None
             del logits, log_p  # before the next chunk's are made
         ctx.save_for_backward(hidden, weight, bias, ids, h if entropy_grad else None)
         ctx.kept = kept
@@ -134,9 +131,9 @@ class _Head(torch.autograd.Function):
         hidden, weight, bias, ids, entropy = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None  # worked on in place: a second backward makes it again
         d_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        there = ctx.accumulate and weight.is_leaf and weight.grad is not None
-        there = there and not weight.grad.is_sparse
-        d_weight = weight.grad if there else None
+        grad = weight.grad if ctx.accumulate and weight.is_leaf else None
+        there = grad is not None and not grad.is_sparse
+        d_weight = grad if there else None
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         for start in range(0, len(hidden), ctx.rows):
             part = slice(start, start + ctx.rows)
@@ -176,8 +173,7 @@ class _Head(torch.autograd.Function):
         if d_weight is None and ctx.needs_input_grad[1]:
             # No row: ranks that share weights reduce the same ones all the same.
             d_weight = torch.zeros_like(weight)
-        d_weight = None if there else d_weight
-        return (d_hidden, d_weight, d_bias, *[None] * 7)
+        return (d_hidden, None if there else d_weight, d_bias, *[None] * 7)
 
 
 @torch.no_grad()

@@ -5,8 +5,8 @@ result without waiting.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,17 +26,15 @@ class Aligned:
     (`rlzoo.accel.attention`), so that it sees and costs the same.
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
-    `keep` positions of ids laid flat; T: the longest response. For a line only: place (1, L),
-    positions; rows (R, longest), where a row's tokens are in the line, and back (L,), where in
-    these rows laid flat each token of the line is.
+    `keep` positions of ids laid flat; T: the longest response. place: (1, L), the positions in a
+    line. line: where a line's rows are; None for rows by themselves.
     """
 
     ids: Tensor
     at: Tensor
     keep: int
     place: Tensor | None = None
-    rows: Tensor | None = None
-    back: Tensor | None = None
+    line: "Line | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
     @property
@@ -44,22 +42,35 @@ class Aligned:
         return self.at.shape[1] - 1
 
 
-def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
+class Line(NamedTuple):
+    """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
+    laid flat each token of the line is."""
+
+    rows: Tensor
+    back: Tensor
+
+
+def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
     device = columns["response_ids"].device
     columns = {n: on_host(columns[n]) for n in _READ if n in columns}
     rows = _side_by_side(columns)
     if trees:
         rows = _in_line(columns, rows)
-    found = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    moved: dict[str, Any] = {n: put(x, device) for n, x in found.items() if isinstance(x, Tensor)}
-    return replace(rows, **moved)
+    return Aligned(
+        put(rows.ids, device),
+        put(rows.at, device),
+        rows.keep,
+        None if rows.place is None else put(rows.place, device),
+        None if rows.line is None else Line(*(put(x, device) for x in rows.line)),
+        rows.longest,
+    )
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
-def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
+def _side_by_side(columns: Mapping[str, Tensor]) -> Aligned:
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
@@ -67,11 +78,10 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
     keep = length - int(p.min()) + 1
     at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
-    row = torch.arange(len(p))[:, None]
-    return Aligned(ids, row * keep + at, keep, longest=length)
+    return Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
 
 
-def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
+def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     """Padded rows, packed into one line with each group's prompt once."""
     p, n = lengths(columns)
     tree, trunk = _forest(columns)
@@ -89,27 +99,26 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
         to.gather(1, last),
         len(back),
         place=(back % rows.longest)[None],
-        rows=to,
-        back=back,
+        line=Line(to, back),
         longest=rows.longest,
     )
 
 
-def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The group of each row, (R,), counted from 0, and the length of each group's prompt."""
     p, _ = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
 
 
-def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
     masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
     prompt, response = (mask.long().sum(1) for mask in masks)
     return prompt, response
 
 
-def trees_pay(columns: Mapping[str, Any]) -> bool:
+def trees_pay(columns: Mapping[str, Tensor]) -> bool:
     """Whether reading each group's prompt once saves a tenth of the positions."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return False
@@ -118,7 +127,7 @@ def trees_pay(columns: Mapping[str, Any]) -> bool:
     return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
 
 
-def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
+def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
     positions including padding, unless a single row or unit (see `_units`) has more. A pass that
     holds a quarter of the budget ends before more than a twentieth of it is padding."""
@@ -140,7 +149,7 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
     return parts
 
 
-def _units(columns: Mapping[str, Any], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
+def _units(columns: Mapping[str, Tensor], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
     """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
     one pass reads a whole unit. A unit is a row; with `trees` it is a group, whose prompt counts
     once.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rlzoo.recipe.keys import Config
 
 USUAL = 2**34  # bytes free on a device that does not report them
-MAPPED = 2**25  # bytes of a CPU tensor that glibc requests from the system, whatever it has free
+MAPPED = 2**25  # bytes of a tensor on a CPU that glibc always requests from the system
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def free_bytes(device: Any) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def make_room(size: int) -> None:
-    """Before a tensor of `size` bytes is made on a CPU, return freed memory to the system if
-    glibc would otherwise keep it next to the tensor."""
-    if size >= MAPPED and sys.platform == "linux":
+def make_room(like: Any) -> None:
+    """Before a tensor as large as `like` is made on a CPU: the system gets back what was freed, if
+    glibc would hold it next to such a tensor."""
+    if like.device.type == "cpu" and like.nbytes >= MAPPED and sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
         if trim is not None:
             trim(0)

@@ -5,7 +5,7 @@ The split into passes changes neither the results nor the gradients.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, out_of_memory
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
+from rlzoo.plugin.columns import Columns
+from rlzoo.recipe.keys import Train
 
-Columns = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -27,7 +28,6 @@ class Sized(Protocol):
     @property
     def device(self) -> torch.device: ...
     def trees(self, columns: Columns) -> bool: ...
-    def positions_per_pass(self, *, grad: bool) -> int: ...
     def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
@@ -41,23 +41,31 @@ class Passes:
     """
 
     policy: Sized
-    train: Any
+    train: Train
     ranks: Ranks = ALONE
     collective: bool = False
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
+    _bytes: dict[bool, int] = field(init=False)  # of a position, by whether there is a gradient
+
+    def __post_init__(self) -> None:
+        self._bytes = {grad: self.policy.bytes_of_position(grad=grad) for grad in (False, True)}
+
+    def positions(self, *, grad: bool) -> int:
+        """Positions of a pass, so that what it holds stays within the device's `room`."""
+        given = room(self.policy.device)
+        return max(given.positions, given.activations // self._bytes[grad])
 
     def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
         """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
         fit."""
-        rows = len(columns["response_mask"])
         if grad and self.train.microbatch:
             order = pack(columns, 1)
             size = max(1, int(self.train.microbatch * self.scale))
             return list(torch.cat(order).split(size)) if order else []
         budget = self.train.token_budget if grad else None
         if budget is None:
-            budget = self.policy.positions_per_pass(grad=grad)
+            budget = self.positions(grad=grad)
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)
@@ -68,7 +76,7 @@ class Passes:
                 budget = min(self.ranks.gather(budget))
         parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
         # A single pass keeps the order of its rows: nothing need be sorted back.
-        return [torch.arange(rows)] if len(parts) == 1 else parts
+        return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 
     def to_keep(self, columns: Columns) -> list[Tensor] | None:
         """The rows of each pass of an update, if all passes may be held at once. None if the
@@ -77,7 +85,7 @@ class Passes:
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
-        fits = positions * self.policy.bytes_of_position(grad=True) <= room(self.policy.device).kept
+        fits = positions * self._bytes[True] <= room(self.policy.device).kept
         return parts if fits and self.train.token_budget is None and self.scale == 1 else None
 
     def map(

@@ -9,11 +9,11 @@ writes.
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from rlzoo.accel.device import pick_device
 from rlzoo.accel.shard import is_shard
 from rlzoo.errors import RunError, first_line, need
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Ranks:
     def first(self) -> bool:
         return self.index == 0
 
-    def share(self, items: list[Any]) -> list[Any]:
+    def share(self, items: list[T]) -> list[T]:
         """This rank's share of items that are dealt out in turn."""
         return items[self.index :: self.count]
 
@@ -46,16 +48,16 @@ class Ranks:
         """This rank's share of n consecutive items."""
         return range(n * self.index // self.count, n * (self.index + 1) // self.count)
 
-    def gather(self, item: Any) -> list[Any]:
+    def gather(self, item: T) -> list[T]:
         """Every rank's `item`, the first rank's first; tensors come back on the CPU."""
         if self.count == 1:
             return [item]
-        found: list[Any] = [None] * self.count
+        found = [item] * self.count
         with _lost():
             torch.distributed.all_gather_object(found, item)
         return found
 
-    def same(self, item: Any) -> Any:
+    def same(self, item: T) -> T:
         """The first rank's `item`."""
         return self.gather(item)[0]
 
@@ -111,7 +113,7 @@ def _sum(bucket: list[Tensor]) -> None:
 
 
 @contextmanager
-def _lost() -> Any:
+def _lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # of the process group: the other end is gone

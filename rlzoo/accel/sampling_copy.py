@@ -35,8 +35,8 @@ class SamplingCopy:
         self.plain = {name: w for name, w in named.items() if "lora_" not in name}
 
     @torch.no_grad()
-    def follow(self) -> None:
-        """Copy the current weights, in one pass over them."""
+    def follow(self) -> Any:
+        """The copy, after copying the current weights in one pass over them."""
         weights = dict(self.source.named_parameters())
         given = [whole_tensor(weights[name]) for name in self.plain]
         torch._foreach_copy_(list(self.plain.values()), given)
@@ -47,6 +47,7 @@ class SamplingCopy:
             for adapter in layer.active_adapters:
                 merged = merged + layer.get_delta_weight(adapter).to(merged.dtype)
             getattr(self.model.get_submodule(_outermost(name)), adapted).copy_(merged)
+        return self.model
 
 
 def _outermost(name: str) -> str:

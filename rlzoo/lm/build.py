@@ -65,12 +65,13 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
         shared = c.trunk == "shared"
         start = None if shared else _critic_start(plan, policy)
-        models.critic = Critic(policy, support, shared=shared, start=start)
+        critic = Critic(policy, support, shared=shared, start=start)
         if c.privileged == "answer":
-            models.critic.reads = models.prompt_format.told
+            critic.reads = models.prompt_format.told
         if models.sharded and not shared:
-            shard(models.critic.trunk)
-            shard(models.critic.head)
+            shard(critic.trunk)
+            shard(critic.head)
+        models.add_critic(critic)
     if models.sharded:  # last: the others are copies of it
         shard(policy.model)
     if config.model.compile:

@@ -67,7 +67,7 @@ class Subject(Protocol):
     def but(self, **changed: Any) -> Subject: ...
     def probed(self) -> AbstractContextManager[Subject]: ...
     def run(self, rows: Aligned) -> Tensor: ...
-    def log_probs(self, columns: Mapping[str, Any]) -> Tensor: ...
+    def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor: ...
     def generate(
         self,
         prompt_ids: Tensor,
@@ -207,7 +207,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def _effect(policy: Subject, columns: Mapping[str, Any], scored: Tensor) -> float:
+def _effect(policy: Subject, columns: Mapping[str, Tensor], scored: Tensor) -> float:
     """How much the tokens before a response change its log-probs."""
     ids = columns["prompt_ids"]
     mask = columns["prompt_mask"]
@@ -219,7 +219,7 @@ def _effect(policy: Subject, columns: Mapping[str, Any], scored: Tensor) -> floa
 
 
 @torch.no_grad()
-def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _scoring(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A row's log-probs do not depend on the other rows of its pass."""
     together = policy.log_probs(columns)
     if not bool(together.isfinite().all()):
@@ -241,7 +241,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
 
 
 @torch.no_grad()
-def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _sampling(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """Tokens sampled with the cache have the same log-probs as in a full pass."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
@@ -259,7 +259,7 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
 
 
 @torch.no_grad()
-def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
@@ -274,14 +274,14 @@ def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     return True, f"equal to a growing cache, within {off:.0e} nats", off
 
 
-def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _gradient(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
     if not 0 < largest < torch.inf:
         raise ModelError(f"the largest entry of the gradient is {largest}")
     return True, "finite", 0.0
 
 
-def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
+def _gradients(policy: Subject, columns: Mapping[str, Tensor]) -> list[Tensor]:
     """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
     small = [w for w in trained if w.ndim == 1] or trained
@@ -291,7 +291,7 @@ def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
     return [x for x in found if x is not None]
 
 
-def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """Gradient checkpointing does not change the gradient."""
     again = policy.but(recompute=True)
     recompute.allow(policy.model)
@@ -303,7 +303,7 @@ def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, s
 
 
 @torch.no_grad()
-def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _saving(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A saved model gives the same log-probs when it is loaded."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """The critic: V(s_t) for each token, from a value head on a separate trunk or on the policy's."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.loading import trunk_of
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import widen
+from rlzoo.plugin.columns import Columns
 
 
 class Critic(nn.Module):
@@ -50,7 +51,7 @@ class Critic(nn.Module):
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
         self.support = None if support is None else support.to(self.head.weight)
-        self.reads: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda columns: columns
+        self.reads: Callable[[Columns], Columns] = lambda columns: columns
         if shared:
             if not policy.plain_head:
                 raise ModelError(
@@ -59,7 +60,7 @@ class Critic(nn.Module):
                 )
             policy.value_head = self.head
 
-    def predict(self, columns: Mapping[str, Any]) -> Tensor:
+    def predict(self, columns: Columns) -> Tensor:
         """V, or logits of its bins, before each response token and after the last:
         (B, T + 1[, K])."""
         policy = self._policy[0]
@@ -78,12 +79,12 @@ class Critic(nn.Module):
         hidden = hidden[:, -rows.keep :]
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 
-    def _of_the_policy(self, columns: Mapping[str, Any]) -> Tensor:
+    def _of_the_policy(self, columns: Columns) -> Tensor:
         rows = self._policy[0].layout(columns)
         hidden = self._policy[0].through(rows, lambda h: h)
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 
-    def _read(self, hidden: Tensor, columns: Mapping[str, Any]) -> Tensor:
+    def _read(self, hidden: Tensor, columns: Columns) -> Tensor:
         """The head's output (B, T + 1[, K]) for hidden states at the response."""
         out = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1)
         return widen(out, columns["response_ids"].shape[1] + 1)
@@ -100,9 +101,7 @@ class Critic(nn.Module):
         }
 
     @torch.no_grad()
-    def values(
-        self, columns: Mapping[str, Any], prediction: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def values(self, columns: Columns, prediction: Tensor | None = None) -> dict[str, Tensor]:
         """`values` (B, T), before each token, and `last_values` (B,), V(s_T), after each row's last
         token. `prediction`: the output of `predict` for these rows, if available."""
         out = self.predict(columns) if prediction is None else prediction.detach()

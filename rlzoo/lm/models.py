@@ -1,7 +1,7 @@
 """A run's networks: the policy, its frozen reference, a frozen teacher, and the critic."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel.engine import embeddings
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole
@@ -16,20 +17,15 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
-from rlzoo.ops import on_host
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
 
+@dataclass
 class Meter:
     """`tokens`: the number generated so far; evaluations have a meter of their own."""
 
-    def __init__(self) -> None:
-        self.tokens = 0
-
-    def count(self, response_mask: Tensor) -> None:
-        """The tokens that the policy chose: response_mask (B, T)."""
-        self.tokens += int(on_host(response_mask).sum())
+    tokens: int = 0
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
@@ -49,6 +45,11 @@ class Models:
     teachers: one for each domain of prompts; the key None is for all others.
     notes: lines to show to the user. contract: the results of the model's checks, by name
     (`rlzoo.lm.contract`).
+    networks: those that are trained, by the name of their optimizer. tables: their embeddings.
+    shared: whether the critic is a head on the policy's trunk.
+    sharded: whether weights are spread over ranks.
+    stats, entropy_grad: the outputs, next to log-probs, of the policy's passes in an update, and
+    whether the entropy has a gradient (`Policy.log_prob_stats`).
     """
 
     plan: Plan
@@ -62,12 +63,25 @@ class Models:
     notes: list[str] = field(default_factory=list)
     contract: dict[str, str] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)  # of columns, from step to step
+    networks: dict[str, nn.Module] = field(init=False)
+    tables: list[nn.Embedding] = field(init=False)
+    shared: bool = field(init=False, default=False)
+    sharded: bool = field(init=False)
+    stats: tuple[str, ...] = field(init=False, default=("entropy",))
+    entropy_grad: bool = field(init=False)
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
+        config = self.plan.recipe.config
+        self.networks = {"actor": self.policy.model}
+        self.tables = embeddings(self.policy.model)
+        self.sharded = self.ranks.count > 1 and config.parallel.strategy == "shard"
+        self.stats += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
+        self.entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
+        self.tokenizer = self.policy.tokenizer
+        self.prompt_format = PromptFormat(self.tokenizer, config.model.chat, config.model.system)
         self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
-        train = self.plan.recipe.config.train
         self.notes += self.prompt_format.note(self.plan.task, self.plan.task_name)
         known = self.policy.eos_ids
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
@@ -75,7 +89,7 @@ class Models:
             token = self.tokenizer.convert_ids_to_tokens(i)
             self.notes.append(f"responses also end with {token}, the chat template's end of turn")
         self._fit_prompts()
-        self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
+        self.passes = Passes(self.policy, config.train, self.ranks, self.sharded, self.notes)
 
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model, which data tasks may leave out."""
@@ -108,63 +122,29 @@ class Models:
         """The teacher of all prompts whose domain has no teacher of its own."""
         return self.teachers.get(None)
 
-    @property
-    def tokenizer(self) -> Any:
-        return self.policy.tokenizer
+    def add_critic(self, critic: Critic) -> None:
+        self.critic, self.networks["critic"] = critic, critic
+        self.shared = critic.trunk is None
+        self.tables += [] if self.shared else embeddings(critic.trunk)
 
     @cached_property
-    def prompt_format(self) -> PromptFormat:
-        model = self.plan.recipe.config.model
-        return PromptFormat(self.tokenizer, model.chat, model.system)
+    def recomputes(self) -> bool:
+        """Whether `old_log_probs` are those of a pass, not of the sampler."""
+        policy, rollout = self.policy, self.plan.recipe.config.rollout
+        other = policy.halves or policy.sampled_by or rollout.staleness  # halves round differently
+        exact = policy.sampled_as_scored and not other
+        return rollout.old_log_probs == "recomputed" or (
+            rollout.old_log_probs == "auto" and not exact
+        )
 
-    @property
-    def shared(self) -> bool:
-        """Whether the critic is a head on the policy's trunk."""
-        return self.critic is not None and self.critic.trunk is None
-
-    @property
-    def sharded(self) -> bool:
-        """Whether weights are spread over ranks."""
-        return self.ranks.count > 1 and self.plan.recipe.config.parallel.strategy == "shard"
-
-    def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
-        """In this context, spread weights are whole, so that ranks can sample independently."""
-        if not self.sharded:
-            return nullcontext()
+    def whole(self, needs: Iterable[str]) -> AbstractContextManager:
+        """In this context, spread weights of the policy, and of the frozen models among `needs`,
+        are whole, so that ranks can sample independently."""
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
     @torch.no_grad()
-    def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """The columns of `forward` that the current policy computes, without a gradient."""
-        return self.passes.map(columns, partial(self._stats, want=("entropy",)))
-
-    @property
-    def _stats(self) -> Callable[..., dict[str, Tensor]]:
-        seen = "observation_nll" in self.plan.needs
-        return self.policy.with_observations if seen else self.policy.log_prob_stats
-
-    def networks(self) -> dict[str, nn.Module]:
-        """The trained modules, by the name of their optimizer."""
-        actor: dict[str, nn.Module] = {"actor": self.policy.model}
-        return actor if self.critic is None else actor | {"critic": self.critic}
-
-    def forward(
-        self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
-    ) -> dict[str, Tensor]:
-        """The differentiable outputs of an update: `log_probs`, `entropy`, `observation_nll` if
-        the plan needs it, and the critic's `prediction`."""
-        critic = critic and self.critic is not None
-        both = actor and critic and self.shared
-        out: dict[str, Tensor] = {}
-        if actor:
-            coef = self.plan.recipe.config.actor.entropy_coef
-            want = ("entropy", "values") if both else ("entropy",)
-            out = self._stats(
-                columns, want=want, entropy_grad=coef > 0 or "entropy" in self.plan.needs
-            )
-        if critic:
-            assert self.critic is not None
-            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
-        return out
+    def current(self, columns: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The columns of an update that the current policy computes, without a gradient."""
+        return self.passes.map(columns, partial(self.policy.log_prob_stats, want=self.stats))

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from rlzoo.accel import attention, head, hf_internals, recompute
 from rlzoo.accel.decode import decode, few_rows, wide
 from rlzoo.accel.layout import Aligned, align, trees_pay
-from rlzoo.accel.memory import activations, room
+from rlzoo.accel.memory import activations
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
@@ -69,10 +69,10 @@ class Policy:
         self.sizes = sizes(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
-        self.accumulate = False  # the head's gradient is added in place (`rlzoo.accel.head`)
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
         config = model.config.get_text_config()
+        self.vocabulary = int(config.vocab_size)
         self.softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self.eos_ids = eos_ids(model.config, tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
@@ -83,26 +83,17 @@ class Policy:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    @property
-    def vocabulary(self) -> int:
-        return int(self.model.config.get_text_config().vocab_size)
-
-    def positions_per_pass(self, *, grad: bool) -> int:
-        """The number of positions in a pass that fit into the device's `room`, with activations of
-        all layers if there is a gradient and of one layer otherwise."""
-        given = room(self.device)
-        return max(given.positions, given.activations // self.bytes_of_position(grad=grad))
-
     def bytes_of_position(self, *, grad: bool) -> int:
-        """Bytes that a pass holds for each of its positions."""
+        """Bytes that a pass holds for each of its positions: activations of all layers where there
+        is a gradient, of one where there is none."""
         floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
-    def trees(self, columns: Mapping[str, Any]) -> bool:
+    def trees(self, columns: Mapping[str, Tensor]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
         return self.takes_trees and trees_pay(columns)
 
-    def layout(self, columns: Mapping[str, Any]) -> Aligned:
+    def layout(self, columns: Mapping[str, Tensor]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
     @property
@@ -150,8 +141,8 @@ class Policy:
                 sampled_by=None, sampled_in=None, static=False,
             )  # fmt: skip
 
-    def precision(self) -> AbstractContextManager:
-        if not self.autocast:
+    def precision(self, *, sampling: bool = False) -> AbstractContextManager:
+        if not self.autocast or (sampling and self.sampled_in is not None):
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
@@ -166,19 +157,19 @@ class Policy:
             self.temperature, self.top_k, self.top_p = before
 
     @contextmanager
-    def _as_asked(self) -> Iterator[None]:
+    def _as_asked(self, *, sampling: bool = False) -> Iterator[None]:
         """In this context, precision and adapters (on or off) are those of this policy."""
         if not self.adapter:
             self.model.disable_adapters()
         try:
             again = recompute.within(self.model) if self.recompute else nullcontext()
-            with self.precision(), again:
+            with self.precision(sampling=sampling), again:
                 yield
         finally:
             if not self.adapter:
                 self.model.enable_adapters()
 
-    def logits(self, columns: Mapping[str, Any]) -> Tensor:
+    def logits(self, columns: Mapping[str, Tensor]) -> Tensor:
         """Logits before each response token and after the last, (B, T + 1, V), not yet divided
         by the temperature; T is the longest response here."""
         rows = align(columns)
@@ -205,9 +196,9 @@ class Policy:
         the logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
         pass."""
         lm_head = self.model.get_output_embeddings()
-        capped = self.softcap is not None  # then the function applies it
-        config = self.model.config.get_text_config()
-        uncapped = hf_internals.without_softcap(config) if capped else nullcontext()
+        uncapped: AbstractContextManager = nullcontext()
+        if self.softcap is not None:  # the function applies it
+            uncapped = hf_internals.without_softcap(self.model.config.get_text_config())
         with hf_internals.forward_of(lm_head, function), uncapped:
             return self.run(rows)
 
@@ -229,23 +220,32 @@ class Policy:
         return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
     def log_prob_stats(
-        self, columns: Mapping[str, Any], *, want: tuple[str, ...] = (), entropy_grad: bool = True
+        self,
+        columns: Mapping[str, Tensor],
+        *,
+        want: tuple[str, ...] = (),
+        entropy_grad: bool = True,
+        accumulate: bool = False,
     ) -> dict[str, Tensor]:
         """`log_probs` (B, T) of the tokens that the policy chose, 0 elsewhere, and of `want`:
 
         entropy, sum_pi_squared: (B, T) of the next-token distribution; values: from a head on the
-        shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room.
+        shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room;
+        observation_nll: (B,), see `with_observations`. accumulate: see `rlzoo.accel.head`.
         """
+        if "observation_nll" in want:
+            more = tuple(name for name in want if name != "observation_nll")
+            how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
+            return self.with_observations(columns, want=more, **how)
         rows = self.layout(columns)
-        width, steps = rows.width, columns["response_ids"].shape[1]
+        size = columns["response_ids"].shape
         if "log_pi" in want:
-            chosen = columns["response_ids"][:, :width]
+            chosen = columns["response_ids"][:, : rows.width]
             log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
-            return {"log_probs": widen(log_probs, steps), "log_pi": widen(log_pi, steps)}
+            return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
         picked, ids, where = chosen_tokens(columns, rows)
-        stats = [n for n in ("entropy", "sum_pi_squared") if n in want]
-        names = ["log_probs", *stats]
+        names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
 
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
@@ -257,17 +257,17 @@ class Policy:
                 ids,
                 self.temperature,
                 self.softcap,
-                entropy="entropy" in stats,
+                entropy="entropy" in want,
                 entropy_grad=entropy_grad,
-                sum_pi_squared="sum_pi_squared" in stats,
-                accumulate=self.accumulate,
+                sum_pi_squared="sum_pi_squared" in want,
+                accumulate=accumulate,
             )
             out = placed(found)
             if "values" not in want:
                 return out
             assert self.value_head is not None
             values = self.value_head(hidden.flatten(0, 1)[rows.at].to(self.value_head.weight.dtype))
-            return torch.cat([out, values.to(out.dtype)], -1)
+            return torch.cat([out, widen(values.to(out.dtype), size[1] + 1)], -1)
 
         def table_of_logits(logits: Tensor) -> Tensor:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
@@ -283,18 +283,15 @@ class Policy:
 
         def placed(found: Mapping[str, Tensor]) -> Tensor:
             """Columns (N,) put where their tokens are, (R, T + 1, K)."""
-            found_there = torch.stack([found[n] for n in names], -1)
-            return widen(
-                _placed(found_there, where, (len(columns["response_ids"]), width)), width + 1
-            )
+            return _placed(torch.stack([found[n] for n in names], -1), where, size)
 
         scored = self.through(rows, table) if self.plain_head else table_of_logits(self.run(rows))
-        out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
+        out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
-            out["values"] = widen(scored[..., len(names) :].squeeze(-1), steps + 1)
+            out["values"] = scored[..., len(names) :].squeeze(-1)
         return out
 
-    def with_observations(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+    def with_observations(self, columns: Mapping[str, Tensor], **options: Any) -> dict[str, Tensor]:
         """`log_prob_stats`, and `observation_nll` (B,): the mean -log pi of the tokens in a
         response that the environment wrote, 0 without any."""
         mask = columns["response_mask"]
@@ -305,19 +302,18 @@ class Policy:
         own = {name: x * mask for name, x in out.items() if name != "values"}
         return {**out, **own, "observation_nll": nll}
 
-    def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
+    def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
         return self.log_prob_stats(columns)["log_probs"]
 
     @torch.no_grad()
-    def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> dict[str, Tensor]:
+    def full_kl(self, columns: Mapping[str, Tensor], other: "Policy") -> dict[str, Tensor]:
         """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
         `ref_log_probs`; both (B, T)."""
         if not (self.plain_head and other.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
-        steps = columns["response_ids"].shape[1]
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
@@ -330,8 +326,8 @@ class Policy:
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
-        size = (len(columns["response_ids"]), rows.width)
-        return {name: widen(_placed(x, where, size), steps) for name, x in found.items()}
+        size = columns["response_ids"].shape
+        return {name: _placed(x, where, size)[:, :-1] for name, x in found.items()}
 
     @torch.no_grad()
     def generate(
@@ -352,65 +348,62 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"tokens exceed {self.limit[1]}"
             )
-        lengths = on_host(prompt_mask).long().sum(1)
-        if self.pads or not bool((lengths != lengths[0]).any()):
-            parts = [torch.arange(len(lengths))]
-        else:  # so that none is padded
-            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
-        twin = self._sampler()
+        model = self.model if self.sampled_by is None else self.sampled_by.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(twin.model)
-        with twin._as_asked(), how:
-            return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
-
-    def _sampler(self) -> "Policy":
-        """The copy of this policy that samples."""
-        if self.sampled_by is not None:
-            self.sampled_by.follow()
-        model = self.model if self.sampled_by is None else self.sampled_by.model
-        return self.but(autocast=self.autocast and self.sampled_in is None, model=model)
-
-    def _by_parts(
-        self,
-        sampler: "Policy",
-        parts: list[Tensor],
-        prompt_ids: Tensor,
-        prompt_mask: Tensor,
-        uniforms: Tensor | None,
-        limit: int,
-    ) -> dict[str, Tensor]:
-        """Like `generate`, for some rows (N,) at a time, and fewer once memory has run out, which
-        does not change tokens."""
-        done: list[tuple[Tensor, dict[str, Tensor]]] = []
-        most = self.most_rows
-        while parts:
-            rows = parts.pop(0)
-            if self.most_rows and len(rows) > self.most_rows:
-                parts = [*rows.split(self.most_rows), *parts]
-                continue
-            ids, mask = pick(prompt_ids, rows), pick(prompt_mask, rows)
-            if not self.pads:
-                some = put(on_host(mask).any(0).nonzero()[:, 0], mask.device)
-                ids, mask = ids[:, some], mask[:, some]
-            try:
-                u = None if uniforms is None else pick(uniforms, rows)
-                done.append((rows, decode(sampler, ids, mask, u, limit)))
-                continue
-            except RuntimeError as error:
-                if not out_of_memory(error) or len(rows) == 1:
-                    raise
-            # Not in `except`: there the traceback holds on to what was allocated.
-            self.most_rows = (len(rows) + 1) // 2
-            parts = [rows, *parts]
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
+        most, drawn = self.most_rows, None
+        with self._as_asked(sampling=True), how:
+            if self.pads and most is None:
+                drawn = self._attempt(model, prompt_ids, prompt_mask, uniforms, limit)
+            if drawn is None:
+                drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
                 "(same tokens)"
             )
-        if len(done) == 1:
-            return done[0][1]
+        return drawn
+
+    def _attempt(
+        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
+    ) -> dict[str, Tensor] | None:
+        """Like `generate`; None if memory ran out: the next attempts have fewer rows."""
+        try:
+            return decode(self, model, ids, mask, uniforms, limit)
+        except RuntimeError as error:
+            if not out_of_memory(error) or len(ids) == 1:
+                raise
+        # Not in `except`: there the traceback holds on to what was allocated.
+        self.most_rows = (len(ids) + 1) // 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    def _by_parts(
+        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
+    ) -> dict[str, Tensor]:
+        """Like `generate`, for rows of one length and at most `most_rows` at a time, which does not
+        change tokens."""
+        lengths = on_host(mask).long().sum(1)
+        parts = [torch.arange(len(lengths))]
+        if not self.pads:
+            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
+        done: list[tuple[Tensor, dict[str, Tensor]]] = []
+        while parts:
+            rows = parts.pop(0)
+            if self.most_rows and len(rows) > self.most_rows:
+                parts = [*rows.split(self.most_rows), *parts]
+                continue
+            some, seen = pick(ids, rows), pick(mask, rows)
+            if not self.pads:  # none is padded
+                columns = put(on_host(seen).any(0).nonzero()[:, 0], seen.device)
+                some, seen = some[:, columns], seen[:, columns]
+            u = None if uniforms is None else pick(uniforms, rows)
+            drawn = self._attempt(model, some, seen, u, limit)
+            if drawn is None:
+                parts = [rows, *parts]
+            else:
+                done.append((rows, drawn))
         back = torch.cat([rows for rows, _ in done]).argsort()
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
         found = {}
@@ -421,20 +414,20 @@ class Policy:
         return found
 
 
-def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
+def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
     """For the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
-    their ids, and their places in (R, T) laid flat."""
-    mask = on_host(columns["response_mask"])[:, : rows.width].bool()
+    their ids, and their places in (R, T + 1) laid flat."""
+    mask = on_host(columns["response_mask"]).bool()
     found = (
-        on_host(rows.at)[:, :-1][mask],
-        on_host(columns["response_ids"])[:, : rows.width][mask],
-        mask.flatten().nonzero()[:, 0],
+        on_host(rows.at)[:, :-1][mask[:, : rows.width]],
+        on_host(columns["response_ids"])[mask],
+        F.pad(mask, (0, 1)).flatten().nonzero()[:, 0],
     )
     picked, ids, where = (put(x, rows.ids.device) for x in found)
     return picked, ids, where
 
 
-def _placed(x: Tensor, where: Tensor, size: tuple[int, int]) -> Tensor:
-    """x (N, ...) put to its places `where` (N,) in (R, T) laid flat, 0 elsewhere."""
-    full = x.new_zeros(size[0] * size[1], *x.shape[1:])
-    return full.index_copy(0, where, x).view(*size, *x.shape[1:])
+def _placed(x: Tensor, where: Tensor, size: torch.Size) -> Tensor:
+    """x (N, ...) put to its places `where` (N,) in (R, T + 1) laid flat, 0 elsewhere."""
+    full = x.new_zeros(size[0] * (size[1] + 1), *x.shape[1:])
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, *x.shape[1:])

@@ -11,9 +11,9 @@ from rlzoo.lm.weights import reading
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
-from rlzoo.plugin.protocols import Task
+from rlzoo.plugin.columns import Columns
+from rlzoo.plugin.protocols import Task, Tokenizer
 
-REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
 Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
@@ -26,12 +26,10 @@ class PromptFormat:
     contents of messages, one per line. system: a system message to add first.
     """
 
-    def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
+    def __init__(self, tokenizer: Tokenizer, chat: str = "auto", system: str | None = None):
         self.tokenizer = tokenizer
         self.chat = chat
         self.system = system
-        self._encoded: dict[tuple[str, bool], list[int]] = {}
-        self._remembered = 0
         if chat == "always" and not tokenizer.chat_template:
             raise ModelError("model.chat is always, but the tokenizer has no chat template")
 
@@ -63,27 +61,16 @@ class PromptFormat:
         return self.encode_each([prompt])[0]
 
     def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
-        """Token ids of each prompt; one call of the tokenizer for those that are new."""
-        # A template writes the special tokens itself.
-        keys = [(self.text(prompt), not self.templated(prompt)) for prompt in prompts]
-        known = {key: self._encoded[key] for key in keys if key in self._encoded}
-        for special in (True, False):
-            new = [key for key in dict.fromkeys(keys) if key[1] is special and key not in known]
-            texts = [text for text, _ in new]
-            rows = encode_each(self.tokenizer, texts, add_special_tokens=special) if new else []
-            for key, ids in zip(new, rows, strict=True):
-                known[key] = ids
-                self._remember(key, ids)
-        return [known[key] for key in keys]
+        """Token ids of each, by one call of the tokenizer for each way in which they are read."""
+        keys = [(self.text(prompt), self.templated(prompt)) for prompt in prompts]
+        found: dict[tuple[str, bool], list[int]] = {}
+        for chat in {templated for _, templated in keys}:  # a template writes the special tokens
+            new = [key for key in dict.fromkeys(keys) if key[1] is chat]
+            rows = encode_each(self.tokenizer, [t for t, _ in new], add_special_tokens=not chat)
+            found |= zip(new, rows, strict=True)
+        return [found[key] for key in keys]
 
-    def _remember(self, key: tuple[str, bool], ids: list[int]) -> None:
-        self._remembered += len(key[0]) + len(ids)
-        if self._remembered > REMEMBERED:
-            self._encoded.clear()
-            self._remembered = len(key[0]) + len(ids)
-        self._encoded[key] = ids
-
-    def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def told(self, columns: Columns) -> dict[str, Any]:
         """`columns` with prompts that have the answer on a line before them; in a chat before the
         text of the last message."""
         rows = []
@@ -140,7 +127,9 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     )
 
 
-def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
+def through_template(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], **how: Any
+) -> Any:
     """`apply_chat_template`, with a template's error on one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
     with reading(f"the tokenizer's chat template does not support messages from {roles}"):
@@ -153,19 +142,18 @@ def drawn(task: Task, name: str, split: str) -> list[Prompt]:
     return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]
 
 
-def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
+def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:
     """Token ids of a prompt; raises where the tokenizer does not have a character."""
     return encode_each(tokenizer, [text], add_special_tokens=add_special_tokens)[0]
 
 
 def encode_each(
-    tokenizer: Any, texts: list[str], *, add_special_tokens: bool = True
+    tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool = True
 ) -> list[list[int]]:
     """`encode` of each text, in one call of the tokenizer."""
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
-        alien = unknown_character(tokenizer, text, ids)
-        if alien is not None:
+        if alien := unknown_character(tokenizer, text, ids):
             raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
         if not ids:
             raise RlzooError(f"prompt {text!r} is empty, so it has no tokens")

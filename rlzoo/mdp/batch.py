@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.ops import carried, carry, on_host, pick, put
-from rlzoo.plugin.call import zero_off_mask
-from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
+from rlzoo.plugin.call import has_shape, zero_off_mask
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, Columns
 
 
 class Batch(Mapping[str, Any]):
@@ -38,16 +38,13 @@ class Batch(Mapping[str, Any]):
         if shape == "list":
             if len(value) != self.rows:
                 raise ValueError(f"column {name!r} has {len(value)} entries, not {self.rows}")
-        else:
-            lead = {"B": (self.rows,), "BT": (self.rows, self.steps)}.get(shape[:2], ())
-            lead = (self.rows,) if shape in ("BP", "BK") else lead
-            if tuple(value.shape[: len(lead)]) != lead or value.ndim != len(shape):
-                raise ValueError(f"column {name!r} has shape {tuple(value.shape)}, not {shape}")
-            if shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
-                value = zero_off_mask(value, self["response_mask"])
+        elif not has_shape(value, shape, self.rows, self.steps):
+            raise ValueError(f"column {name!r} has shape {tuple(value.shape)}, not {shape}")
+        elif shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
+            value = zero_off_mask(value, self["response_mask"])
         self._columns[name] = value
 
-    def update(self, columns: Mapping[str, Any]) -> None:
+    def update(self, columns: Columns) -> None:
         for name, value in columns.items():
             self.add(name, value)
 
@@ -73,7 +70,7 @@ class Batch(Mapping[str, Any]):
         return take(self, rows)
 
 
-def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
+def take(columns: Columns, rows: Tensor) -> dict[str, Any]:
     """`columns` of some rows (R,) int64; a column of shape K has no rows and stays whole."""
     rows = on_host(rows)
     index = rows.tolist()
@@ -113,7 +110,7 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
     return put(ids, device), put(mask, device)
 
 
-def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
+def concatenate(parts: list[Columns], pad_id: int, device: torch.device) -> Batch:
     """Concatenate the rows of several batches, whose columns are on the host, into one on `device`.
 
     Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.

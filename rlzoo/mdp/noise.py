@@ -11,24 +11,16 @@ import torch
 from torch import Tensor
 
 
-def _key(seed: int, stream: str, step: int) -> np.ndarray:
-    """Philox's 128-bit key for a rollout."""
-    return np.array([seed << 32 | zlib.crc32(stream.encode()), step], dtype=np.uint64)
-
-
 def uniforms(seed: int, stream: str, step: int, rows: Tensor, length: int) -> Tensor:
     """Uniform numbers in [0, 1) for rows (B,) int64 and `length` positions, (B, T) float64.
 
-    Philox (Salmon et al. 2011): the row is the upper half of the counter, so a row's numbers do
-    not depend on the other rows, nor a position's on the length.
+    Philox (Salmon et al. 2011): its 128-bit key names a rollout, and the row is the upper half of
+    the counter, so a row's numbers do not depend on the other rows, nor a position's on the length.
     """
-    key = _key(seed % 2**32, stream, step)
-    out = np.empty((len(rows), length))
-    for i, row in enumerate(rows.tolist()):
-        out[i] = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, row, 0])).random(
-            length
-        )
-    return torch.from_numpy(out)
+    key = np.array([seed % 2**32 << 32 | zlib.crc32(stream.encode()), step], dtype=np.uint64)
+    streams = [np.random.Philox(key=key, counter=[0, 0, row, 0]) for row in rows.tolist()]
+    drawn = [np.random.Generator(stream).random(length) for stream in streams]
+    return torch.from_numpy(np.array(drawn).reshape(len(rows), length))
 
 
 def generator(seed: int, stream: str, step: int = 0) -> torch.Generator:

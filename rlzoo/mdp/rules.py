@@ -4,9 +4,9 @@ The environment applies them token by token, and the sampler to whole responses.
 """
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,10 +15,13 @@ from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import border, needs_of, watched
-from rlzoo.plugin.call import call, check, own, real, zero_off_mask
+from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
+from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import Split, Task
+from rlzoo.plugin.protocols import Split, Task, Tokenizer
 from rlzoo.recipe.plan import Plan
+
+Scorer = Callable[[Columns], Tensor]  # (B,) for outcomes, or (B, T)
 
 PLAIN = (str, int, float, type(None))  # bools are ints
 
@@ -35,7 +38,7 @@ def draw_examples(
     return [_example(item, label) for item in found]
 
 
-def _example(item: Any, label: str) -> Example:
+def _example(item: object, label: str) -> Example:
     """The item as an Example with an int index."""
     if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
         raise ComponentError(
@@ -62,7 +65,7 @@ def _example(item: Any, label: str) -> Example:
     return example._replace(index=number)
 
 
-def _are_messages(prompt: Any) -> bool:
+def _are_messages(prompt: object) -> bool:
     return (
         isinstance(prompt, list | tuple)
         and len(prompt) > 0
@@ -70,7 +73,7 @@ def _are_messages(prompt: Any) -> bool:
     )
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     if isinstance(x, PLAIN):
         return True
     if isinstance(x, list | tuple):
@@ -86,8 +89,7 @@ def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int
 
 def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id: int):
     """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
-    steps = response_ids.shape[1]
-    positions = torch.arange(steps, device=response_ids.device)
+    positions = torch.arange(response_ids.shape[1], device=response_ids.device)
     terminated, truncated = transition(response_ids, positions, eos_ids, limit)
     ended = (terminated | truncated).long()
     mask = ended.cumsum(1) - ended == 0  # up to and including the token that ends it
@@ -100,18 +102,18 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
     }
 
 
-def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> list[str]:
+def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
-    rows = []
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
-    for ids, n in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
-        ids = ids[:n]
-        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
+    ids = on_host(columns["response_ids"]).tolist()
+    rows = [
+        row[: n - (n > 0 and row[n - 1] in eos_ids)] for row, n in zip(ids, lengths, strict=True)
+    ]
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
-def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
+def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | None:
     """A character of `text` that the tokenizer does not have, if `ids`, its tokens, show one.
 
     The unknown token may be BOS or EOS as well (OPT, GPT-2), and be added, or written in the text.
@@ -127,7 +129,7 @@ def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
     return next((c for part in parts for c in part if alien(c)), "?") if parts else None
 
 
-def continued(tokenizer: Any, text: str) -> list[int]:
+def continued(tokenizer: Tokenizer, text: str) -> list[int]:
     """Token ids of a text that follows another, without the space that some tokenizers add only at
     the beginning (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -138,9 +140,7 @@ def continued(tokenizer: Any, text: str) -> list[int]:
     return after[1:] if after[0] == tokenizer.eos_token_id else plain
 
 
-def decode_tokens(
-    tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
-) -> list[list[str]]:
+def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[list[str]]:
     """Each token that the policy chose, decoded by itself, with the space that it begins with; EOS
     reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
@@ -159,47 +159,44 @@ def decode_tokens(
     return rows
 
 
-def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
+def score(plan: Plan, columns: Columns) -> dict[str, Tensor]:
     """`scores` (B, T) and their components, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
     rows pay the recipe's penalty.
     """
-    mask = columns["response_mask"]
-    found: dict[str, Any] = dict(columns)
+    mask, out = columns["response_mask"], {}
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         scorer = partial(_task_scores, plan)
-        found["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
-    total, parts = torch.zeros_like(mask), []
-    for name, (weight, bound) in plan.rewards.items():
-        part = _per_token(
-            partial(call, bound.component, options=bound.options), found, f"reward {name!r}"
+        out["task_scores"] = _per_token(scorer, columns, f"task {plan.task_name!r}")
+    parts = [  # without a border of its own: `_per_token` names the row as well
+        _per_token(
+            partial(call, bound.component, options=bound.options),
+            {**columns, **out},
+            f"reward {name!r}",
         )
-        total = total + weight * part
-        parts.append(masked_sum(part, mask))
-    config = plan.recipe.config.rollout
-    if config.truncation == "penalty":
-        fine = config.truncation_penalty * columns["truncated"].to(mask.dtype)
+        for name, (_, bound) in plan.rewards.items()
+    ]
+    weights = [weight for weight, _ in plan.rewards.values()]
+    total = sum(map(operator.mul, weights, parts), torch.zeros_like(mask))
+    rollout = plan.recipe.config.rollout
+    if rollout.truncation == "penalty":
+        fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
-    out = {
-        "score_components": torch.stack(parts, 1),
-        "score_weights": put(
-            torch.tensor([w for w, _ in plan.rewards.values()], dtype=mask.dtype), mask.device
-        ),
+    return out | {
+        "score_components": torch.stack([masked_sum(part, mask) for part in parts], 1),
+        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
-    if "task_scores" in found:
-        out["task_scores"] = found["task_scores"]
-    return out
 
 
-def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
+def pays_at_the_end(plan: Plan, columns: Columns) -> bool:
     """Whether all scores are outcomes, judging by what the scorers return for these rows. If so,
     unfinished rows need no scoring."""
     found = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        raw = torch.as_tensor(_task_scores(plan, columns))
+        raw = _task_scores(plan, columns)
         if raw.ndim > 1:
             return False
         found["task_scores"] = at_last_action(raw, columns["response_mask"])
@@ -212,7 +209,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
     return True
 
 
-def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
+def right_rows(plan: Plan, batch: Columns) -> Tensor | None:
     """Which responses are correct (B,) bool; None if the task does not define correctness."""
     correct = plan.abilities.is_correct
     if correct is None:
@@ -226,18 +223,23 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     return right.to(ended.device) & ended  # a cut-off answer does not count
 
 
-def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
-    return plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
+def _task_scores(plan: Plan, columns: Columns) -> Tensor:
+    """The scores of the task's own scorer, (B,) or (B, T)."""
+    output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
+    mask = columns["response_mask"]
+    return scores(output, mask, mask.dtype, partial(_fault, f"task {plan.task_name!r}"))
 
 
-def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
+def _fault(label: str, text: str) -> ComponentError:
+    return ComponentError(f"{label} {text}")
+
+
+def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     """Call a scorer and return (B, T); reports an error or NaN with prompt and response."""
     mask = columns["response_mask"]
     try:
         with watched(label):
-            raw = scorer(columns)
-        out = torch.as_tensor(real(raw), dtype=mask.dtype).detach()
-        out = out if out.device == mask.device else put(out, mask.device)
+            out = scorer(columns).to(mask.dtype)
     except RlzooError:
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
@@ -246,14 +248,9 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
         row = _first_row_that_raises(scorer, columns)
         text = f"{label} raised {type(error).__name__}: {error}"
         raise ComponentError(f"{text} {_show_row(columns, row)}") from error
-    if out.shape == mask.shape[:1]:
+    if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
-    elif out.shape != mask.shape:
-        raise ComponentError(
-            f"{label} returned scores of shape {tuple(out.shape)}; expected "
-            f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
-        )
     out = zero_off_mask(out, mask)
     fine = torch.isfinite(out).all(1)
 
@@ -265,7 +262,7 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
     return out
 
 
-def _first_row_that_raises(scorer: Any, columns: Mapping[str, Any]) -> int | None:
+def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
     rows = columns["response_mask"].shape[0]
     for i in range(rows):
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
@@ -276,7 +273,7 @@ def _first_row_that_raises(scorer: Any, columns: Mapping[str, Any]) -> int | Non
     return None
 
 
-def _show_row(columns: Mapping[str, Any], row: int | None) -> str:
+def _show_row(columns: Columns, row: int | None) -> str:
     if row is None:
         return "(on the whole batch, but not on any single row)"
     return f"on prompt {columns['prompts'][row]!r}, response {columns['responses'][row]!r}"

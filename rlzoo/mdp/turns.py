@@ -12,7 +12,7 @@ environment proceeds token by token and the sampler turn by turn; both use `Turn
 """
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,8 @@ from rlzoo.mdp.rules import continued, unknown_character
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
-from rlzoo.plugin.columns import TOLD
+from rlzoo.plugin.columns import TOLD, Columns
+from rlzoo.plugin.protocols import Tokenizer
 from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat template
@@ -34,7 +35,7 @@ MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat templat
 class Conversation:
     """One row as it grows. `turns`: the texts, policy and environment in turn."""
 
-    about: Mapping[str, Any]  # column -> this row's entry: what `respond` may take
+    about: Columns  # column -> this row's entry: what `respond` may take
     limit: int = 0  # tokens that the row may hold
     chat: bool = False  # whether the prompt was rendered by a chat template
     begin: int = 0  # tokens that were there before: `columns` leaves them out
@@ -57,7 +58,7 @@ class Turns:
     """The rules of a plan's conversations, with a model folder's tokenizer and config."""
 
     plan: Plan
-    tokenizer: Any
+    tokenizer: Tokenizer
     eos_ids: list[int]
 
     def act(self, rows: Sequence[Conversation], chosen: Sequence[list[int]]) -> list[int]:
@@ -235,13 +236,15 @@ class Turns:
 
 
 def ends_turn(
-    tokenizer: Any, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
+    tokenizer: Tokenizer, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
 ) -> bool:
     """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop."""
     return tokens[-1] in eos_ids or first_stop(tokenizer, tokens, 1, stops) is not None
 
 
-def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]) -> int | None:
+def first_stop(
+    tokenizer: Tokenizer, tokens: Sequence[int], new: int, stops: Sequence[str]
+) -> int | None:
     """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
     tokens completes; None: there is no such.
 
@@ -259,12 +262,12 @@ def reach(stops: Sequence[str]) -> int:
     return max((len(stop.encode()) for stop in stops), default=0)
 
 
-def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
+def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> bool:
     text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return any(stop in text for stop in stops)
 
 
-def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:
+def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
     """New conversations from the columns of a batch's prompts."""
     found = []
     for i in range(rows):
@@ -277,7 +280,7 @@ def _told_of(column: Any, row: int) -> Any:
     return (on_host(column) if isinstance(column, Tensor) else column)[row]
 
 
-def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
+def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
     about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
     turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
@@ -289,7 +292,7 @@ def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Convers
     return Conversation(about, limit, _by_template(about), at, ids, turn_ids, turns, now, count)
 
 
-def _by_template(about: Mapping[str, Any]) -> bool:
+def _by_template(about: Columns) -> bool:
     """Whether a chat template formatted the prompt; otherwise it is the messages' plain text."""
     messages = about.get("messages") or []
     return about.get("prompts") != "\n".join(m["content"] for m in messages)
@@ -326,9 +329,7 @@ def _number(plan: Plan, state: Conversation, key: Any) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def fault(
-    plan: Plan, about: Mapping[str, Any] | None, turns: Sequence[str], text: str
-) -> ConversationError:
+def fault(plan: Plan, about: Columns | None, turns: Sequence[str], text: str) -> ConversationError:
     """One line that names the task, the prompt and the policy's turn."""
     where = f"task {plan.task_name!r}: {text}"
     if about is None:

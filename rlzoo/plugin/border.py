@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,19 @@ class Bound:
     component: Component
     options: Mapping[str, Any]  # checked, and complete
     called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
+    name: str = field(init=False)
+    needs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         checked = self.component.check_options(self.options)
         ordered = {name: checked[name] for name in {**self.options, **checked}}
-        object.__setattr__(self, "options", ordered)
-        object.__setattr__(self, "component", self.component.resolved(checked))
-
-    @property
-    def name(self) -> str:
-        return self.called or self.component.name
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return self.component.needs
+        component = self.component.resolved(checked)
+        self.__dict__.update(
+            options=ordered,
+            component=component,
+            name=self.called or component.name,
+            needs=component.needs,
+        )
 
     @property
     def gamma(self) -> float:
@@ -90,7 +89,7 @@ def watched(label: str) -> Iterator[None]:
             stopped.add_note(f"in {label}")
         raise
     finally:
-        changed = put_back(label, before)
+        changed = "" if this_process() == before else put_back(label, before)
     if changed:
         raise ComponentError(f"{label} changed {changed} for the whole process")
 

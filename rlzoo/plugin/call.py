@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
-from rlzoo.ops import carried, carry, numbers, put
-from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
+from rlzoo.ops import carried, carry, numbers, on_host, put
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, Columns
 
 
 class Component(Protocol):
@@ -44,11 +45,11 @@ class Component(Protocol):
 Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all
 
 
+@dataclass
 class Checks:
     """Conditions on tensors on a device, and the function that finds the fault where one fails."""
 
-    def __init__(self) -> None:
-        self._asked: list[tuple[Tensor, Fault]] = []
+    _asked: list[tuple[Tensor, Fault]] = field(default_factory=list)
 
     def add(self, fine: Tensor, fault: Fault) -> None:
         self._asked.append((fine, fault))
@@ -92,32 +93,46 @@ def check(fine: Tensor, fault: Fault) -> None:
         raise error
 
 
-def call(component: Component, columns: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:
     """Call `component` on `columns`; `options` are checked and complete."""
-    inputs = {name: _take(component, columns, name) for name in component.needs}
-    finish = _FINISH.get(component.kind)
-    if finish is None:  # tasks, samplers, loggers, executors: objects and columns of their own
-        return component.function(*map(own, inputs.values()), **options)
+    for name in component.needs:
+        if name not in columns:
+            raise _unmet(component, name, columns)
     mask = columns.get("response_mask")
-    inputs = {n: _own_off_mask(n, x, mask) for n, x in inputs.items()}
-    with_gradient = component.kind in ("policy_losses", "value_losses", "kl_penalties")
-    with torch.set_grad_enabled(with_gradient and torch.is_grad_enabled()):
+    inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
+    with torch.set_grad_enabled(torch.is_grad_enabled() and component.kind not in NO_GRADIENT):
         output = component.function(*inputs.values(), **options)
-    return finish(_Call(component, columns, inputs), output)
+    finish = _FINISH.get(component.kind)  # none: an object, such as a task or a logger
+    return finish(_Call(component, columns, inputs), output) if finish else output
 
 
-def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
-    if name not in columns:
-        given = ", ".join(columns) or "nothing"
-        raise ComponentError(
-            f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})",
-            key=name,
-            kind="unmet-need",
-        )
-    value = columns[name]
-    # Targets are numbers: whatever history one has stays outside.
-    leaks = isinstance(value, Tensor) and name not in WITH_GRADIENT
-    return value.detach() if leaks and value.requires_grad else value
+# The outputs of these kinds have no gradient.
+NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
+
+
+def _unmet(component: Component, name: str, columns: Columns) -> ComponentError:
+    given = ", ".join(columns) or "nothing"
+    return ComponentError(
+        f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})",
+        key=name,
+        kind="unmet-need",
+    )
+
+
+def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
+    """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...), and
+    without a gradient unless the column brings one."""
+    if name in RESOURCES:
+        return x
+    if not isinstance(x, Tensor):
+        return own(x)
+    if x.requires_grad and name not in WITH_GRADIENT:
+        x = x.detach()
+    if mask is None or x.ndim < 2 or name in KEPT_OFF_MASK:
+        return own(x)
+    known = COLUMNS.get(name)
+    per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
+    return zero_off_mask(x, mask) if per_token else own(x)
 
 
 def own(x: Any) -> Any:
@@ -131,19 +146,6 @@ def own(x: Any) -> Any:
 
 
 _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be changed
-
-
-def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
-    """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...)."""
-    if name in RESOURCES:
-        return x
-    if not isinstance(x, Tensor) or not isinstance(mask, Tensor) or name in KEPT_OFF_MASK:
-        return own(x)
-    known = COLUMNS.get(name)
-    per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
-    if not per_token or x.ndim < 2:
-        return own(x)
-    return zero_off_mask(x, mask)
 
 
 def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
@@ -167,26 +169,21 @@ def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
 class _Call:
     """One call, for checking its outputs and blaming its component."""
 
-    def __init__(self, component: Component, columns: Mapping[str, Any], inputs: Mapping[str, Any]):
-        self.component = component
-        self.columns = columns
-        self.inputs = inputs
-        tensors = {n: x for n, x in inputs.items() if isinstance(x, Tensor)}
-        floats = {n: x for n, x in tensors.items() if x.is_floating_point()}
-        # A (B, T) column that went in sets the dtype; only the mask may differ.
-        wide = [x for n, x in floats.items() if n != "response_mask"]
-        self.like = [*wide, *floats.values(), *tensors.values(), torch.zeros(())][0]
-        shapes = [x.shape for n, x in tensors.items() if n in COLUMNS and COLUMNS[n].shape == "BT"]
-        mask = columns.get("response_mask")
-        self.mask = mask if isinstance(mask, Tensor) else None
-        self.shape = self.mask.shape if self.mask is not None else (shapes[0] if shapes else None)
-        self.given = [x.detach() for x in floats.values()]
+    def __init__(self, component: Component, columns: Columns, inputs: Columns):
+        self.component, self.columns, self.inputs = component, columns, inputs
+        self.mask: Tensor | None = columns.get("response_mask")
+        tensors = [(n, x) for n, x in inputs.items() if isinstance(x, Tensor)]
+        # A (B, T) column that went in sets the dtype: floats come first, the mask last of them.
+        tensors.sort(key=lambda each: (not each[1].is_floating_point(), each[0] == "response_mask"))
+        self.like = tensors[0][1] if tensors else torch.zeros(())
+        per_token = [x for n, x in tensors if n in COLUMNS and COLUMNS[n].shape == "BT"]
+        self.shape = next((x.shape for x in (self.mask, *per_token) if x is not None), None)
 
     def fault(self, text: str) -> ComponentError:
         name = self.component.name
         return ComponentError(f"{self.component.label}: {text}", key=name, kind="plugin-fault")
 
-    def tensor(self, x: Any, what: str, shape: Any) -> Tensor:
+    def tensor(self, x: object, what: str, shape: torch.Size | None) -> Tensor:
         if not isinstance(x, Tensor):
             raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
         if shape is not None and tuple(x.shape) != tuple(shape):
@@ -199,17 +196,32 @@ class _Call:
             raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
         return x
 
-    def per_token(self, x: Any, what: str) -> Tensor:
+    def per_token(self, x: object, what: str) -> Tensor:
         x = self.tensor(x, what, self.shape)
         if self.mask is not None:
             x = zero_off_mask(x, self.mask)
         return self.finite(x, what)
 
+    @property
+    def brings_gradient(self) -> bool:
+        """Whether an input has a gradient."""
+        return any(isinstance(x, Tensor) and x.requires_grad for x in self.inputs.values())
+
+    def metric(self, name: str, x: object) -> Tensor:
+        """A metric (B, T) of a loss; its entries without weight may be anything."""
+        if not isinstance(x, Tensor) or (self.shape is not None and x.shape != self.shape):
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise self.fault(
+                f"metric {name!r} is {got}, not a tensor of shape {tuple(self.shape or ())}"
+            )
+        return x.detach() if self.mask is None else zero_off_mask(x.detach(), self.mask)
+
     def finite(self, x: Tensor, what: str) -> Tensor:
         wrong = x.detach()
 
         def fault() -> ComponentError | None:
-            if _is_finite(wrong) or not all(map(_is_finite, self.given)):
+            given = (x for x in self.inputs.values() if isinstance(x, Tensor))
+            if _is_finite(wrong) or not all(_is_finite(x.detach()) for x in given):
                 return None
             return self.fault(f"returned {what} with NaN or infinity for finite inputs")
 
@@ -222,18 +234,17 @@ def _is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
-def _pair(call: _Call, output: Any, wanted: str) -> tuple[Any, Any] | None:
-    """The output as a pair; None if it is not a tuple."""
+def _pair(call: _Call, output: object, default: object, wanted: str) -> tuple[object, object]:
+    """The output as a pair; with `default` if it is not a tuple."""
     if not isinstance(output, tuple):
-        return None
+        return output, default
     if len(output) != 2:
         raise call.fault(f"returned a tuple of {len(output)}, not {wanted}")
     return output
 
 
-def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
-    pair = _pair(call, output, "advantages or (advantages, returns)")
-    advantages, returns = pair or (output, None)
+def _estimator(call: _Call, output: object) -> dict[str, Tensor]:
+    advantages, returns = _pair(call, output, None, "advantages or (advantages, returns)")
     result = {"advantages": call.per_token(advantages, "advantages").detach()}
     if returns is not None:
         result["returns"] = call.per_token(returns, "returns").detach()
@@ -245,28 +256,17 @@ def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
     return result
 
 
-def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    loss, metrics = _pair(call, output, "a loss or (loss, metrics)") or (output, {})
+def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
+    loss, metrics = _pair(call, output, {}, "a loss or (loss, metrics)")
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
-    given = [x for x in call.inputs.values() if isinstance(x, Tensor) and x.requires_grad]
-    if given and torch.is_grad_enabled() and not loss.requires_grad:
+    if torch.is_grad_enabled() and not loss.requires_grad and call.brings_gradient:
         raise call.fault("returned a loss without a gradient; is it detached?")
-    shape, mask = call.shape, call.mask
-    checked = {}
-    for name, x in metrics.items():
-        if not isinstance(x, Tensor) or (shape is not None and x.shape != shape):
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise call.fault(
-                f"metric {name!r} is {got}, not a tensor of shape {tuple(shape or ())}"
-            )
-        x = x.detach().to(loss.dtype)
-        checked[name] = x if mask is None else zero_off_mask(x, mask)
-    return loss, checked
+    return loss, {name: call.metric(name, x).to(loss.dtype) for name, x in metrics.items()}
 
 
-def _column(call: _Call, output: Any) -> Any:
+def _column(call: _Call, output: object) -> object:
     shape = call.component.shape
     if shape == "list":
         return output
@@ -282,31 +282,90 @@ def _column(call: _Call, output: Any) -> Any:
     return call.finite(output, name) if output.is_floating_point() else output
 
 
-def real(x: Any) -> Any:
-    """x; raises TypeError if it is complex, since a float would keep only its real part."""
-    kind = getattr(x, "dtype", None)
-    if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
-        raise TypeError("complex numbers")
-    return x
-
-
-def _reward(call: _Call, output: Any) -> Tensor:
-    """(B,) for an outcome, (B, T) for a score per token; lists of numbers are taken too."""
-    mask = call.columns["response_mask"]
+def scores(
+    output: object, mask: Tensor, dtype: torch.dtype, fault: Callable[[str], RlzooError]
+) -> Tensor:
+    """What a scorer returned: (B,) for an outcome, (B, T) for a score per token, as the mask
+    (B, T); lists of numbers are taken too."""
+    kind = getattr(output, "dtype", None)
     try:
-        score = torch.as_tensor(real(output), dtype=torch.float32)
-        score = score if score.device == mask.device else put(score, mask.device)
+        if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
+            raise TypeError("complex numbers")  # of which a float would keep a part
+        score = put(torch.as_tensor(output, dtype=dtype).detach(), mask.device)
     except (TypeError, ValueError) as error:
-        raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
+        raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
-        raise call.fault(
+        raise fault(
             f"returned scores of shape {tuple(score.shape)}; expected {tuple(mask.shape[:1])} "
             f"for outcomes or {tuple(mask.shape)} for scores per token"
         )
-    return score.detach()
+    return score
 
 
-_FINISH: dict[str, Callable[[_Call, Any], Any]] = {
+def _reward(call: _Call, output: object) -> Tensor:
+    return scores(output, call.columns["response_mask"], torch.float32, call.fault)
+
+
+# Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
+TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs")
+LOG_PROBS = TOKENS[1:]
+EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
+
+
+def _sampler(call: _Call, output: object) -> dict[str, Any]:
+    """Columns for the rows of `uniforms` (B, limit): ids in int64, log-probs of the width of the
+    policy's."""
+    if not isinstance(output, Mapping):
+        raise call.fault(f"returned {type(output).__name__}, not a mapping of columns")
+    found, policy = dict(output), call.columns["policy"]
+    rows, limit = call.columns["uniforms"].shape
+    wraps = "sample" in call.component.needs
+    known = [n for n, c in COLUMNS.items() if c.stage == "rollout"] if wraps else list(TOKENS)
+    if other := [n for n in found if n not in known]:
+        close = nearest(str(other[0]), known)
+        raise call.fault(
+            f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
+        )
+    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ())]
+    if missing := [n for n in needed if n not in found]:
+        raise call.fault(f"returned no {missing[0]!r}")
+    ids = found["response_ids"]
+    whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
+    if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
+        raise call.fault(
+            f"returned response_ids is {_what(ids)}, but int64 of {rows} rows of 1 to {limit} "
+            "tokens were requested"
+        )
+    low, high = (int(x) for x in on_host(ids).aminmax())
+    if low < 0 or high >= policy.vocabulary:
+        raise call.fault(
+            f"returned token {low if low < 0 else high}, but the model has tokens 0 to "
+            f"{policy.vocabulary - 1}"
+        )
+    double = next(policy.model.parameters()).dtype == torch.float64
+    for name, x in found.items():
+        shape = COLUMNS[name].shape
+        if shape == "list":
+            if not isinstance(x, list) or len(x) != rows:
+                raise call.fault(f"returned {name} is not a list of {rows} entries")
+        elif not isinstance(x, Tensor) or not has_shape(x, shape, *ids.shape):
+            raise call.fault(
+                f"returned {name} is {_what(x)}, but response_ids has shape {tuple(ids.shape)}"
+            )
+        elif x.device != ids.device:
+            raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
+        elif name in LOG_PROBS:
+            if not x.is_floating_point():
+                raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
+            found[name] = x.detach().to(torch.float64 if double else torch.float32)
+    return found | {"response_ids": ids.long()}
+
+
+def _what(x: object) -> str:
+    return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+_FINISH: dict[str, Callable[[_Call, Any], object]] = {
     "estimators": _estimator,
     "kl_penalties": lambda call, out: call.per_token(out, "a penalty"),
     "policy_losses": _loss,
@@ -314,4 +373,5 @@ _FINISH: dict[str, Callable[[_Call, Any], Any]] = {
     "aggregations": lambda call, out: call.per_token(out, "weights"),
     "columns": _column,
     "rewards": _reward,
+    "samplers": _sampler,
 }

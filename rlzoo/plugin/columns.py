@@ -5,7 +5,11 @@ B trajectories, T response positions, P prompt positions, K components or bins. 
 every (B, T) column is exactly 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+Columns = Mapping[str, Any]  # by name: tensors, and lists where the shape is "list"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Plan:
     gamma: the estimator's discount.
     conversation: whether the task answers during an episode.
     stops: texts that end a turn of a conversation, as EOS does.
+    skips_silent: whether rows whose advantages are 0 need no backward pass: the policy loss is
+    declared so, and nothing else is in the loss.
     """
 
     recipe: Recipe
@@ -69,6 +71,7 @@ class Plan:
     conversation: bool = field(init=False)
     stops: tuple[str, ...] = field(init=False)
     correction: str | None = field(init=False)
+    skips_silent: bool = field(init=False)
 
     def __post_init__(self) -> None:
         config, task = self.recipe.config, self.abilities
@@ -79,6 +82,7 @@ class Plan:
             "actor": (train.epochs, train.minibatches),
             "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
         }
+        kl_loss = self.kl is not None and config.kl.place == "loss"
         once = [passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",))]
         self.__dict__.update(
             task_name=self.task_bound.name,
@@ -93,6 +97,9 @@ class Plan:
             conversation=task.respond is not None,
             stops=task.stops if task.respond else (),
             correction=config.correction.name,
+            skips_silent=self.policy_loss.component.needs_signal
+            and not (config.actor.entropy_coef or kl_loss)
+            and train.skip_no_signal,
         )
 
     @property

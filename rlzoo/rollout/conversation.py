@@ -10,7 +10,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.columns import TOLD
+from rlzoo.plugin.columns import TOLD, Columns
 
 if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
@@ -26,8 +26,8 @@ def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
 def converse(
     models: "Models",
     talks: list[turns.Conversation],
-    prompts: Mapping[str, Any],
-    speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
+    prompts: Columns,
+    speak: Callable[[Tensor, Columns, Tensor, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """Complete conversations, one turn of all unfinished rows at a time.
 
@@ -76,7 +76,7 @@ def converse(
 
 def continued(
     models: "Models",
-    columns: Mapping[str, Any],
+    columns: Columns,
     prompts: Mapping[str, Tensor],
     rows: Tensor | None,
     limit: int,

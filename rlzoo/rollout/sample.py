@@ -1,25 +1,42 @@
-"""Makes a batch from prompts: samples responses and scores them."""
+"""Makes a batch from prompts: samples responses and scores them. Also the resources of samplers and
+column plugins: `sample`, `score` and the models."""
 
+import itertools
+from collections.abc import Iterator
+from contextlib import nullcontext
+from copy import copy, deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.lm.models import Models
-from rlzoo.mdp import noise
+from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.border import Bound, border
+from rlzoo.plugin.border import Bound, border, needs_of
+from rlzoo.plugin.call import LOG_PROBS, check
+from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.rollout.responses import respond
+from rlzoo.rollout.conversation import ahead, continued, converse
+
+MASKS = ("response_mask", "response_attention")
+ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
-    generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    return draw_examples(models.plan.task, models.plan.task_name, split, n, generator)
+    return draw_examples(
+        models.plan.task,
+        models.plan.task_name,
+        split,
+        n,
+        noise.generator(models.seed, f"prompts/{stream}", step),
+    )
 
 
 def collect(
@@ -46,7 +63,7 @@ def collect(
     shared = ranks.count > 1 and len(examples) >= ranks.count  # fewer: each rank does them all
     mine = ranks.block(len(examples)) if shared else range(len(examples))
     before = meter.tokens
-    with models.sampling(sampler.needs):
+    with models.whole(sampler.needs) if models.sharded else nullcontext():
         batch = _collect(
             models, examples[mine.start : mine.stop], samples, first_row + mine.start * samples,
             sampler, limit, greedy, stream=stream, step=step,
@@ -70,23 +87,18 @@ def _collect(
     stream: str,
     step: int,
 ) -> Batch:
-    plan, prompt_format = models.plan, models.prompt_format
-    rows = [e for e in examples for _ in range(samples)]
-    device = models.policy.device
-    prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
-    ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
-    number = torch.arange(len(rows)) + first_row
-    domain_of = plan.abilities.domain_of
-    with border(f"task {plan.task_name!r}: domain_of"):
-        domains = [str(domain_of(e)) if domain_of else "" for e in rows]
+    plan, device = models.plan, models.policy.device
+    number = torch.arange(len(examples) * samples) + first_row
+    rows = {
+        name: [x for x in values for _ in range(samples)]
+        for name, values in _read(models, examples).items()
+    }
+    ids, mask = left_pad(rows.pop("prompt_ids"), models.policy.pad_id, device)
     prompts: dict[str, Any] = {
-        "prompts": [prompt_format.text(e.prompt) for e in rows],
-        "messages": [prompt_format.messages(e.prompt) for e in rows],
-        "answers": [e.answer for e in rows],
-        "domains": domains,
+        **rows,
         "prompt_ids": ids,
         "prompt_mask": mask,
-        "prompt_index": put(torch.tensor([e.index for e in rows]), device),
+        "prompt_index": put(torch.tensor(rows["prompt_index"]), device),
         "group_ids": put(number // samples, device),
     }
     drawn = respond(
@@ -99,17 +111,14 @@ def _collect(
         max_new_tokens=max_new_tokens,
         greedy=greedy,
     )
-    policy, rollout = models.policy, plan.recipe.config.rollout
-    other = policy.halves or policy.sampled_by or rollout.staleness  # halves round as they please
-    exact, mode = policy.sampled_as_scored and not other, rollout.old_log_probs
-    if mode == "recomputed" or (mode == "auto" and not exact):
+    if models.recomputes:
         drawn.pop("old_log_probs", None)
-    elif mode == "sampled" and "sampler_log_probs" in drawn:  # another engine returns no more
+    elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
+        # another engine returns no more
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        masks = ("response_mask", "response_attention")
-        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in masks}
+        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in MASKS}
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
     batch.update(drawn)
@@ -124,3 +133,221 @@ def _collect(
         )
     batch.update(mdp.score(plan, batch))
     return batch
+
+
+def _read(models: Models, examples: list[Example]) -> dict[str, list[Any]]:
+    """The examples' prompts as the policy and components read them, by column."""
+    form, plan = models.prompt_format, models.plan
+    domain_of = plan.abilities.domain_of
+    with border(f"task {plan.task_name!r}: domain_of"):
+        domains = [str(domain_of(e)) if domain_of else "" for e in examples]
+    return {
+        "prompts": [form.text(e.prompt) for e in examples],
+        "messages": [form.messages(e.prompt) for e in examples],
+        "answers": [e.answer for e in examples],
+        "domains": domains,
+        "prompt_ids": form.encode_each(e.prompt for e in examples),
+        "prompt_index": [e.index for e in examples],
+    }
+
+
+def respond(
+    models: Models,
+    sampler: Bound,
+    prompts: Columns,
+    rows: Tensor,
+    *,
+    stream: str,
+    step: int,
+    max_new_tokens: int | None = None,
+    talks: list[turns.Conversation] | None = None,
+    greedy: bool = False,
+) -> dict[str, Any]:
+    """Responses by a sampler, with masks, endings and texts; every token is metered.
+
+    rows: (N,) int64, the numbers of these rows to the noise.
+    talks: conversations that continue from where they are, instead of new ones.
+    greedy: use the most likely token each time, for any sampler and temperature.
+    """
+    plan, policy = models.plan, models.policy
+    limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
+    uniforms = (
+        None if greedy else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+    )
+    # A sampler that wraps another draws first what the other would have drawn.
+    more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
+
+    def speak(prompts: Columns, u: Tensor | None, width: int) -> dict[str, Any]:
+        """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
+        if u is None:
+            return policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, width)
+        return sampler({**prompts, **more, "uniforms": put(u, policy.device)})
+
+    def go_on(live: Tensor, now: Columns, at: Tensor, width: int) -> dict[str, Any]:
+        u = None if uniforms is None else ahead(uniforms[live], at, width)
+        return speak(now, u, width)
+
+    if plan.conversation and (greedy or "sample" not in sampler.needs):
+        drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
+    else:
+        drawn = speak(prompts, uniforms, limit)
+    if "response_mask" not in drawn:
+        drawn = _finish(models, drawn, limit)
+    _check_log_probs(sampler, drawn)
+    if greedy or sampler is plan.base_sampler:
+        models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
+    return drawn
+
+
+def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Mask, endings and texts of sampled `response_ids`."""
+    policy = models.policy
+    said = on_host(drawn["response_ids"])  # what is drawn is waited for here
+    found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+    drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
+    drawn |= {name: put(x, policy.device) for name, x in found.items()}
+    return drawn
+
+
+def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
+    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
+    immediately, or at the end of `rlzoo.plugin.call.together`."""
+    mask = drawn["response_mask"]
+    for name in (n for n in LOG_PROBS if n in drawn):
+        x = drawn[name]
+        wrong = mask.bool() & ~(x <= ABOVE).logical_and(x.isfinite())
+
+        def fault(name: str = name, x: Tensor = x, wrong: Tensor = wrong) -> ComponentError:
+            row, t = wrong.nonzero()[0].tolist()
+            return ComponentError(
+                f"{sampler.component.label}: returned {name} {float(x[row, t]):g} for token {t} of "
+                f"row {row}, which is not a log-probability"
+            )
+
+        check(~wrong.any(), fault)
+
+
+# ---------------------------------------------------------------- resources
+
+
+def streams(*names: str) -> Iterator[str]:
+    """A noise stream for each call: the names, then numbered ones after the last."""
+    yield from names
+    for i in itertools.count():
+        yield f"{names[-1]}{i}"
+
+
+def resources(
+    models: Models, columns: Columns, streams: Iterator[str], step: int, first: int = 0
+) -> dict[str, Any]:
+    """The resources for the rows of `columns`; `first`: the first row's number in the batch."""
+    rows = (models, columns, streams, step, first)
+    return {
+        "sample": Sample(*rows),
+        "score": Score(*rows),
+        "policy": models.policy,
+        "reference": models.reference,
+        "teacher": models.teachers.get(None),
+        "tokenizer": models.tokenizer,
+        "memory": deepcopy(models.memory),
+    }
+
+
+@dataclass
+class _Resource:
+    """The rows of `columns`, of which `first` is the first's number in the whole batch."""
+
+    models: Models
+    columns: Columns
+    streams: Iterator[str]
+    step: int
+    first: int
+
+
+class Sample(_Resource):
+    """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.models.plan.recipe.config.rollout.max_new_tokens
+
+    def __call__(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        *,
+        max_new_tokens: int | None = None,
+        greedy: bool = False,
+        rows: Tensor | None = None,
+        of: Tensor | None = None,
+        reference: bool = False,
+    ) -> dict[str, Any]:
+        """Responses to prompts (N, P). `rows` (N,) names them to the noise, 0, 1, ... by default.
+        reference: drawn by the frozen reference instead; this needs `reference` too.
+
+        In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
+        `rows` by default, whose turns it continues."""
+        models, limit = self.models, max_new_tokens or self.max_new_tokens
+        rows = None if rows is None else on_host(rows)
+        if reference:
+            models = _by_the_reference(models)
+        prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
+        talks = None
+        if models.plan.conversation:
+            talks = continued(models, self.columns, prompts, rows if of is None else of, limit)
+        return respond(
+            models,
+            models.plan.base_sampler,
+            prompts,
+            self.first + (torch.arange(len(prompt_ids)) if rows is None else rows),
+            stream="" if greedy else next(self.streams),  # it draws nothing
+            step=self.step,
+            max_new_tokens=limit,
+            talks=talks,
+            greedy=greedy,
+        )
+
+
+def _by_the_reference(models: Models) -> Models:
+    """The same models, with the frozen reference in place of the policy."""
+    sampler = models.plan.base_sampler
+    if "policy" not in sampler.needs:
+        raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
+                         "set sampler=transformers")  # fmt: skip
+    assert models.reference is not None
+    twin = copy(models)
+    twin.policy = models.reference
+    return twin
+
+
+class Score(_Resource):
+    """`score`: scores other responses to the batch's prompts."""
+
+    def __call__(self, other: Columns) -> Tensor:
+        """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""
+        models, plan = self.models, self.models.plan
+        rows = other.get("rows")
+        index = range(len(other["responses"])) if rows is None else on_host(rows).tolist()
+        full = dict(other)
+        for name in ("prompts", "messages", "answers"):
+            full.setdefault(name, [self.columns[name][i] for i in index])
+        mask = other["response_mask"]
+        full.setdefault("response_attention", mask)
+        if "turns" in plan.needs and not plan.conversation:
+            full["turns"] = [[text] for text in full["responses"]]
+        if "noise" in plan.needs:
+            numbers = self.first + torch.arange(len(mask))
+            stream = f"noise/{next(self.streams)}"
+            uniforms = noise.uniforms(models.seed, stream, self.step, numbers, mask.shape[1])
+            full["noise"] = put(uniforms.to(mask.dtype), mask.device)
+        if "response_tokens" in plan.needs:
+            full["response_tokens"] = mdp.decode_tokens(
+                models.tokenizer, full, models.policy.eos_ids
+            )
+        missing = [n for n in needs_of(plan.task.score) if n not in full]
+        if missing:
+            raise RlzooError(
+                f"score: task {plan.task_name!r} scores with {missing[0]!r}, which only the "
+                "batch's own responses have"
+            )
+        return mdp.score(plan, full)["sequence_scores"]

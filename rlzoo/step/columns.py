@@ -1,33 +1,31 @@
 """Computes the columns after the scores: those of policy, reference, critic and plugins, then the
 rewards with their KL, then the estimator's advantages."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
+from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.responses import resources, streams
+from rlzoo.rollout.sample import resources, streams
 
-if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.models import Models
-    from rlzoo.lm.policy import Policy
-
+STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
 @torch.no_grad()
 def add_columns(
-    models: "Models", batch: Batch, *, stream: str, step: int, for_update: bool = False
+    models: Models, batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Forward | None:
     """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
 
@@ -40,10 +38,9 @@ def add_columns(
     return forward
 
 
-def _forward_of_update(models: "Models", batch: Batch, step: int) -> Forward | None:
-    useful = models.critic is not None or "old_log_probs" not in batch
-    if not (models.plan.one_update and useful):
-        return None
+def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
+    if not models.plan.one_update or (models.critic is None and "old_log_probs" in batch):
+        return None  # nothing to hold, or nothing to read off it
     return ahead(models, batch, actor=step >= models.plan.actor_from)
 
 
@@ -55,26 +52,22 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
     return pick(torch.cat([found[name].detach() for _, found in forward]), back)
 
 
-def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) -> None:
-    needs, passes = models.plan.needs, models.passes
-    policy, reference = models.policy, models.reference
-    critic = models.critic
+def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
+    needs, passes, policy = models.plan.needs, models.passes, models.policy
+    reference, critic = models.reference, models.critic
     scored = _read_off(forward, "log_probs")
     if scored is not None and "old_log_probs" not in batch:
         batch.add("old_log_probs", scored)
     if "full_kl" in needs:
         assert reference is not None
         batch.update(passes.map(batch, lambda c: policy.full_kl(c, reference)))
-    # column -> what a pass calls it
-    asked = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}
-    asked = {name: stat for name, stat in asked.items() if name in needs}
+    asked = {name: stat for name, stat in STATS.items() if name in needs}
     asked |= {} if "old_log_probs" in batch else {"old_log_probs": "log_probs"}
     if asked:
         want = tuple(asked.values())
         stats = passes.map(batch, lambda c: policy.log_prob_stats(c, want=want, entropy_grad=False))
         batch.update({name: stats[stat] for name, stat in asked.items()})
-    if "ref_log_probs" in needs and "ref_log_probs" not in batch:
-        assert reference is not None
+    if reference is not None and "ref_log_probs" in needs and "ref_log_probs" not in batch:
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
     if models.teachers:
         _add_teacher_columns(models, batch)
@@ -90,7 +83,7 @@ def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) 
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
 
 
-def _add_teacher_columns(models: "Models", batch: Batch) -> None:
+def _add_teacher_columns(models: Models, batch: Batch) -> None:
     """Log-probs of each row from the teacher of its domain."""
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
@@ -109,7 +102,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     batch.update(whole)
 
 
-def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
+def _taught(models: Models, columns: Columns, teacher: Policy) -> dict[str, Tensor]:
     """The columns (B, T) of a teacher for some rows that the plan needs."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
@@ -121,34 +114,33 @@ def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> 
 
 
 @torch.no_grad()
-def log_prob_gap(
-    models: "Models", batch: Batch, forward: Forward | None, *, sampled: bool
-) -> Tensor:
+def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
     """() mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
     so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
     that."""
-    columns: Mapping[str, Tensor] = batch
-    scored = batch["old_log_probs"]
-    if sampled:
-        rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-        columns, read = batch.select(rows), _read_off(forward, "log_probs")
-        if read is None:
-            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
-        else:  # of the same rows: how rows are cut into passes moves no metric
-            scored = pick(read, rows)
-    gap = (scored - columns["sampler_log_probs"]).abs()
-    return masked_mean(gap, columns["response_mask"])
+    if not sampled:
+        return _gap(batch, batch["old_log_probs"])
+    rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
+    columns, read = batch.select(rows), _read_off(forward, "log_probs")
+    if read is not None:  # of the same rows: how rows are cut into passes moves no metric
+        return _gap(columns, pick(read, rows))
+    return _gap(columns, models.passes.map(columns, models.policy.log_prob_stats)["log_probs"])
 
 
-def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) -> None:
+def _gap(columns: Columns, scored: Tensor) -> Tensor:
+    return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
+
+
+def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:
     more = resources(models, batch, streams(f"{stream}/columns"), step) | (
         {"memory": models.memory} if stream == "train" else {}  # others look on
     )
     for bound in models.plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
-        sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()
-        with sampling, border(bound.component.label):
+        samples = models.sharded and "sample" in bound.needs
+        whole = models.whole(bound.needs) if samples else nullcontext()
+        with whole, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
 
@@ -201,7 +193,7 @@ def add_advantages(plan: Plan, batch: Batch) -> None:
     batch.add("advantages", whitened(plan, batch, batch["raw_advantages"]))
 
 
-def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> torch.Tensor:
+def whitened(plan: Plan, batch: Columns, advantages: torch.Tensor) -> torch.Tensor:
     """Advantages (B, T) as the recipe whitens them: over the batch, within groups, or not."""
     config = plan.recipe.config
     if config.whiten == "none":
@@ -210,7 +202,7 @@ def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> 
     return whiten(advantages, batch["response_mask"], groups, ddof=config.whiten_ddof)
 
 
-def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:
+def loss_mask(plan: Plan, batch: Columns) -> torch.Tensor:
     """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
     if plan.recipe.config.rollout.truncation != "drop":
         return batch["response_mask"]

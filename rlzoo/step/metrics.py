@@ -1,7 +1,6 @@
 """The metrics of a batch: a flat mapping, with verl's names where verl has the same metric."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -54,7 +53,7 @@ def _correlation(x: Tensor, y: Tensor) -> float | None:
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
 
 
-def _noise(scores: Tensor, texts: list[Any]) -> float | None:
+def _noise(scores: Tensor, texts: Sequence[Hashable]) -> float | None:
     """Standard deviation of the scores of one text, as an answer to one prompt; None if no text
     comes twice."""
     number = {text: k for k, text in enumerate(dict.fromkeys(texts))}
@@ -67,9 +66,8 @@ def _pull(plan: Plan, batch: Batch) -> Tensor | None:
     """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None if advantages are all 0,
     of a loss over turns, which shares its push among a turn's tokens, and of one that reads what
     only an update makes."""
-    needs = set(plan.policy_loss.needs)
-    known = "turn_ids" not in needs and needs <= {*batch, "log_probs"}
-    if not known or not batch["raw_advantages"].any():
+    known = {*batch, "log_probs"} - {"turn_ids"}
+    if not known.issuperset(plan.policy_loss.needs) or not batch["raw_advantages"].any():
         return None
     pull = -first_gradient(plan, batch, batch["advantages"])
     return pull / pull.abs().max().clamp(min=1e-30)
@@ -96,8 +94,14 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
     taught = (some & ~none).any(1)
     ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
-    marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
-    texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
+    texts = list(  # one text that is cut off and one that ended are two
+        zip(
+            batch["group_ids"].tolist(),
+            batch["responses"],
+            batch["terminated"].tolist(),
+            strict=True,
+        )
+    )
     ended = (last * batch["terminated"][:, None]).bool()
     due = batch["rewards"] - batch["values"] if "values" in batch else None
     return {
@@ -118,7 +122,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     }
 
 
-def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For every action, (N,): V, the Monte Carlo return G, its number in the response, and the
     response's length."""
     mask, values = batch["response_mask"], batch["values"]
@@ -129,7 +133,7 @@ def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, 
     return v, g, at.long(), of.long()
 
 
-def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
+def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
     """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
     v, g, place, length = critic_pairs(plan, batch)
     if not len(v):
@@ -166,34 +170,32 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     """Statistics of the rollout and of the estimator's advantages."""
     mask = batch["response_mask"]
     out = {names.REWARD: batch["sequence_scores"].mean().item()}
-    out |= _spread_rows("score", batch["sequence_scores"])
-    out |= _spread_rows("rewards", batch["sequence_rewards"])
+    rows = {
+        "score": batch["sequence_scores"],
+        "rewards": batch["sequence_rewards"],
+        "response_length": mask.sum(1),
+        "prompt_length": batch["prompt_mask"].sum(1),
+    }
+    rows |= {"turns": batch["turn_ids"].amax(1)} if "turn_ids" in batch else {}
+    for name, x in rows.items():
+        out |= _spread_rows(name, x)
     if len(plan.rewards) > 1:
         for k, name in enumerate(plan.rewards):
             out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
-    out |= _spread_rows("response_length", mask.sum(1))
-    out |= _spread_rows("prompt_length", batch["prompt_mask"].sum(1))
-    if "turn_ids" in batch:
-        out |= _spread_rows("turns", batch["turn_ids"].amax(1))
     out[names.TRUNCATED] = batch["truncated"].float().mean().item()
     out["response/eos"] = batch["terminated"].float().mean().item()
     flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()
     # A group is counted once: weigh each row by one over its group's size.
     _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
     out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
-    out |= _spread("advantages", batch["advantages"], mask)
-    out |= _spread("raw_advantages", batch["raw_advantages"], mask)
+    for name in ("advantages", "raw_advantages", "returns", "values"):
+        out |= _spread(name, batch[name], mask) if name in batch else {}
     out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
-    if "returns" in batch:
-        out |= _spread("returns", batch["returns"], mask)
     if "values" in batch:
-        out |= _spread("values", batch["values"], mask)
         out |= critic_metrics(plan, batch)
+    for name, other in ((names.REF_KL, "ref_log_probs"), ("actor/teacher_kl", "teacher_log_probs")):
+        if other in batch:
+            out[name] = masked_mean(batch["old_log_probs"] - batch[other], mask).item()
     if "ref_log_probs" in batch:
-        gap = batch["old_log_probs"] - batch["ref_log_probs"]
-        out[names.REF_KL] = masked_mean(gap, mask).item()
         out[names.REF_KL_PER_RESPONSE] = kl_per_response(batch)
-    if "teacher_log_probs" in batch:
-        gap = batch["old_log_probs"] - batch["teacher_log_probs"]
-        out["actor/teacher_kl"] = masked_mean(gap, mask).item()
     return out

@@ -1,7 +1,8 @@
 """The optimizers: AdamW, its learning-rate schedule and one optimizer step."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +15,13 @@ from rlzoo.recipe.keys import Optimizer
 Totals = dict[str, list[float]]
 
 
+@dataclass
 class Sums:
     """Sums of metrics over micro-batches, and of the weights that norm them: terms () on their
     device, which are read all at once."""
 
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self.terms: list[Tensor] = []
+    _names: list[str] = field(default_factory=list)
+    terms: list[Tensor] = field(default_factory=list)
 
     def add(self, name: str, term: Tensor) -> None:
         self._names.append(name)
@@ -41,23 +42,18 @@ class Sums:
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
     """One optimizer for each trained network, by its name."""
-    config = models.plan.recipe.config
-    return {
-        name: make_optimizer(network.parameters(), config[name])
-        for name, network in models.networks().items()
-    }
-
-
-def make_optimizer(parameters: Iterable[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
-    """config: the recipe's section, `actor` or `critic`."""
-    return torch.optim.AdamW(
-        [p for p in parameters if p.requires_grad],
-        lr=config.lr,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,  # no copies of the weights on the way
-    )
+    made: dict[str, torch.optim.Optimizer] = {}
+    for name, network in models.networks.items():
+        config: Optimizer = models.plan.recipe.config[name]
+        made[name] = torch.optim.AdamW(
+            [p for p in network.parameters() if p.requires_grad],
+            lr=config.lr,
+            betas=(config.betas[0], config.betas[1]),
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,  # no copies of the weights on the way
+        )
+    return made
 
 
 def learning_rate(config: Optimizer, step: int, progress: float) -> float:
@@ -72,7 +68,8 @@ def learning_rate(config: Optimizer, step: int, progress: float) -> float:
 
 
 # These sums are losses already; the others are sums of weighted metrics.
-_LOSSES = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
+_MAIN = {"actor": "actor/pg_loss", "critic": "critic/vf_loss"}
+_LOSSES = ("actor/pg_loss", "actor/kl_loss", "critic/vf_loss")
 
 
 def step_optimizers(
@@ -88,26 +85,24 @@ def step_optimizers(
     Here the host waits for the device, once: for the norms, the metrics `sums`, and whether what
     plugins gave was finite (`checks`).
     """
-    config = models.plan.recipe.config
-    networks = models.networks()
     norms = []
     for name in names:
-        limit = config[name].max_grad_norm
-        trained = [p for p in networks[name].parameters() if p.requires_grad]
+        limit = models.plan.recipe.config[name].max_grad_norm
+        trained = [p for p in models.networks[name].parameters() if p.requires_grad]
         if all(p.grad is None for p in trained):  # no row had a gradient; momentum continues
             for p in trained:
                 p.grad = torch.zeros_like(p)
-        limit = math.inf if limit is None else limit
-        clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
+        clipped = nn.utils.clip_grad_norm_(
+            trained, math.inf if limit is None else limit, foreach=True
+        )
         norms.append(whole_tensor(clipped) if models.sharded else clipped)
     read = checks.read(*norms, *sums.terms)
     found = sums.added(read[len(norms) :])
     if models.ranks.count > 1:
         found = models.ranks.sum(found)
-    losses = {"actor": found.get("actor/pg_loss", 0.0), "critic": found.get("critic/vf_loss", 0.0)}
     for name, norm in zip(names, read[: len(norms)], strict=True):
         optimizer = optimizers[name]
-        fine = math.isfinite(norm) and math.isfinite(losses[name])
+        fine = math.isfinite(norm) and math.isfinite(found.get(_MAIN[name], 0.0))
         if fine:
             optimizer.step()
             totals[f"{name}/grad_norm"].append(norm)
@@ -117,5 +112,5 @@ def step_optimizers(
         owner = name.split("/")[0]
         if owner == "weight" or not math.isfinite(value):
             continue
-        is_loss = name in _LOSSES[owner]
-        totals[name].append(value if is_loss else value / max(found[f"weight/{owner}"], 1e-12))
+        weight = 1.0 if name in _LOSSES else max(found[f"weight/{owner}"], 1e-12)
+        totals[name].append(value / weight)

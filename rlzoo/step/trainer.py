@@ -4,7 +4,7 @@ A step is `sample`, whose phases `experience` lists in order, and `update` (`rlz
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.call import together
+from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import LOG_PROB_GAP
@@ -76,9 +77,13 @@ class Trainer:
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
-        then = self.delayed.within() if self.delayed else None
-        coef = self.controller.coef
-        return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
+        return experience(
+            self.models,
+            self.steps,
+            self.controller.coef,
+            clock=self.clock,
+            sampling=self.delayed.within() if self.delayed else None,
+        )
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Train on a batch, which cannot be used again; returns the step's metrics by name.
@@ -87,9 +92,8 @@ class Trainer:
         """
         plan, batch, coef = self.plan, experience.batch, self.controller.coef
         for name, optimizer in self.optimizers.items():
-            rate = learning_rate(plan.recipe.config[name], self.steps, progress)
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = learning_rate(plan.recipe.config[name], self.steps, progress)
         if self.delayed:
             self.delayed.remember()
         seen = batch.on_host()  # one transfer for all that metrics are made of
@@ -97,24 +101,26 @@ class Trainer:
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
-        metrics = {**batch_metrics(plan, seen), **updated, "actor/kl_coef": coef}
-        metrics[LOG_PROB_GAP] = experience.log_prob_gap
-        metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
         if "ref_log_probs" in batch:
             self.controller.update(kl_per_response(seen), batch.rows)
-        total = sum(seconds.values())
-        metrics["perf/tokens_per_second"] = sum(experience.tokens.values()) / max(total, 1e-9)
-        metrics |= {f"tokens/{phase}": n for phase, n in experience.tokens.items()}
-        return metrics | {f"timing_s/{phase}": x for phase, x in seconds.items()}
+        tokens = experience.tokens
+        return {
+            **batch_metrics(plan, seen),
+            **updated,
+            "actor/kl_coef": coef,
+            LOG_PROB_GAP: experience.log_prob_gap,
+            **{f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()},
+            "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
+            **{f"tokens/{phase}": n for phase, n in tokens.items()},
+            **{f"timing_s/{phase}": x for phase, x in seconds.items()},
+        }
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""
         experience = self.sample()
         return experience.batch, self.update(experience, progress)
 
-    def table(
-        self, batch: Mapping[str, Any], row: int = 0, columns: Sequence[str] = SHOWN
-    ) -> "Table":
+    def table(self, batch: Columns, row: int = 0, columns: Sequence[str] = SHOWN) -> "Table":
         """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
         `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()

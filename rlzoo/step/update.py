@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import on_host, pick
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.call import together
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.step.columns import loss_mask
@@ -64,26 +64,25 @@ def update(
     for names in _in_turn(models, step):
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
-            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
-            parts = _minibatches(models, batch, count, generator)
+            parts = _minibatches(
+                models, batch, count, noise.generator(models.seed, f"shuffle/{epoch}", step)
+            )
             if experience.forward is not None:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**batch.select(part), "response_mask": pick(mask, part)}
                 with together() as checks:
-                    attempt = partial(_gradients, experience, models, rows, kl_coef, names)
-                    sums = models.passes.retry(attempt, experience.release)
+                    sums = models.passes.retry(
+                        partial(gradients, models, rows, kl_coef, names, experience),
+                        experience.release,
+                    )
                     step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
-    added = ("train/skipped",)
-    return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
-
-
-def _gradients(experience: Experience, *of: Any) -> Sums:
-    """`gradients`, by the forward passes that are still held when this is called."""
-    return gradients(*of, forward=experience.forward)
+    return {
+        k: sum(v) if k == "train/skipped" else sum(v) / len(v) for k, v in sorted(totals.items())
+    }
 
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
@@ -91,7 +90,7 @@ def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     other, so that gradients and activations of one are held at a time: the critic first, whose
     passes may be there already. An update of one changes nothing that the other learns from, so
     each has epochs and mini-batches of its own."""
-    names = [n for n in models.networks() if n != "actor" or step >= models.plan.actor_from]
+    names = [n for n in models.networks if n != "actor" or step >= models.plan.actor_from]
     return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
@@ -114,21 +113,21 @@ def _minibatches(
 
 def gradients(
     models: Models,
-    rows: Mapping[str, Any],
+    rows: Columns,
     kl_coef: float,
     names: tuple[str, ...] = ("actor", "critic"),
-    *,
-    forward: Forward | None = None,
+    held: Experience | None = None,
 ) -> Sums:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums, this rank's share of them.
 
-    rows: its columns, with `response_mask` (B, T) marking the tokens that count. forward: passes
-    over these very rows that have been made already; they serve if they are of all networks
-    `names`.
+    rows: its columns, with `response_mask` (B, T) marking the tokens that count. held: an
+    experience whose passes, if it still holds any, are over these very rows; they serve if they are
+    of all networks `names`.
     """
     plan, sums, mask = models.plan, Sums(), rows["response_mask"]
-    names = tuple(name for name in names if name in models.networks())
+    forward = held.forward if held else None
+    names = tuple(name for name in names if name in models.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
@@ -144,29 +143,21 @@ def gradients(
         parts = [part for part, _ in forward]
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
 
-    def loss_of(part: Tensor, micro: Mapping[str, Any], scored: Mapping[str, Tensor]) -> Tensor:
+    def loss_of(part: Tensor, micro: Columns, scored: Mapping[str, Tensor]) -> Tensor:
         mine = {name: pick(w, part) for name, w in weights.items()}
-        coupled = None if upstream is None else pick(upstream, part)
-        return _loss(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
+        return _loss(
+            models, micro, scored, mine, kl_coef, sums,
+            upstream=None if upstream is None else pick(upstream, part),
+        )  # fmt: skip
 
-    with _named(_losses(plan, names)):
+    with _named(plan, names):
         backward(models, rows, forward, names, loss_of)
     return sums
 
 
-def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
-    """The components that determine the gradient of the networks `names`."""
-    kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
-    of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
-    return [bound for name in names for bound in of[name] if bound]
-
-
-def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Rows whose pass may leave a gradient, and the others: none, unless the policy loss is
-    declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
-    config = plan.recipe.config
-    alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
-    if plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal:
+def _by_signal(plan: Plan, rows: Columns) -> tuple[Tensor, Tensor]:
+    """Rows whose pass may leave a gradient, and the others: see `Plan.skips_silent`."""
+    if plan.skips_silent:
         signal = (on_host(rows["advantages"]) != 0).any(1)
     else:
         signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
@@ -174,7 +165,7 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
+def _note_silent(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> None:
     """Metrics of rows without a gradient, from a forward pass only: a third of the work."""
     if len(weights):
         columns = {**rows, **models.current(rows)}
@@ -185,7 +176,7 @@ def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums:
 
 def _loss(
     models: Models,
-    micro: Mapping[str, Any],
+    micro: Columns,
     scored: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     kl_coef: float,
@@ -196,10 +187,9 @@ def _loss(
     """The loss () of one micro-batch, from its forward pass `scored`; its share of each metric goes
     into `sums`."""
     plan, config, critic = models.plan, models.plan.recipe.config, models.critic
-    columns = dict(micro)
+    columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
-        columns |= {name: x for name, x in scored.items() if name != "prediction"}
         w = weights["actor"]
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
@@ -229,21 +219,24 @@ def _loss(
 
 
 @contextmanager
-def _named(losses: Sequence[Bound]) -> Iterator[None]:
-    """Around the gradient of these losses: torch finds here that one of them has changed, in place,
-    what its gradient is made of."""
+def _named(plan: Plan, names: Sequence[str]) -> Iterator[None]:
+    """Around the gradient of the networks `names`: torch finds here that a loss has changed, in
+    place, what its gradient is made of."""
     try:
         yield
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise
+        kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
+        of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
+        losses = [bound.component.label for name in names for bound in of[name] if bound]
         raise ComponentError(
-            f"{' or '.join(bound.component.label for bound in losses)}: changes a tensor in place "
+            f"{' or '.join(losses)}: changes a tensor in place "
             "(x += 1, x.clamp_()) that its gradient needs; create a new one (x = x + 1)"
         ) from None
 
 
-def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+def policy_loss(plan: Plan, columns: Columns) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss per token (B, T), weighed by the plan's correction, and its metrics."""
     loss, metrics = plan.policy_loss(columns)
     _refuse_our_names("actor", plan.policy_loss, metrics)
@@ -252,15 +245,14 @@ def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[st
 
 def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
     """Refuse a loss's metrics that have names of rlzoo's metrics: they would be added up."""
-    for name in metrics:
-        if f"{network}/{name}" in OURS:
-            raise ComponentError(
-                f"{loss.component.label}: its metric {name!r} is also a metric of rlzoo"
-            )
+    if clash := [name for name in metrics if f"{network}/{name}" in OURS]:
+        raise ComponentError(
+            f"{loss.component.label}: its metric {clash[0]!r} is also a metric of rlzoo"
+        )
 
 
 def policy_loss_gradient(
-    plan: Plan, columns: Mapping[str, Any], weights: Tensor
+    plan: Plan, columns: Columns, weights: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
 
@@ -273,24 +265,28 @@ def policy_loss_gradient(
         loss = (weights * token_loss).sum()
         if not loss.requires_grad:  # a loss that does not depend on the policy
             return torch.zeros_like(log_probs), loss, metrics
-        with _named([plan.policy_loss]):
+        with _named(plan, ("actor",)):
             (gradient,) = torch.autograd.grad(loss, log_probs)
     return gradient, loss, metrics
 
 
-def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
     correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
     chooses by the batch's."""
     mask = loss_mask(plan, batch)
-    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
-    columns |= {"response_mask": mask}
+    columns = {
+        **batch,
+        "advantages": advantages,
+        "response_mask": mask,
+        "log_probs": batch["old_log_probs"],
+    }
     weights = plan.aggregation({"response_mask": mask})
     return policy_loss_gradient(plan, columns, weights)[0]
 
 
 def _note_policy(
-    sums: Sums, columns: Mapping[str, Any], w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
+    sums: Sums, columns: Columns, w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
@@ -306,7 +302,7 @@ def _note_policy(
 
 
 def _coupled_gradient(
-    models: Models, rows: Mapping[str, Any], weights: Tensor, parts: list[Tensor], sums: Sums
+    models: Models, rows: Columns, weights: Tensor, parts: list[Tensor], sums: Sums
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
     with torch.no_grad():  # in the update's own passes

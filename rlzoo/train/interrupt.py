@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.errors import Stopped
@@ -21,12 +22,14 @@ DEFAULT: dict[int, Any] = {
 TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group, which is once
 
 
+@dataclass
 class Asked:
     """`number`: the first such signal's, 0 before. `say`: called at each, in the
     handler. former: the handlers that were there."""
 
-    def __init__(self, say: Callable[[], None], former: Mapping[int, Any]) -> None:
-        self.number, self.say, self.former = 0, say, former
+    say: Callable[[], None]
+    former: Mapping[int, Any]
+    number: int = 0
 
     def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number

@@ -165,7 +165,7 @@ class Loop:
             save_checkpoint(
                 self.folder.checkpoints,
                 trainer.steps,
-                self.models.networks(),
+                self.models.networks,
                 trainer.optimizers,
                 state,
                 self.ranks.first,
@@ -209,7 +209,7 @@ class Loop:
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
-            self.models.networks(),
+            self.models.networks,
             trainer.optimizers,
             trainer.delayed.load if trainer.delayed else None,
         )

@@ -186,6 +186,7 @@ def _train(
         folder = ranks.same(found)
         if isinstance(folder, RlzooError):
             raise folder
+        assert folder is not None
         kept = f" --store {shlex.quote(folder.store.url)}" if folder.store else ""
         again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` continues the run"
         try:

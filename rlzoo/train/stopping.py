@@ -6,6 +6,7 @@ interrupted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rlzoo.recipe.keys import Stop
 from rlzoo.rollout.evaluation import headline
@@ -50,6 +51,7 @@ def reason(
 FLAT = 10  # steps in a row
 
 
+@dataclass
 class Flat:
     """Reports once that nothing can be learned: `FLAT` steps in a row whose responses all
     score the same, or, without a critic, whose groups each do.
@@ -57,8 +59,9 @@ class Flat:
     critic: whether there is one; it compares with what it expected, not within the group.
     """
 
-    def __init__(self, critic: bool):
-        self.critic, self.steps, self.said = critic, 0, False
+    critic: bool
+    steps: int = 0
+    said: bool = False
 
     def hear(
         self, line: Mapping[str, float], evaluations: Sequence[Mapping[str, float]]

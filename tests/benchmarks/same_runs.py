@@ -154,11 +154,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, metavar="OTHER_CHECKOUT")
     parser.add_argument("--keep", type=Path, help="where the other's runs are, or are to be, kept")
-    parser.add_argument("--only", nargs="*", help="these recipes and no more")
+    parser.add_argument("--only", nargs="*", help="these recipes and runs of `MORE`, no others")
     parser.add_argument("--verbs", type=int, default=4, help="runs that every verb reads")
     given = parser.parse_args()
-    recipes = given.only or sorted(p.stem for p in (HERE / "configs" / "recipes").glob("*.yaml"))
-    more = {} if given.only else MORE
+    recipes = sorted(p.stem for p in (HERE / "configs" / "recipes").glob("*.yaml"))
+    more = MORE
+    if given.only:
+        recipes = [name for name in recipes if name in given.only and name not in MORE]
+        more = {name: run for name, run in MORE.items() if name in given.only}
     different = 0
     with tempfile.TemporaryDirectory() as place:
         theirs, ours = given.keep or Path(place) / "other", Path(place) / "here"

@@ -7,7 +7,7 @@ from helpers.pretend_gpu import pretend_gpu
 from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout import responses
+from rlzoo.rollout import sample
 from rlzoo.step import trainer
 
 UNTOLD = ("timing_s/", "perf/")
@@ -55,8 +55,8 @@ def phases():
 
         patches = [
             mock.patch.object(trainer, "timed", timed),
-            mock.patch.object(responses, "respond", within("gen", responses.respond)),
-            mock.patch.object(responses.Score, "__call__", within("gen", responses.Score.__call__)),
+            mock.patch.object(sample, "respond", within("gen", sample.respond)),
+            mock.patch.object(sample.Score, "__call__", within("gen", sample.Score.__call__)),
         ]
         gpu.phase = "metrics"
         for patch in patches:

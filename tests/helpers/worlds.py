@@ -86,7 +86,7 @@ def state_of(world):
     """All weights, by network and name, as they are now."""
     return {
         f"{n}.{key}": x.clone()
-        for n, network in world.networks().items()
+        for n, network in world.networks.items()
         for key, x in network.state_dict().items()
     }
 

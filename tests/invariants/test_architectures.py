@@ -38,7 +38,7 @@ def test_a_step_has_finite_metrics_and_moves_the_weights(make, name, kind):
     assert metrics["actor/grad_norm"] > 0
     after = state_of(world)
     assert all(torch.isfinite(x).all() for x in after.values())
-    for network in world.networks():
+    for network in world.networks:
         assert any(k.startswith(network) and not torch.equal(before[k], after[k]) for k in after)
 
 

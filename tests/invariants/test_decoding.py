@@ -34,7 +34,7 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
         found = []
         for function in (decode, _by_generation):
             with torch.no_grad():
-                out = function(policy, ids, mask, u, 12)
+                out = function(policy, policy.model, ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))
         ours, theirs = found
         chosen = ours["response_mask"]

@@ -53,7 +53,7 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
     def after(*words, left=0, right=0):
         world = make("gpt2", *extra, *words, "rollout.prompts=6", recipe=recipe)
         world.policy.eos_ids = ENDS  # ragged rows
-        for network in (*world.networks().values(), getattr(world.reference, "model", None)):
+        for network in (*world.networks.values(), getattr(world.reference, "model", None)):
             if network is not None:
                 network.double()
         batch = rolled(world)
@@ -120,9 +120,7 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
 
     def with_gradient():
         return {
-            n
-            for n, x in world.networks().items()
-            if any(p.grad is not None for p in x.parameters())
+            n for n, x in world.networks.items() if any(p.grad is not None for p in x.parameters())
         }
 
     def watched(*arguments, **options):

@@ -45,7 +45,7 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, 
         sums = sums.added(numbers(sums.terms))
         found = {
             f"{n}.{k}": x.grad
-            for n, network in world.networks().items()
+            for n, network in world.networks.items()
             for k, x in network.named_parameters()
             if x.grad is not None
         }

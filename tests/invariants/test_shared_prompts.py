@@ -9,6 +9,7 @@ from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, weights_after
 from rlzoo.accel import memory
 from rlzoo.accel.layout import align, lengths
+from rlzoo.accel.passes import Passes
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 
@@ -70,7 +71,7 @@ def test_passes_that_are_held_are_made_once_and_change_nothing(zoo, words, trunk
         name = "predict" if place is Critic else "run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
-    monkeypatch.setattr(Policy, "positions_per_pass", lambda self, grad: 40 if grad else 10_000)
+    monkeypatch.setattr(Passes, "positions", lambda self, grad: 40 if grad else 10_000)
 
     def after(kept):
         monkeypatch.setattr(memory, "CPU", replace(memory.CPU, kept=kept))

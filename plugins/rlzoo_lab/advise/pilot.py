@@ -150,7 +150,7 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
         rows = torch.isin(groups, some).nonzero()[:, 0]
         columns = take(batch, rows)
         for pack in models.passes.parts(columns, grad=True):
-            log_probs = models.forward(take(columns, pack), critic=False)["log_probs"]
+            log_probs = models.policy.log_probs(take(columns, pack))
             for total, pull in zip(part, pulls, strict=True):
                 upstream = pull[rows][pack].to(log_probs)
                 grads = torch.autograd.grad(log_probs, weights, upstream, retain_graph=True)

@@ -154,7 +154,7 @@ def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
     """Put the run's newest whole checkpoint, or its final model, into the models: which, and its
     step."""
     try:
-        state, _ = load_checkpoint(folder.checkpoints, models.networks(), {})
+        state, _ = load_checkpoint(folder.checkpoints, models.networks, {})
     except OSError as error:
         raise RunError(f"{folder.checkpoints}: {first_line(error)}") from None
     if state is not None:

@@ -142,7 +142,7 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
         raise RunError(
             f"{folder.path} has no checkpoint; train with checkpoint.every=N checkpoint.keep=M"
         )
-    networks, notes = models.networks(), []
+    networks, notes = models.networks, []
     start = {
         name: {key: x.clone() for key, x in network.state_dict().items()}
         for name, network in networks.items()

@@ -31,7 +31,7 @@ from rlzoo_lab.sweep.plan import Job, Sweep, SweepRow
 LEAST = 0.1  # of accuracy, or of the scores' range: a smaller effect accuses nothing
 CLEAR = 0.25  # a smaller effect, or one on a run that learns, has to repeat with another seed
 ALL = "everything"
-# A retraining keeps no models and logs only to its folder.
+# A retraining leaves no models and logs nowhere.
 PLAIN = ("loggers=[]", "checkpoint.every=0", "checkpoint.best=false", "run.save_batches=0")
 
 
@@ -65,7 +65,7 @@ def held_out(run: Record, at: int = -1) -> float:
 
 
 def _by_prompt(run: Record) -> dict[str, Any]:
-    """The result of each held-out prompt, averaged over the evaluations of the second half."""
+    """Each held-out prompt's mean result over the evaluations of the run's second half."""
     half = run.evaluations[-1]["step"] / 2
     steps = [e["step"] for e in run.evaluations if e["step"] > half]
     found = [a for n in steps if (a := read_evaluation(run.path, n)) is not None]
@@ -215,7 +215,7 @@ class Experiments:
     def cause(self, suspects: Sequence[Suspect]) -> Finding | None:
         """The suspect whose reset helps most, with the numbers; None if no reset helps."""
         trials = self.reset(suspects)
-        # Suspects that help about equally keep their order: the most suspicious comes first.
+        # Resets that help about as much as each other keep their order: the most suspicious first.
         helped = sorted((t for t in trials if t.helps and t.suspect), key=lambda t: -round(
             10 * _gain(t)))  # fmt: skip
         for trial in helped[:2]:
@@ -241,7 +241,7 @@ class Experiments:
         usual = ", ".join(t.usual for t in accused)
         start = held_out(self.run, 0)
         own = any(t.suspect and t.suspect.own for t in accused)
-        # In a run that learns, a setting is accused only if it costs at least half of the gain.
+        # If the run learns, a setting is accused only if it costs at least half of the gain.
         minor = learning(self.run) and not own and before - start > 0.5 * (after - start)
         metric = "accuracy" if self.run.accuracy is not None else "score"
         again = "" if trial.again is None else f"; with the next seed {signed(trial.again)}"

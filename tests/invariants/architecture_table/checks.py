@@ -379,8 +379,8 @@ class Case:
             pairs = [
                 (theirs, ours)
                 for (_, ours), (_, theirs) in zip(
-                    gradients_of(self.models.networks()[name]),
-                    gradients_of(again.networks()[name]),
+                    gradients_of(self.models.networks[name]),
+                    gradients_of(again.networks[name]),
                     strict=True,
                 )
             ]

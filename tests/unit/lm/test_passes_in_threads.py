@@ -11,7 +11,7 @@ from rlzoo.accel import attention
 
 
 def test_another_thread_is_not_within():
-    line = SimpleNamespace(_attn_implementation="sdpa"), None
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation="sdpa"))
     seen = {}
 
     def other():
@@ -19,7 +19,7 @@ def test_another_thread_is_not_within():
         packed = torch.tensor([[0, 1, 0, 1]])  # two sequences in a row
         seen["found"] = masking_utils.find_packed_sequence_indices(packed)
 
-    with attention.within(line), attention._one_sequence_a_row():
+    with attention.over(model, SimpleNamespace(line=None)):
         assert attention.same() is not nullcontext
         assert masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]])) is None
         thread = threading.Thread(target=other)

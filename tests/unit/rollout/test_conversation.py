@@ -11,6 +11,7 @@ import rlzoo
 from helpers import ROOT
 from helpers.grids import grid
 from helpers.worlds import favour, make_world, one_thread
+from rlzoo.accel import engine
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
@@ -20,10 +21,9 @@ from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.responses import resources
-from rlzoo.rollout.sample import collect, draw
+from rlzoo.rollout.sample import collect, draw, resources
 from rlzoo.step.columns import add_advantages, add_columns, add_rewards
-from rlzoo.step.update import gradients
+from rlzoo.step.update import Experience, gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 
@@ -307,10 +307,10 @@ def check_gradient(world, batch):
 
     with_credit(world, batch)
     hook = world.policy.model.base_model.register_forward_hook(keep)
-    scored = world.forward(batch)
+    scored = engine.scored(world, batch, tuple(world.networks))
     hook.remove()
     every = torch.arange(batch.rows)
-    gradients(world, batch.select(every), 0.1, forward=[(every, scored)])
+    gradients(world, batch.select(every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
     (last,) = hidden
     rows = world.policy.layout(batch)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)

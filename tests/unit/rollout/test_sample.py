@@ -296,7 +296,6 @@ def test_an_outcome_is_nothing_before_the_end(world):
 
 def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     """The second of two ranks has prompts 2 and 3, four samples each, rows count from 10."""
-    from contextlib import nullcontext
     from types import SimpleNamespace
 
     from rlzoo.rollout import sample
@@ -312,7 +311,7 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     models = SimpleNamespace(
         ranks=SimpleNamespace(count=2, block=lambda n: range(2, n)),
         meter=SimpleNamespace(tokens=0),
-        sampling=lambda needs: nullcontext(),
+        sharded=False,
     )
     sampler = SimpleNamespace(needs=())
     with pytest.raises(Reached) as found:

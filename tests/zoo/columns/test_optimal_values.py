@@ -8,7 +8,7 @@ import torch
 from helpers.worlds import sampled, world_of
 from helpers.zoo import ZOO
 from rlzoo.errors import RlzooError
-from rlzoo.rollout.responses import resources, streams
+from rlzoo.rollout.sample import resources, streams
 
 
 def values(scores, **options):
@@ -71,6 +71,6 @@ def test_a_sampler_that_knows_one_policy_alone_is_refused(monkeypatch):
     batch = sampled(world).batch
     more = resources(world, batch, streams("test"), 0)
     sampler = world.plan.base_sampler
-    monkeypatch.setattr(type(sampler), "needs", ("prompt_ids",))
+    monkeypatch.setitem(vars(sampler), "needs", ("prompt_ids",))
     with pytest.raises(RlzooError, match="set sampler=transformers"):
         more["sample"](batch["prompt_ids"], batch["prompt_mask"], reference=True)
