@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class RlzooError(Exception):
-    """An error that the user can fix: one line that names the place.
+    """An error that the user can fix, in one line that names the place.
 
     status: the process's exit status: 2 if nothing was done, 1 if work had started.
     key: the recipe key, option or file concerned, if known.
@@ -166,7 +166,7 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk, even from safetensors or inside a component's error."""
+    """Whether an error of the system, of safetensors or of a component means a full disk."""
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)

@@ -71,7 +71,7 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_var(x: Tensor, mask: Tensor, *, ddof: int = 0) -> Tensor:
-    """Variance over all action tokens, (B, T) -> (); 0 with at most `ddof`."""
+    """Variance over all action tokens, (B, T) -> (); 0 for at most `ddof` actions."""
     mask = mask.bool()
     square = torch.where(mask, x - masked_mean(x, mask), 0).square().sum()
     return square / (mask.sum() - ddof).clamp(min=1)

@@ -23,9 +23,9 @@ def _(mo):
     mo.md("""
     # Which lambda learns best?
 
-    `key_door`: the first token decides, noisy rewards follow, and the door pays 1 at the end if the
-    key was right. Credit has to cross the noise. The world below has that shape and is small enough
-    to visit every response.
+    `key_door`: the first token picks a key, noisy rewards follow, and the door pays 1 at the end if
+    the key was right. Credit has to cross the noise. The world below has that shape and is small
+    enough to visit every response.
     """)
 
 

@@ -144,14 +144,14 @@ GROUPS = {
     "With a critic": "A second network predicts the value at each token.",
     "Without a critic": "Several responses per prompt or another baseline replace the critic, so "
     "there is one fewer model to train.",
-    "For conversations": "These recipes assign credit to turns, in tasks that reply.",
+    "For conversations": "These recipes assign credit to the turns of a conversation.",
     "With a teacher": "A better model, or the policy with a longer prompt, scores each token.",
 }
 INTRO = """\
 # Gallery of recipes
 
 Which recipes are included, how does each learn, and which should you try first? `rlzoo run NAME`
-runs one, `rlzoo show recipe=NAME` prints its settings.
+runs a recipe, and `rlzoo show recipe=NAME` prints its settings.
 
 **Curves** show the mean score of training batches against the number of sampled tokens. The recipe
 is blue, with the range of its seeds; the task's best recipe is dashed. (DAPO filters its batches,
@@ -159,8 +159,9 @@ so its curve looks better than its policy is.)
 
 **Advice** comes from the short, untuned runs of the [league](league.md). It suggests where to
 start, not what is best at your scale. *Level with the best* means that these seeds show no
-difference at 95 %. After *behind* comes the recipe's share of the best recipe's gain. *Try first*
-means level with the best on every task, with the 95 % interval of the mean rank in the first
+difference at 95 %. The number after *behind* is the recipe's share of the best recipe's gain. *Try
+first* means that the recipe is level with the best on every task, and that the 95 % interval of
+its mean rank is in the first
 third. Recipes are sorted by their rank in the league, which also lists the [failed
 runs](league.md#what-went-wrong).
 """

@@ -194,7 +194,7 @@ HOSTS: dict[str, Host] = {
             },
             lacks={
                 "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before advantages are",
+                "old_entropy": "it is not computed before the advantages",
                 "greedy_scores": "it does not sample a greedy response",
                 "score_components": "a response has only one reward",
                 "score_weights": "a response has only one reward",
@@ -225,7 +225,7 @@ HOSTS: dict[str, Host] = {
                 "old_log_probs": "it is often not computed",
                 "sampler_log_probs": "it is often not computed",
                 "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before advantages are",
+                "old_entropy": "it is not computed before the advantages",
                 "greedy_scores": "it does not sample a greedy response",
             },
         ),

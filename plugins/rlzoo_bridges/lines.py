@@ -296,8 +296,8 @@ def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         )
     if plan.kl and (config.kl.place == "reward" or plan.kl.name != "k3"):
         raise UsageError(
-            f"TRL has only k3 in the loss, but the recipe has kl={plan.kl.name} in the "
-            f"{config.kl.place} (kl.name=k3 kl.place=loss, or kl.place=none)"
+            f"TRL supports only k3 in the loss, but the recipe has kl={plan.kl.name} in the "
+            f"{config.kl.place}; set kl.name=k3 kl.place=loss, or kl.place=none"
         )
     settings["beta"] = config.kl.coef if plan.kl else 0.0
     settings |= {"num_iterations": config.train.epochs, "temperature": config.rollout.temperature}

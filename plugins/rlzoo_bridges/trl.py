@@ -65,7 +65,7 @@ class ZooGRPOTrainer(GRPOTrainer):
         if self.loss_type not in AGGREGATIONS:
             raise ComponentError(
                 f"rlzoo in TRL: loss_type sets how policy_loss={self._zoo_loss} is averaged, "
-                f"one of {', '.join(AGGREGATIONS)}. Got {self.loss_type!r}"
+                f"and must be one of {', '.join(AGGREGATIONS)}. Got {self.loss_type!r}"
             )
         for name, plain in PLAIN.items():
             value = getattr(self, name, plain)

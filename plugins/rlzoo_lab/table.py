@@ -93,7 +93,7 @@ report = Verb(
 )
 play = Verb(
     "[--out FILE]",
-    "an interactive page that shows the effect of lambda",
+    "write an interactive page that shows the effect of lambda",
     "rlzoo_lab.play.command",
     examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
 )
@@ -118,7 +118,7 @@ import_ = Verb(
 )
 fetch = Verb(
     "URL [key=value ...] [--run CHECKSUM]",
-    "read a recipe from a URL, then train exactly that text",
+    "read a recipe from a URL, and train with exactly that text",
     "rlzoo_lab.fetch",
     examples=(
         (
@@ -137,7 +137,7 @@ export = Verb(
 )
 bench = Verb(
     "[CASE ...] [--peer trl]",
-    "speed on this machine",
+    "measure the speed on this machine",
     "rlzoo_lab.bench.command",
     examples=(
         ("rlzoo bench", "all cases"),
@@ -146,7 +146,7 @@ bench = Verb(
 )
 sft = Verb(
     "DATA --model MODEL --out DIR",
-    "supervised fine-tuning on prompts and responses",
+    "fine-tune a model on prompts and responses",
     "rlzoo_lab.supervised.sft",
     examples=(("rlzoo sft pairs.jsonl --model nano --out start", "train a model to start from"),),
 )

@@ -68,7 +68,8 @@ def _beside(file: Path) -> str:
 def messages_of(value: Any) -> list[Message]:
     """Chat messages, checked; raises ValueError."""
     if not isinstance(value, list) or not value or not all(map(_is_message, value)):
-        raise ValueError(f"must be a text or messages with role and content. Got {in_short(value)}")
+        text = in_short(value)
+        raise ValueError(f"must be a string, or messages with role and content. Got {text}")
     return [{"role": m["role"], "content": m["content"]} for m in value]
 
 

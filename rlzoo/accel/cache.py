@@ -1,4 +1,4 @@
-"""KV caches for decoding, since transformers' own copies all keys and values for each token.
+"""KV caches for decoding, since those of transformers copy all keys and values for each token.
 
 `Growing` adds a column in place for each token and suits a host that checks every token anyway.
 `Fixed` has buffers of constant shape and does not wait for the host. It suits a device, whose work

@@ -203,7 +203,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         arguments.words = name_recipe(arguments.words)
         keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
         for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
-            warnings.warn(f"{key} is given {keys.count(key)} times; using the last", stacklevel=1)
+            warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
         refuse_near_recipes(arguments.words)
     return arguments
 

@@ -37,8 +37,8 @@ def width() -> int:
 
 def start(verbs: list[str]) -> str:
     """The text of `rlzoo` without arguments: commands to try first."""
-    head = "rlzoo: token-level RL algorithms for language models, each one a plugin. First steps:"
-    foot = "`rlzoo help` lists all verbs, `rlzoo help run` explains one; tutorial: docs/tutorial.md"
+    head = "rlzoo: token-level RL algorithms for language models, as plugins. First steps:"
+    foot = "`rlzoo help` lists all verbs; `rlzoo help run` explains one. Tutorial: docs/tutorial.md"
     return "\n\n".join(
         [fold(head), _beside([line for line in FIRST if line[0].split()[1] in verbs]), fold(foot)]
     )

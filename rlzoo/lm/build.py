@@ -167,7 +167,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     if not set(policy.eos_ids) & set(teacher.eos_ids):
         ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
         notes.append(
-            f"the teacher ends a response with {' or '.join(ends)}but the policy with "
+            f"the teacher ends a response with {' or '.join(ends)} but the policy ends it with "
             f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
             "teacher's probability of ending a response means little"
         )

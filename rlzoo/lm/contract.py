@@ -237,7 +237,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str,
             f"a row's log-probs change by {off:.2g} nats when the other rows of the batch change",
             off,
         )
-    return True, f"independent of the other rows, to {off:.0e} nats", off
+    return True, f"independent of the other rows, within {off:.0e} nats", off
 
 
 @torch.no_grad()
@@ -253,7 +253,7 @@ def _sampling(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str
         scored = policy.log_probs(rows)
         offs.append(_off(drawn["old_log_probs"], scored))
         if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
-            return True, f"equal to that of a full pass, to {offs[-1]:.0e} nats{how}", offs[-1]
+            return True, f"equal to that of a full pass, within {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
     return False, f"{offs[0]:.2g} nats from that of a full pass", offs[0]
 
@@ -271,7 +271,7 @@ def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     if off > _tolerance(policy, _effect(policy, columns, scored)):
         return False, f"log-probs are off by {off:.2g} nats with a cache of fixed shape", off
-    return True, f"equal to a growing cache, to {off:.0e} nats", off
+    return True, f"equal to a growing cache, within {off:.0e} nats", off
 
 
 def _gradient(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
@@ -299,7 +299,7 @@ def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
     if off > (0.1 if policy.halves else 1e-3):
         return False, f"its gradient is off by {off:.2g} of the largest entry", off
-    return True, f"the same gradient, to {off:.0e}", off
+    return True, f"the same gradient, within {off:.0e}", off
 
 
 @torch.no_grad()
@@ -315,7 +315,7 @@ def _saving(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     off = _off(before, again.log_probs(columns))
     if off > _tolerance(policy, _effect(policy, columns, before)):
         return False, f"the saved model's log-probs differ by {off:.2g} nats", off
-    return True, f"equal after saving and loading, to {off:.0e} nats", off
+    return True, f"equal after saving and loading, within {off:.0e} nats", off
 
 
 # ---------------------------------------------------------------- trees

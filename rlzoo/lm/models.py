@@ -1,4 +1,4 @@
-"""A run's networks: the policy, its frozen reference, a frozen teacher, the critic."""
+"""A run's networks: the policy, its frozen reference, a frozen teacher, and the critic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

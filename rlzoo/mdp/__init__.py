@@ -1,4 +1,4 @@
-"""The token MDP: the batch, the rules of an episode, its randomness.
+"""The token MDP: the batch, the rules of an episode, and its randomness.
 
 May import `recipe` and the packages below; no model.
 

@@ -48,12 +48,12 @@ def _example(item: object, label: str) -> Example:
     prompt, answer, index = example
     if not isinstance(prompt, str) and not _are_messages(prompt):
         raise ComponentError(
-            f"{label}: a prompt must be a text, or a list of messages with a role and a content. "
+            f"{label}: a prompt must be a string, or a list of messages with role and content. "
             f"Got {prompt!r}"
         )
     if not _is_plain(answer):
         raise ComponentError(
-            f"{label}: an answer must be a text, a number, or lists and mappings of these, so "
+            f"{label}: an answer must be a string, a number, or lists and mappings of these, so "
             f"that it can be saved. Got {answer!r} for the prompt {prompt!r}"
         )
     try:

@@ -128,7 +128,7 @@ class Turns:
         if not isinstance(answers, list) or len(answers) != len(rows):
             got = f"{len(answers)} of them" if isinstance(answers, list) else type(answers).__name__
             raise self._fault(
-                rows[0], f"respond must return a list of {len(rows)} texts or None. Got {got}"
+                rows[0], f"respond must return a list of {len(rows)} strs or None. Got {got}"
             )
         for row, answer in zip(rows, answers, strict=True):
             if not (answer is None or isinstance(answer, str)):

@@ -80,7 +80,7 @@ class Model(Section):
     shape: Annotated[Tree | None, "sizes as in config.json, to estimate memory without the model"]
     dtype: Annotated[
         Literal["float32", "float64", "bfloat16", "float16"],
-        "dtype of the weights; below float32, small optimizer steps are lost, except with LoRA",
+        "dtype of the weights; half precision loses small optimizer steps, except with LoRA",
     ]
     autocast: Annotated[
         Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"
@@ -207,11 +207,11 @@ class Train(Section):
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
-    microbatch: Annotated[int | None, FROM_1, "rows per forward pass; null: by train.token_budget"]
+    microbatch: Annotated[int | None, FROM_1, "rows per pass; null: limited by train.token_budget"]
     token_budget: Annotated[
         int | None,
         FROM_1,
-        "positions per forward pass, with prompts and padding; null: by the model's size",
+        "positions per pass, including prompts and padding; null: chosen from the model's size",
     ]
     skip_no_signal: Annotated[
         bool,

@@ -208,7 +208,7 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
     if component.shape != "BT":
         raise RecipeError(
             f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
-            f"{component.shape}; a correction weights tokens, (B, T)"
+            f"{component.shape}; a correction needs (B, T)"
         )
     return Bound(component, recipe.options("correction"))
 
@@ -356,7 +356,7 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
                     f"{', '.join(TOLD)}{nearest(need, TOLD)}"
                 )
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
-        yield f"{label}: stops must be a tuple of non-empty texts. Got {task.stops!r}"
+        yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
 
 
 def _check_options(plan: Plan) -> None:

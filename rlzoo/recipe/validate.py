@@ -66,7 +66,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
     if math.prod(sizes) > MANY * 128:
         text = " x ".join(map(str, sizes))
         raise RecipeError(
-            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; must be at "
+            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; it must be at "
             f"most {MANY * 128}",
             key="rollout",
             kind="out-of-range",
@@ -94,7 +94,7 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
     try:
         return zoo.shelves[kind][name]
     except RlzooError as error:
-        there = f"available: {', '.join(zoo.shelves[kind])}; add others by RLZOO_PLUGINS=FILE.py"
+        there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
         known = f" ({there})" if "did you" not in str(error) else ""
         line = f"{key} ({origins.get(key, '?')}): {error}{known}"
         raise RecipeError(line, key=key, kind="unknown-component") from None

@@ -79,7 +79,7 @@ score/noise | reward | repeated texts | standard deviation of the scores of the 
 the same prompt; 0 if scores are deterministic
 score/at_end | share | | share of the scores' absolute size at the last action; absent if all \
 scores are 0
-score/paid_tokens | tokens | | actions with a nonzero score per response that has one
+score/paid_tokens | tokens | | actions with a nonzero score, per response that has any
 rewards/* | reward | | scores minus the KL penalty, if it is placed in the reward
 response_length/* = | tokens | | actions in a response, including EOS
 turns/* | turns | conversations | the policy's turns in a response
@@ -107,12 +107,12 @@ values/* | reward | a critic | V(s_t) at rollout
 critic/vf_explained_var | | a critic | 1 - Var(G - V) / Var(G), where G is the *Monte Carlo* \
 return; 0 if G is constant
 critic/vf_explained_var/first | | a critic | the same, for the first third of each response
-critic/vf_explained_var/middle | | a critic | for the middle third
-critic/vf_explained_var/last | | a critic | for the last third
-critic/vf_explained_var/prompt | | a critic | for the first token, where V depends on the prompt \
-only
+critic/vf_explained_var/middle | | a critic | the same, for the middle third
+critic/vf_explained_var/last | | a critic | the same, for the last third
+critic/vf_explained_var/prompt | | a critic | the same, for the first token, where V depends \
+on the prompt only
 critic/vf_ceiling/prompt | | a critic, several samples | what a perfect critic would explain \
-there: the share of Var(G) between prompts
+at that token: the share of Var(G) between prompts
 critic/vf_bias | reward | a critic | mean of V - G; positive if the critic is too optimistic
 critic/vf_slope | | a critic that varies | slope of G on V: 1 if calibrated, below 1 if \
 differences are exaggerated, 0 if they are uninformative

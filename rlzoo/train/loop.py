@@ -119,7 +119,7 @@ class Loop:
         self._show_notes()
         if metrics["train/skipped"]:
             self.display.note(
-                f"step {step}: loss or gradient was not finite; that update was skipped"
+                f"step {step}: loss or gradient was not finite, so that update was skipped"
             )
         if text := self.flat.hear(self.last, self.evaluations):
             self.display.note(f"step {step}: {text}; see `rlzoo doctor {self.folder.path}`")

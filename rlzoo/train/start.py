@@ -140,7 +140,7 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
     with locked(local):
         folder = taken_up(local, url)
         if folder.summary():  # another process finished it meanwhile
-            raise RunError(f"{local} is already finished; nothing to resume")
+            raise RunError(f"{local} is already finished, so there is nothing to resume")
         yield folder
 
 
@@ -153,7 +153,7 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
             assert here.store is not None
             pushed = here.store.push(here.path)
             has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
-    display.note(f"{path} is already finished{has}; nothing to resume")
+    display.note(f"{path} is already finished{has}, so there is nothing to resume")
     return Trained(folder.path, folder.summary())
 
 

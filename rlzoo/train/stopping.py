@@ -30,7 +30,7 @@ def reason(
     because of it cannot change the answer.
     """
     if stop.max_kl is not None and last is not None and last[KL] > stop.max_kl:
-        return f"KL to the reference {last[KL]:.3g} nats per response exceeds {stop.max_kl:g}"
+        return f"KL to the reference ({last[KL]:.3g} nats per response) exceeds {stop.max_kl:g}"
     what, value, *_ = headline(evaluations[-1])
     if stop.target is not None and value >= stop.target:
         return f"{what} {value:.3f} reached the target {stop.target:g}"

@@ -185,7 +185,7 @@ def run(
     store: str | None = None,
     **keys: Any,
 ) -> Run:
-    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; writes a run folder.
+    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does, and write a run folder.
 
     recipe: the name or the file of a recipe. overrides: words of the command line,
         ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more overrides, lam=0.9.

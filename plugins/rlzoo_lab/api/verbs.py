@@ -41,7 +41,7 @@ def sweep(
     display: bool | None = None,
     **keys: Any,
 ) -> Document:
-    """Train several runs, paired by seed, then compare them: `rlzoo sweep`.
+    """Train several runs, paired by seed, and compare them: `rlzoo sweep`.
 
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates. In a
         mapping and in keys, a list is swept: lam=[0, 0.95, 1], seed=range(3).
@@ -247,8 +247,8 @@ def doctor(
 
     Options:
         retrain: train again with differences from the recipe reset, to find the cause
-        runs N: at most N retrainings; default: 8
-        dir DIR: the retrainings' folder; default: runs/doctor-...
+        runs N: train at most N times; default: 8
+        dir DIR: the folder of these runs; default: runs/doctor-...
         environment: print versions, devices, plugins and terminal for a bug report
     """
     words = [] if run is None else [_place(run)]
@@ -270,8 +270,8 @@ def _console(display: bool | None) -> SafeConsole:
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
-    """One page about a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
-    "report" is its path.
+    """Write a page about a run, finished or not, with curves, groups and tokens: `rlzoo report`.
+    The document's "report" is its path.
 
     Options:
         out FILE: where to write the page; default: RUN/report.html

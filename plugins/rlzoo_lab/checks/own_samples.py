@@ -14,8 +14,9 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 
 def on_own_samples(component: Component, zoo: Zoo, options: Mapping[str, Any]) -> str:
-    """How a policy loss or a correction treats tokens at ratio 1, in words: which get no weight, or
-    whether it follows their probability. Empty if all tokens of a response are treated alike, with
+    """How a policy loss or a correction treats tokens at ratio 1, in words: which tokens get no
+    weight, or whether the weight depends on their
+    probability. Empty if all tokens of a response are treated alike, with
     the reference at the policy and away from it, or if the component needs columns that only a run
     has."""
     subject = Subject(component, zoo)

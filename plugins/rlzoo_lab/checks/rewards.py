@@ -33,7 +33,7 @@ def right_beats_wrong(s: Subject) -> None:
     best = max([plain, *others], key=_gap)
     found = best if _gap(best) > 0 else plain
     if len({score for pair in found for score in pair[:2]}) == 1:
-        raise NotApplicable("pays no answer: it may require another format")
+        raise NotApplicable("rewards no answer; it may require another format")
     for right, wrong, answer, text, how in found:
         assert right > wrong, (
             f"for the answer {answer!r}, the response {text!r}, {how}, scores {wrong:g}, and the "

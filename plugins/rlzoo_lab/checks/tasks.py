@@ -108,7 +108,7 @@ def answers_row_by_row(s: Subject) -> None:
             raise NotApplicable("is not a conversation")
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
-        assert fits, f"stops must be a tuple of non-empty texts. Got {stops!r}{show(options)}"
+        assert fits, f"stops must be a tuple of non-empty strings. Got {stops!r}{show(options)}"
         examples = _draw(task, "train")
         said = [
             (e, turns[:k])

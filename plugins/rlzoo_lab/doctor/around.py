@@ -61,8 +61,8 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     return Finding(
         "note" if before > first else "warning",  # sharper samples are a common choice
         f"The evaluation samples differently from training: {', '.join(differ)}. "
-        f"{when}, held-out accuracy is {before:.0%} and training accuracy "
-        f"{first:.0%}: the evaluation does not measure the policy that is trained.",
+        f"{when}, held-out accuracy is {before:.0%} and training accuracy is "
+        f"{first:.0%}, so the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
     )
@@ -81,8 +81,8 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     if max(map(abs, values)) < 0.05 or itself:
         what = (
             f"The teacher ({who}) agrees with the policy from the first step: their KL is "
-            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per token: "
-            "distillation has no signal."
+            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per "
+            "token, so distillation has no signal."
         )
         advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):

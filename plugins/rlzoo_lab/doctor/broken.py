@@ -105,7 +105,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
 
 @rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
-    """Better scores do not get better advantages, so the estimator has a bug."""
+    """Better responses do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
     steps = sum(spread > 1e-8 for spread in run.series(names.SCORE_STD))
     # A critic's errors lower it, and groups that are nearly solved do so late in a run.
@@ -159,8 +159,8 @@ def advantages_not_centred(run: Record) -> Finding | None:
         "becomes less likely"
         if punishing
         else f"Advantages are too low{' (not one is positive)' * never}: estimator {name} "
-        "subtracts too large a baseline (subtracted twice, a sum instead of a mean, a maximum, or "
-        "that of another group), so even good tokens become less likely"
+        "subtracts too large a baseline (such as a sum instead of a mean, a maximum, one that is "
+        "subtracted twice, or that of another group), so even good tokens become less likely"
     )
     meant = off > 0 and run.improved and not any(foreign(run))  # a zoo's estimator, and it learns
     return Finding(
@@ -197,7 +197,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
         else f"The {loss} (or the whitening) hardly follows the advantages"
         + (
             ", though it did at the first step: its ratio or clipping does not use the policy "
-            "that sampled"
+            "that sampled the responses"
             if run.series(names.PULL_CORR)[0] > 0.8
             else ""
         )
@@ -205,8 +205,8 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
-        "(median); correct losses have 0.9 or more. Gradient norm "
-        f"{late(run, 'actor/grad_norm', 0.0):.2g}, the reward went from {course(run)}.{weighed}",
+        "(median); correct losses have 0.9 or more. The gradient norm is "
+        f"{late(run, 'actor/grad_norm', 0.0):.2g}. The reward went from {course(run)}.{weighed}",
         f"Train once without {run.key('correction.name')} (correction.name=null)."
         if weighed
         else "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether "
@@ -228,7 +228,7 @@ def tokens_without_advantage(run: Record) -> Finding | None:
         f"{late(run, names.LENGTH):.1f} tokens). Either the advantages are shifted by one token, "
         "or a mask of the advantages or the loss leaves tokens out.",
         "Inspect one response with `rlzoo trace RUN`: which tokens have an advantage of 0? If "
-        "none has, check the policy loss. Then run `rlzoo check NAME`.",
+        "none does, check the policy loss. Then run `rlzoo check NAME`.",
         {"share": share},
     )
 
@@ -260,7 +260,7 @@ def noise_share(run: Record) -> float:
 @rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale",
       "reward_is_gamed", "reward_at_the_wrong_index"))  # fmt: skip
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
-    """The score does not correlate with correctness, or it is another binary check."""
+    """The score does not correlate with correctness, or it is a binary check of something else."""
     values = run.series(names.RIGHT_CORR)
     middle, verdict, noise = fmean(values), says_yes_or_no(run), noise_share(run)
     if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
@@ -285,7 +285,7 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         "problem",
         f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
         f"response's score with the task's own check is {middle:.2f} (mean of {len(values)} "
-        f"steps); the reward went from {course(run)}, the response length from "
+        f"steps). The reward went from {course(run)}, and the response length went from "
         f"{course(run, names.LENGTH)}.{random or follows(run)}{heldout}",
         "Flip the sign of the reward or of its weight."
         if turned
@@ -312,10 +312,10 @@ def reward_is_noisy(run: Record) -> Finding | None:
     return Finding(
         severity,
         "The reward is noisy: identical responses to a prompt differ in score by a standard "
-        f"deviation of {late(run, names.SCORE_NOISE):.2g}, {share:.0%} of the scores' variance "
-        f"({late(run, names.SCORE_STD):.2g} squared).{corr} The reward may be random (some tasks "
-        "intend this), or return the score of another row or an earlier step. The reward went "
-        f"from {course(run)}.",
+        f"deviation of {late(run, names.SCORE_NOISE):.2g}, which is {share:.0%} of the scores' "
+        f"variance ({late(run, names.SCORE_STD):.2g} squared).{corr} The reward may be random "
+        "(some tasks intend this), or return the score of another row or an earlier step. The "
+        f"reward went from {course(run)}.",
         "Compute the score only from this row's prompt, response and answer; if it cannot be "
         "deterministic (a judge that samples), average several calls.",
         {"share": share},

@@ -69,7 +69,7 @@ def severity(run: Record, failed: list[str]) -> str:
 
 @rule(explains=SHOWN_BY)
 def component_fails_its_check(run: Record) -> Finding | None:
-    """A component that does not come with rlzoo breaks what holds for all of its kind."""
+    """A component that does not come with rlzoo fails a check that all of its kind must pass."""
     if all(str(origin).startswith(OURS) for origin in origins(run).values()):
         return None
     from rlzoo_lab import checks  # here: it loads torch
@@ -84,8 +84,8 @@ def component_fails_its_check(run: Record) -> Finding | None:
         if failed:
             return Finding(
                 severity(run, failed),
-                f"{section}={component.name} ({component.file}) fails checks that hold for every "
-                f"{section.partition('.')[0].replace('_', ' ')}: "
+                f"{section}={component.name} ({component.file}) fails checks that every "
+                f"{section.partition('.')[0].replace('_', ' ')} must pass: "
                 f"{'; '.join(f'{n}: {said[n]}' for n in failed[:3])}.",
                 f"Correct it, repeat `rlzoo check {component.name}` and train again.",
                 {"component": component.name, "failed": failed},
@@ -95,7 +95,7 @@ def component_fails_its_check(run: Record) -> Finding | None:
 
 @rule(explains=SYMPTOMS)
 def tokens_weighted_unequally(run: Record) -> Finding | None:
-    """Before any update the run's own loss or correction weights tokens by more than their
+    """Before any update, the weights of the run's own loss or correction do not follow the
     advantages, and the run does not learn."""
     if learning(run) or all(str(origin).startswith(OURS) for origin in origins(run).values()):
         return None
@@ -110,8 +110,8 @@ def tokens_weighted_unequally(run: Record) -> Finding | None:
             return Finding(
                 "warning",
                 f"On samples of the policy itself, {section}={component.name} ({component.file}) "
-                f"weights tokens by more than their advantages: {what}. The run does not learn.",
-                f"If this is not intended, correct {component.name}; else train once without it.",
+                f"does not weight tokens only by advantage: {what}. The run does not learn.",
+                f"Correct {component.name} if this is not intended; otherwise, train without it.",
                 {"component": component.name},
             )
     return None

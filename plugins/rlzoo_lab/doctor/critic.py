@@ -52,7 +52,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
             "value loss reaches the critic's weights, perhaps because of .detach() or .item()"
         )
     elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
-        key, why = "critic.lr_warmup", f"its learning rate only reached {rates[-1]:.2g} by the end"
+        key, why = "critic.lr_warmup", f"its learning rate reached only {rates[-1]:.2g} by the end"
     elif max(rates) < 2e-7 or (
         max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
     ):
@@ -140,8 +140,8 @@ def critic_diverges(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'critic.lr')}: the critic diverges. Its mean value reaches "
         f"{level:.3g} with a standard deviation of {values:.2g}; response rewards reach "
-        f"{most:.3g} with {paid:.2g}. Explained variance {ev:.2g} (median of the last third); "
-        "predicting the mean return gives 0.",
+        f"{most:.3g} with {paid:.2g}. The explained variance is {ev:.2g} (median of the "
+        "last third); predicting the mean return gives 0.",
         "Lower critic.lr tenfold.",
         {"explained_variance": ev, "values_std": values, "rewards_std": paid, "level": level},
     )
@@ -174,7 +174,7 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
 @rule(names.EXPLAINED_VARIANCE, names.MC_CORR, least=SHORTEST_TREND,
       explains=("reward_flat", "held_out_falls", "reward_falling"))  # fmt: skip
 def critic_explains_nothing(run: Record) -> Finding | None:
-    """The estimator depends on differences between values, but the critic's are all equal."""
+    """The estimator needs differences between values, but the critic's values are all equal."""
     tail, leans = late(run, names.EXPLAINED_VARIANCE), trust_in_critic(run)
     if tail > 0.1 or not returns_vary(run):
         return None
@@ -198,7 +198,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         "problem",
         f"The critic explains nothing: its explained variance is {tail:.2f} in {span}, and the "
         f"estimator depends on it: {leans:.0%} of the advantages' variance comes from values "
-        f"(standard deviation {late(run, 'values/std'):.2g}, of returns "
+        f"(standard deviation {late(run, 'values/std'):.2g}; that of the returns is "
         f"{late(run, 'returns/std'):.2g}), not from rewards. The reward went from {course(run)}.",
         (
             f"Raise estimator.lam (now {run.key('estimator.lam'):g}) towards 1, or u"
@@ -222,8 +222,8 @@ def critic_targets_are_off(run: Record) -> Finding | None:
         return None  # it has not learned them, or they are its own values
     return Finding(
         "warning",
-        f"The critic's targets are not the returns: targets are {taught:.3g} on average and "
-        f"values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
+        f"The critic's targets are not the returns: the targets are {taught:.3g} on average and "
+        f"the values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
         "Check the estimator's `returns`: it may use per-token rewards, a different "
         "discount or a different scale.",
         {"targets": taught, "returns": happened},
@@ -240,9 +240,9 @@ def critic_is_off(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"The critic is off by a constant: its values are {values:.3g} on average, the returns "
-        f"{returns:.3g}; the difference is {off:+.2g}, the standard deviation of rewards "
-        f"{spread:.2g}.",
+        f"The critic is off by a constant: its values are {values:.3g} on average, and the "
+        f"returns are {returns:.3g}. The difference is {off:+.2g}, and the standard deviation of "
+        f"the rewards is {spread:.2g}.",
         "Check how values are computed: is the network, the scale or an offset wrong? If not, "
         "raise train.critic_warmup.",
         {"values": values, "returns": returns, "off": off},

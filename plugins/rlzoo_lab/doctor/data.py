@@ -160,7 +160,7 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
       "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
 def reward_pays_otherwise(run: Record) -> Finding | None:
-    """A binary reward disagrees with the task: it pays wrong answers, or misses correct ones."""
+    """A binary reward disagrees with the task: it rewards wrong answers, or misses correct ones."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
@@ -172,8 +172,8 @@ def reward_pays_otherwise(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"The reward {what} answers: {right:.0%} of the training responses are correct, the mean "
-        f"score is {paid:.2f}; the correlation between correctness and score is {corr:.2f}. The "
-        f"reward is binary and disagrees with the task's own check.{follows(run)}",
+        f"score is {paid:.2f}, and the correlation between correctness and score is {corr:.2f}. "
+        f"The reward is binary and disagrees with the task's own check.{follows(run)}",
         "Read samples.jsonl: which incorrect responses get a reward?"
         if lenient
         else "Read samples.jsonl: which correct responses score 0? Typically the verifier times "
@@ -240,8 +240,8 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held out: "
-        "held-out accuracy does not show whether the policy generalizes.",
+        f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held "
+        "out, so held-out accuracy does not show whether the policy generalizes.",
         "Split the data so that no prompt is in both splits (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
     )

@@ -93,7 +93,7 @@ def reward_constant(run: Record) -> Finding | None:
     seen = max(run.series(names.RIGHT), default=0.0)
     never = flat == len(spread) and seen == 0 and right_or_wrong(run)
     known = (
-        f" Yet up to {seen:.0%} of the responses of a step are correct: the reward does not "
+        f" Yet up to {seen:.0%} of the responses of a step are correct, so the reward does not "
         "depend on correctness."
         if seen > 0.1
         else f" Held-out accuracy is {run.accuracy:.0%} at the same time, so the answers (labels) "
@@ -104,7 +104,7 @@ def reward_constant(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"All responses of a step have the same score in {flat} of {len(spread)} steps{began} "
-        f"(mean reward {level:.3g}): there is no signal."
+        f"(mean reward {level:.3g}), so there is no signal."
         + (" No response of a step is ever correct." if zero and never else "")
         + known,
         "Read samples.jsonl: is any response correct? If not, the task is too hard for this "
@@ -132,8 +132,8 @@ def no_response_is_right(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"The task is too hard for this model: {fmean(share):.1%} of the best score is the "
-        f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly "
+        f"The task is too hard for this model: over {len(values)} steps, the average score is "
+        f"{fmean(share):.1%} of the best one, and held-out accuracy is {run.accuracy:.3f}. Hardly "
         "any step has a signal.",
         f"Use easier prompts, or {_warm_start(run)}.",
         {"share": fmean(share), "accuracy": run.accuracy},
@@ -222,7 +222,7 @@ def kl_exploding(run: Record) -> Finding | None:
     return Finding(
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {span}, after {middle:.3g} in the "
-        f"third before (at most {max(values):.3g}): the policy writes texts that are very "
+        f"previous third (at most {max(values):.3g}): the policy writes texts that are very "
         "unlikely under the reference. The reward went from "
         f"{course(run)}.{'' if learning(run) else unknown(run)}",
         f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
@@ -297,8 +297,8 @@ def _gradient(run: Record, name: str) -> Finding | None:
     return Finding(
         "warning" if middle > 30 * limit and (too_small or not learning(run)) else "note",
         f"The gradient of the {name} is clipped in {over:.0%} of the steps: its norm is "
-        f"{middle:.3g} (median), {name}.max_grad_norm={limit:g}. Only its direction is used; with "
-        "AdamW "
+        f"{middle:.3g} (median), and {name}.max_grad_norm is {limit:g}. Only its direction is "
+        "used; with AdamW "
         + (
             f"and {name}.eps={eps:g}, steps become small."
             if too_small

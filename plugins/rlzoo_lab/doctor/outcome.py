@@ -152,8 +152,8 @@ def training_and_held_out_part(run: Record) -> Finding | None:
         return Finding(
             "problem" if fallen(run) or gap > 0.3 else "warning",
             "The policy memorizes its training prompts, or they are easier than the held-out "
-            f"ones: training accuracy {now:.0%}, held-out accuracy {held[-1]:.0%} (before training "
-            f"{held[0]:.0%}, best {max(held):.0%}).{few}",
+            f"ones: training accuracy is {now:.0%}, and held-out accuracy is {held[-1]:.0%} "
+            f"(before training {held[0]:.0%}, best {max(held):.0%}).{few}",
             "Add distinct prompts to the data; check that no prompt contains its answer; keep the "
             "weights of the best evaluation (checkpoint.best=true).",
             {"gap": gap, "error": error},

@@ -96,8 +96,8 @@ def temperature_far_from_one(run: Record) -> Finding | None:
     return Finding(
         "problem" if not learning(run) else "warning",
         f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
-        f"softmax(logits / {temperature:g}), far from the model; {what}. The reward went from "
-        f"{course(run)}.",
+        f"softmax(logits / {temperature:g}), which is far from the model; {what}. The reward "
+        f"went from {course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
@@ -171,7 +171,7 @@ def update_too_large(run: Record) -> Finding | None:
         else f"moves the policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens "
         "are clipped"
     )
-    what = against_default(run, key) if known else "None of the usual causes is set high"
+    what = against_default(run, key) if known else "None of the usual settings is high"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
     return Finding(
         "problem" if harm else "warning",
@@ -186,7 +186,7 @@ def update_too_large(run: Record) -> Finding | None:
 @rule(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND,
       explains=(*SYMPTOMS, "no_response_is_right"))  # fmt: skip
 def first_updates_break_the_policy(run: Record) -> Finding | None:
-    """The first updates lose the reward for good (where no KL of an update is recorded)."""
+    """The first updates lose the reward permanently (in runs that record no KL per update)."""
     values, entropy = run.series(names.REWARD), run.series(names.ENTROPY)
     floor = min(run.series("score/min"), default=min(values))
     had, left = values[0] - floor, max(values[3:]) - floor
@@ -325,7 +325,8 @@ def evaluation_cut_off(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are truncated, but "
-        f"{late(run, names.TRUNCATED):.0%} in training. The held-out accuracy is too low.",
+        f"only {late(run, names.TRUNCATED):.0%} of those in training. The held-out accuracy is too "
+        "low.",
         "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
         {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
     )

@@ -64,7 +64,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
         return (
             against(run, "actor.lr_warmup"),
-            f"the learning rate only reached {rate:.2g} by the end",
+            f"the learning rate reached only {rate:.2g} by the end",
             f"Set actor.lr_warmup to a tenth of the run: {max(1, len(run.steps) // 10)}.",
         )
     if norm == 0 and run.has("actor/grad_norm"):
@@ -158,7 +158,8 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'actor.weight_decay')}: AdamW removes lr x weight_decay of each "
         f"weight at each optimizer step, which is a factor of exp(-{shrunk:.2g}) over this run. "
-        f"Entropy went from {course(run, names.ENTROPY, 2)} nats, the reward from {course(run)}.",
+        f"Entropy went from {course(run, names.ENTROPY, 2)} nats, and the reward "
+        f"went from {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},
     )

@@ -214,8 +214,8 @@ def foreign(run: Record) -> Iterator[str]:
 
 
 def listed(run: Record) -> list[str]:
-    """`actor.eps=0.001 (grpo: 1e-06)`: components from other packages, and settings far from
-    the recipe, the most suspicious first."""
+    """`actor.eps=0.001 (grpo: 1e-06)`: components that do not come with rlzoo, and settings
+    far from the recipe, the most suspicious first."""
     own = {what.rpartition(" ")[2]: f"{what} ({text})" for what, text in _foreign(run)}
     found = [s for s in suspects(run) if s.distance > 1]
     there = {name for s in found for name in s.value.split("+")}
@@ -235,7 +235,7 @@ def unknown(run: Record) -> str:
         return " The cause is unknown."
     return (
         " The cause is unknown: the components are those of the recipe, and no setting is far "
-        "from it."
+        "from the recipe's."
     )
 
 

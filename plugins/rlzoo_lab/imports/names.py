@@ -12,11 +12,11 @@ from rlzoo.runs.metrics import METRICS
 
 # Where a trainer's number is rlzoo's by name, and made in another way.
 NOTES = {
-    ("trl", "kl"): "actor/ref_kl is TRL's kl, GRPO's k3 estimate in the update, not log pi - log "
+    ("trl", "kl"): "actor/ref_kl is TRL's kl (GRPO's k3 estimate in the update), not log pi - log "
     "pi_ref at rollout",
     ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
-    ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty, a mean over "
-    "responses of their means, by its own KL estimator",
+    ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty: with "
+    "verl's own KL estimator, averaged over each response and then over responses",
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # The setting with which each trainer writes the tokens of its responses.

@@ -34,8 +34,8 @@ SHADES: dict[str, tuple[str, str, bool]] = {
         "log pi - log pi_ref, in nats: blue tokens are more likely than under the reference",
                 True),
     "entropy": ("entropy",
-        "entropy of the policy at this token, in nats, after the update: strong where the policy "
-        "was uncertain",
+        "entropy of the policy at this token, in nats, after the update: strongly shaded "
+        "where the policy was uncertain",
                 False),
     "old_entropy": ("entropy before",
         "entropy of the policy at this token, in nats, before the update: strong where the policy "

@@ -33,7 +33,7 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "How good is the critic?": {
         "explained variance": (names.EXPLAINED_VARIANCE,),
-        "explained at the prompt, and maximum": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
+        "explained at the prompt, and its maximum": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
         "bias of the values": (names.VALUE_BIAS,),
         "value loss": ("critic/vf_loss",),
         "critic gradient norm": ("critic/grad_norm",),

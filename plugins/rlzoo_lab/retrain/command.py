@@ -28,18 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retrain",
         action="store_true",
         help=(
-            "train again with differences from the recipe reset, same seed, to find the one that "
-            "does harm"
+            "train again with the same seed and some differences from the recipe reset, to find "
+            "the one that does harm"
         ),
     )
-    add("--runs", type=int, metavar="N", help=f"at most N retrainings; default: {RUNS}")
-    add("--dir", metavar="DIR", help="the retrainings' folder; default: runs/doctor-...")
+    add("--runs", type=int, metavar="N", help=f"train at most N times; default: {RUNS}")
+    add("--dir", metavar="DIR", help="the folder of these runs; default: runs/doctor-...")
 
 
 def run(arguments: argparse.Namespace) -> Result:
     if not arguments.retrain:
         if arguments.runs is not None or arguments.dir is not None:
-            raise UsageError("doctor: --runs and --dir belong to --retrain")
+            raise UsageError("doctor: --runs and --dir require --retrain")
         return doctor.run(arguments)
     if arguments.path is None or arguments.environment:
         raise UsageError("--retrain: give a RUN")
@@ -82,8 +82,8 @@ def _folder(record: Record) -> Path:
 
 def _forecast(record: Record, first: int, most: int) -> str:
     seconds = record.summary.get("seconds")
-    each = f" of about {seconds:.0f} s each, as the run took" if seconds else ""
-    return f"--retrain: {first} to {most} retrainings{each}; Ctrl-C keeps those that are done"
+    each = f" of about {seconds:.0f} s each (the time of the run)" if seconds else ""
+    return f"--retrain: {first} to {most} training runs{each}; Ctrl-C keeps finished ones"
 
 
 def _with(cause: Finding | None, findings: list[Finding], after: Record | None) -> list[Finding]:
@@ -108,9 +108,10 @@ def _without(
     return [
         Finding(
             "note" if known else "warning",
-            f"Trained again with {len(trials)} sets of differences from the recipe reset, the run "
-            f"ends no better beyond noise (best: {best.reset}, {best.difference:+.3f}). The tested "
-            "settings and components are not the cause.",
+            f"The run was trained again with {len(trials)} sets of differences from the recipe "
+            "reset, and no result is better by more than noise (best: "
+            f"{best.reset}, {best.difference:+.3f}). The tested settings and components are not "
+            "the cause.",
             "Look at what was not reset: the task, its data and answers, and the model.",
             {"tested": [t.reset for t in trials]},
             rule="no_reset_helps",

@@ -39,8 +39,8 @@ PLAIN = ("loggers=[]", "checkpoint.every=0", "checkpoint.best=false", "run.save_
 class Trial:
     """One retraining next to the run.
 
-    reset: keys that are at the recipe's values; kept: True where all others are. difference: of the
-    held-out score to the run's, with its interval, which holds for all trials together. again: the
+    reset: keys that are at the recipe's values; kept: True where all others are. difference: the
+    held-out score minus the run's, with an interval that holds for all trials together. again: the
     difference with another seed. failed: why there is none.
     """
 
@@ -213,7 +213,7 @@ class Experiments:
         return trial.helps
 
     def cause(self, suspects: Sequence[Suspect]) -> Finding | None:
-        """The suspect whose reset helps most, with the numbers; None where none is seen to."""
+        """The suspect whose reset helps most, with the numbers; None if no reset helps."""
         trials = self.reset(suspects)
         # Resets that help about as much as each other keep their order: the most suspicious first.
         helped = sorted((t for t in trials if t.helps and t.suspect), key=lambda t: -round(
@@ -248,10 +248,11 @@ class Experiments:
         words = " ".join(w for t in accused for w in t.words)
         return Finding(
             "note" if minor else "warning" if learning(self.run) else "problem",
-            f"{what}: trained again with {usual}, held-out {metric} ends at {after:.3f} instead of "
-            f"{before:.3f}. The difference is {signed(trial.difference or 0.0)} "
+            f"{what}: when trained again with {usual}, the run ends at a held-out {metric} of "
+            f"{after:.3f} instead of {before:.3f}. The difference is "
+            f"{signed(trial.difference or 0.0)} "
             f"{bracket(trial.interval) if trial.interval else ''} (same seed, {self.steps} steps, "
-            f"95% interval over prompts, all retrainings together{again}).",
+            f"95% interval over prompts, for all training runs together{again}).",
             f"Set {words}{', or correct your component (`rlzoo check NAME`)' if own else ''}.",
             {"reset": words, "before": before, "after": after, "difference": trial.difference},
             rule="retraining_helps",

@@ -98,7 +98,7 @@ def encode(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str)
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         ids = through_template(tokenizer, said, add_generation_prompt=True, return_dict=False)
     elif not isinstance(prompt, str):
-        raise ModelError("the prompt is chat messages, but the tokenizer has no template")
+        raise ModelError("the prompt has chat messages, but the tokenizer has no template")
     else:
         ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
         ids = [tokenizer.bos_token_id] * (tokenizer.bos_token_id is not None) + ids

@@ -184,7 +184,7 @@ def encode(
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
     elif not isinstance(prompt, str):
-        raise ModelError("the prompt is chat messages, but the tokenizer has no template")
+        raise ModelError("the prompt has chat messages, but the tokenizer has no template")
     elif tokenizer.sep_token_id is not None or tokenizer.eos_token_id is None:  # an encoder's
         pair = tokenizer(prompt, response, return_special_tokens_mask=True)
         return _last(pair["input_ids"], pair["special_tokens_mask"], limit)

@@ -27,7 +27,7 @@ KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="TASK|NAME",
-        help="a task or TASK:GAME that can demonstrate, or a model of configs/base/")  # fmt: skip
+        help="a task or TASK:GAME with demonstrations, or a model of configs/base/")  # fmt: skip
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where to write the model")  # fmt: skip
@@ -153,7 +153,7 @@ def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
         )
     if abilities(task.function).demonstrate is None:
         raise RlzooError(
-            f"base: task {name!r} cannot demonstrate; give it a method demonstrate(example, "
+            f"base: task {name!r} has no demonstrations; give it a method demonstrate(example, "
             "generator) -> (right, wrong), or train on pairs in a file with rlzoo sft pairs.jsonl "
             "--model nano"
         )

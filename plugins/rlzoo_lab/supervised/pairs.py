@@ -124,7 +124,7 @@ def _solution(row: Mapping[str, Any], names: Mapping[str, str]) -> Solution:
     prompt, steps, labels = (_column(row, names[n]) for n in names)
     said = names["completions"]
     if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-        raise ValueError(f"{said!r} must be a list of texts, one per step. Got {in_short(steps)}")
+        raise ValueError(f"{said!r} must be a list of strings, one per step. Got {in_short(steps)}")
     if not all(s.strip() for s in steps):
         raise ValueError(f"{said!r} has an empty step")
     if not isinstance(labels, list) or len(labels) != len(steps):

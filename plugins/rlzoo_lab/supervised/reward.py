@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="--per-step: the text after each step (default: a newline)",
     )
-    fit.add_chat(parser, "--implicit: prompts through the chat template, like --chat of sft")
+    fit.add_chat(parser, "--implicit: whether prompts use the chat template, like --chat of sft")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
 

@@ -47,8 +47,8 @@ def make_task_base(
     if abilities(plan.task).demonstrate is None:
         raise RlzooError(
             f"base: task {name} has no demonstrations for {shlex.join(words) or 'these options'}; "
-            f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), "
-            "and the policy must move first; success is at most 1"
+            f"a game must have a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), "
+            "must let the policy move first, and must not score above 1"
         )
     texts, longest = shown(plan.task, plan.task_name, spec["seed"], response_limit(plan))
     more = "".join(sorted(set("".join(texts)).difference(CHARACTERS)))

@@ -1,4 +1,4 @@
-"""Rejection: ignore tokens on which sampler and trainer disagree too much."""
+"""Rejection: ignores tokens on which sampler and trainer disagree too much."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Decoupled GAE (VC-PPO): one lambda for the advantages, another for the critic's targets."""
+"""Decoupled GAE (VC-PPO): one lambda for the advantages and another for the critic's targets."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Delightful policy gradient: rare successes count in full, rare failures hardly at all."""
+"""Delightful policy gradient: rare successes count in full, but rare failures hardly count."""
 
 from typing import Annotated
 

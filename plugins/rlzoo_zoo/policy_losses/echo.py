@@ -1,4 +1,4 @@
-"""ECHO: PPO's clip on the actions, cross-entropy on the environment's answers."""
+"""ECHO: PPO's clip on the actions, and cross-entropy on the environment's replies."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""GMPO: the geometric mean of a response's ratios, so that no single token decides."""
+"""GMPO: the geometric mean of a response's ratios, so that no single token dominates."""
 
 from typing import Annotated
 

@@ -15,7 +15,7 @@ def gpg(log_probs, advantages):
     return -advantages * log_probs
 
 
-STEPS = "nothing corrects for the policy that sampled, so use one step per batch"
+STEPS = "nothing corrects for an older sampling policy, so use one step per batch"
 CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
 
 

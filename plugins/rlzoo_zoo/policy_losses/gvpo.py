@@ -1,4 +1,4 @@
-"""GVPO: the group's variance of the log-ratio to the rollout policy minus the reward."""
+"""GVPO: a group's variance of the difference between scaled log-ratio and reward."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""UP: no clip for tokens that did better than expected, PPO's clip for the others."""
+"""UP: PPO's clip only for tokens that did worse than expected."""
 
 from typing import Annotated
 

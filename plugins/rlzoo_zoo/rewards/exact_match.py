@@ -47,7 +47,7 @@ def accepted(answer) -> list[str]:
     """The texts that are right, one or several; raises ValueError on an invalid answer."""
     several = answer if isinstance(answer, (list, tuple)) else [answer]
     if not several or not all(isinstance(a, (str, Number)) for a in several):
-        raise ValueError(f"an answer must be a text, a number or a list of these. Got {answer!r}")
+        raise ValueError(f"an answer must be a string, a number or a list of these. Got {answer!r}")
     return [str(a) for a in several]
 
 

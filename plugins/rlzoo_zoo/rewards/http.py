@@ -28,7 +28,7 @@ def http(
     response_mask,
     *,
     url: Annotated[str, "http:// or https://"] = "",
-    send: Annotated[list[str], "of: prompts, responses, response_tokens, answers"] = SEND,
+    send: Annotated[list[str], "any of prompts, responses, response_tokens and answers"] = SEND,
     per_token: Annotated[bool, "the endpoint returns a list of scores for each response"] = False,
     batch: Annotated[int, Range(1), "responses per request"] = 64,
     timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 30.0,

@@ -86,7 +86,7 @@ def load(schema: str) -> str:
                     f"{name}: {key} {reference!r} does not exist in the schema"
                 ) from None
     if _endless(leads):
-        raise ValueError(f"{name}: not a schema: its references form an endless circle")
+        raise ValueError(f"{name}: is not a schema, because its references form a cycle")
     return text
 
 

@@ -18,7 +18,7 @@ def process_reward_model(
     *,
     path: Annotated[str, "a folder written by `rlzoo reward train --per-step`, or a hub id"] = "",
     separator: Annotated[
-        str | None, "separator after each step; null: that of the model's training"
+        str | None, "separator after each step; null: as in the model's training"
     ] = None,
     form: Annotated[Literal["step", "min"], "the reward of a step"] = "step",
     temperature: Annotated[float, Range(0, closed="neither"), "of form=min"] = 0.1,

@@ -26,7 +26,7 @@ def load(function: str):
         way = f"{module.removesuffix('.py').replace('/', '.')}:{name}"
         raise RlzooError(f"rewards.python.function: {module!r} is a file; did you mean {way!r}?")
     if not module or not name:
-        raise RlzooError(f"rewards.python.function must read 'module:function'. Got {function!r}")
+        raise RlzooError(f"rewards.python.function must be 'module:function'. Got {function!r}")
     if os.getcwd() not in sys.path:  # a console script does not look in the current folder
         sys.path.append(os.getcwd())
     try:

@@ -308,7 +308,7 @@ def message(given: Any) -> dict[str, Any]:
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(map(str, texts)) if all(isinstance(t, str) for t in texts) else None
     if not isinstance(content, str):
-        raise Refused(400, "the content of a message must be a text")
+        raise Refused(400, "the content of a message must be a string")
     return {"role": given["role"], "content": content} | ({"tool_calls": calls} if calls else {})
 
 

@@ -28,7 +28,7 @@ def vllm(
     max_length: Annotated[
         int | None, Range(1), "maximum tokens of prompt and response; null: the model's limit"
     ] = None,
-    eager: Annotated[bool, "no compilation, for a faster start and slower generation"] = False,
+    eager: Annotated[bool, "skip compilation: faster start, slower generation"] = False,
 ):
     """Responses to prompts (B, P) of at most T tokens from vLLM in this process.
 

@@ -57,7 +57,7 @@ class Verifiers:
             fault = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise RlzooError(
                 f"taskset {taskset!r} cannot be loaded ({fault}). If it downloads its data, load "
-                "it once on a machine with a network"
+                "it once on a machine with network access"
             ) from None
         if len(self.tasks) < 2:
             raise ValueError(

@@ -26,8 +26,8 @@ def names_view(found: Found) -> Iterator[Part]:
         yield Text.assemble((kind.replace("_", " "), "bold"), (f" ({len(names)})", "dim"))
         yield Padding(Text("  ".join(names), style="green"), (0, 0, 0, 2))
     yield Text(
-        f"{len(found)} components. For a kind with descriptions: rlzoo plugins estimators; for "
-        "all details, or to search for a word: rlzoo plugins NAME",
+        f"{len(found)} components. `rlzoo plugins estimators` describes those of a kind; "
+        "`rlzoo plugins NAME` prints all details of a component, or searches for a word.",
         style="dim",
     )
 
@@ -45,7 +45,7 @@ def ideas_view(found: Found, width: int) -> Iterator[Part]:
             table.add_row(name, Text(summary))
         yield Text(kind.replace("_", " "), style="bold")
         yield table
-    yield Text("for all details of a component: rlzoo plugins NAME", style="dim")
+    yield Text("`rlzoo plugins NAME` prints all details of a component.", style="dim")
 
 
 def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
@@ -123,9 +123,7 @@ def recipes_view(
         beside = [f"({file})"] if few or not file.startswith("shipped ") else []
         told = f"{what}{colon}{source}" if few or width >= 130 else what
         table.add_row(name, Text(" ".join([told, *beside])))
-    foot = (
-        "To see what a recipe sets: rlzoo show NAME"
-        if few
-        else f"{len(recipes)} recipes. Sources: rlzoo recipes NAME; settings: rlzoo show NAME"
-    )
+    foot = "`rlzoo show NAME` prints what a recipe sets."
+    if not few:
+        foot = f"{len(recipes)} recipes. `rlzoo recipes NAME` prints a recipe's source. {foot}"
     return [table, Text(foot, style="dim")]

@@ -89,7 +89,7 @@ def test_the_setting_that_does_harm_is_the_first_finding_with_its_reset(retraine
     found, done = retrained(lambda c: BAD if c.actor.lr > 0.01 else GOOD, "actor.lr=0.02")
     first = found["findings"][0]
     assert (first["rule"], first["severity"]) == ("retraining_helps", "problem")
-    assert first["what"].startswith("actor.lr=0.02: trained again with 0.0002")
+    assert first["what"].startswith("actor.lr=0.02: when trained again with 0.0002")
     assert "kl.coef" not in first["what"]
     assert first["advice"] == "Set actor.lr=0.0002."
     assert len(done) == 3  # everything, and each of the two: clear without another seed

@@ -65,7 +65,7 @@ GOOD = {"prompt": "p", "chosen": "a", "rejected": "b"}
         ({**GOOD, "chosen": None}, ["'chosen' is null"]),
         ({**GOOD, "chosen": "b"}, ["are the same"]),
         ({**GOOD, "prompt": ""}, ["'prompt' is empty"]),
-        ({**GOOD, "chosen": 3}, ["'chosen' must be a text or messages", "Got 3"]),
+        ({**GOOD, "chosen": 3}, ["'chosen' must be a string, or messages", "Got 3"]),
         ({**GOOD, "chosen": [USER]}, ["'chosen' ends with a message of 'user'"]),
         ({"chosen": [USER, said("a")], "rejected": [said("c"), said("b")]}, [
             "answer different prompts"]),

@@ -80,8 +80,8 @@ def test_solutions_are_prompt_steps_and_labels(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"completions": "ab"}, "'completions' must be a list of texts, one per step. Got 'ab'"),
-        ({"completions": []}, "'completions' must be a list of texts"),
+        ({"completions": "ab"}, "'completions' must be a list of strings, one per step. Got 'ab'"),
+        ({"completions": []}, "'completions' must be a list of strings"),
         ({"completions": ["a", " "]}, "'completions' has an empty step"),
         ({"labels": [True]}, "'labels' must have 2 entries, one per step. Got 1"),
         ({"labels": True}, "'labels' must have 2 entries, one per step. Got True"),

@@ -147,7 +147,7 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
     ("words", "said"),
     [
         (["leter"], "there is no base or task 'leter'; did you mean 'letter'?"),
-        (["mute"], "'mute' cannot demonstrate; give it a method demonstrate(example, generator)"),
+        (["mute"], "'mute' has no demonstrations; give it a method demonstrate(example"),
         (["dataset"], "rlzoo sft pairs.jsonl"),
         (["chat"], "the prompts of task 'chat' are chat messages"),
         (["letter", "task.copies=9"], "the longest needs rollout.max_new_tokens=10, EOS included"),

@@ -36,10 +36,10 @@ def test_what_is_an_example(item):
         ([("1+1=", "2", 3, 4)], "draw returned tuple, not rlzoo.Example"),
         (
             [Example(12, "2")],
-            "a prompt must be a text, or a list of messages with a role and a content. Got 12",
+            "a prompt must be a string, or a list of messages with role and content. Got 12",
         ),
-        ([Example([])], "a prompt must be a text"),
-        ([Example([{"role": "user"}])], "a prompt must be a text"),
+        ([Example([])], "a prompt must be a string"),
+        ([Example([{"role": "user"}])], "a prompt must be a string"),
         ([Example("1+1=", "2", None)], "an index must be a 64-bit int. Got None"),
         ([], "draw returned 0 train prompts instead of 1"),
         (None, "task 'drawn': draw raised TypeError"),

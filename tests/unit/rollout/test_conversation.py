@@ -524,8 +524,8 @@ def shout(turns):
 
 
 FAULTS = {
-    "tuple": (lambda turns: tuple("x" for _ in turns), "must return a list of 8 texts.*Got tuple"),
-    "short": (lambda turns: ["x"], "must return a list of 8 texts or None. Got 1 of them"),
+    "tuple": (lambda turns: tuple("x" for _ in turns), "must return a list of 8 strs.*Got tuple"),
+    "short": (lambda turns: ["x"], "must return a list of 8 strs or None. Got 1 of them"),
     "number": (lambda turns: [3 for _ in turns], "return strs or None. Got int .*turn 1: "),
     "alien": (lambda turns: ["é!" for _ in turns], "no token for 'é' in the answer 'é!' .*turn 1"),
     "raises": (shout, "respond raised ZeroDivisionError: oops .prompt '[a-d]+:', turn 1: "),
@@ -573,8 +573,8 @@ def test_wrong_state_keys(zoo, model_dir, keys, message):
     [
         ("respond", lambda self, turn: [], "needs column 'turn', .* did you mean 'turns'"),
         ("respond", lambda self, response_ids: [], "receives only prompts, messages"),
-        ("stops", ["?"], "stops must be a tuple of non-empty texts"),
-        ("stops", ("",), "stops must be a tuple of non-empty texts"),
+        ("stops", ["?"], "stops must be a tuple of non-empty strings"),
+        ("stops", ("",), "stops must be a tuple of non-empty strings"),
         ("state_keys", None, "column 'state_keys' requires a task with a method"),
     ],
 )

@@ -104,7 +104,7 @@ def draws(*example):
 TASKS = {
     "draw raised TypeError": {"draw": lambda self, split, n, generator: None},
     "prompts instead of 256": {"draw": lambda self, split, n, generator: []},
-    "messages with a role and a content. Got 3": {"draw": draws(3, "b", 0)},
+    "messages with role and content. Got 3": {"draw": draws(3, "b", 0)},
     "Got [{'rol': 'user'}]": {"draw": draws([{"rol": "user"}], "b", 0)},
     "an index must be a 64-bit int. Got 'c'": {"draw": draws("a", "b", "c")},
     "a 64-bit int. Got 1180591620717411303424": {"draw": draws("a", "b", 2**70)},

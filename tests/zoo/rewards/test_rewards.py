@@ -55,6 +55,8 @@ def test_the_kit_finds_no_fault(name, zoo):
     results = checks.run_checks(zoo.rewards[name], zoo, VERIFIERS[name])
     assert [r for r in results if r.passed is False] == []
     silent = {"groups_by_any_name", "groups_matter", "token_texts_belong_to_actions"}
+    if name == "json_schema":
+        silent.add("right_beats_wrong")  # no answer is JSON, so none is paid
     assert {r.name for r in results if r.passed is None} == silent
 
 
@@ -104,7 +106,7 @@ def test_each_row_is_judged_by_itself(name, zoo):
 @pytest.mark.parametrize("name", ["exact_match", "numeric", "regex", "math_verify"])
 @pytest.mark.parametrize("answer", [None, {}, [], [None], {"a": 1}, b"42"])
 def test_what_is_no_answer_is_an_error(name, answer, zoo):
-    with pytest.raises(ValueError, match="an answer must be a text, a number or a list"):
+    with pytest.raises(ValueError, match="an answer must be a string, a number or a list"):
         call(zoo, name, ["42"], [answer])
 
 
@@ -342,10 +344,10 @@ def test_a_schema_may_be_a_file(tmp_path):
         ('{"$ref": "#/none"}', "'#/none' does not exist in the schema"),
         ('{"$ref": "http://localhost:1/x.json"}', "does not exist in the schema"),
         ('{"$dynamicRef": "http://localhost:1/x"}', "does not exist in the schema"),
-        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "endless circle"),
+        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "form a cycle"),
         (
             '{"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}}',
-            "endless circle",
+            "form a cycle",
         ),
         ('{"pattern": "("}', "is not a 'regex'"),
         ('{"patternProperties": {"[": {}}}', "is not a 'regex'"),
@@ -379,7 +381,7 @@ def test_python_names_what_is_not_there(zoo):
     for function, fault in {
         f"{module}:leters": "has no function 'leters'; did you mean 'letters'",
         "no_such_module:f": "cannot import 'no_such_module'",
-        module: "must read 'module:function'",
+        module: "must be 'module:function'",
         f"{module}:one_argument": "must take .prompts, responses, answers.: too many",
     }.items():
         with pytest.raises(RecipeError, match=fault) as caught:

@@ -209,9 +209,9 @@ BAD = {
     '{"question": "1+1=", "answr": 2}': "there is no column 'answer'; did you mean 'answr'?",
     '{"question": "1+1=", "answer": null}': "'answer' is null",
     '{"question": "1+1=", "answer": " "}': "empty answer",
-    '{"question": "1+1=", "answer": {"a": 2}}': "an answer must be a text, a number or a list",
-    '{"question": 11, "answer": 2}': "must be a text or messages",
-    '{"question": [{"role": "user"}], "answer": 2}': "must be a text or messages",
+    '{"question": "1+1=", "answer": {"a": 2}}': "an answer must be a string, a number or a list",
+    '{"question": 11, "answer": 2}': "must be a string, or messages",
+    '{"question": [{"role": "user"}], "answer": 2}': "must be a string, or messages",
     '{"question": [{"role": "user", "content": " "}], "answer": 2}': "empty prompt",
     "[" * 100_000: "not JSON: too large",
 }
