@@ -23,9 +23,7 @@ def register_with_gymnasium() -> None:
 def _register(gymnasium: Any) -> None:
     if ENV_ID not in gymnasium.registry:
         gymnasium.register(
-            ENV_ID,
-            entry_point="rlzoo.env:TokenEnv",
-            vector_entry_point="rlzoo.env:TokenVectorEnv",
+            ENV_ID, entry_point="rlzoo.env:TokenEnv", vector_entry_point="rlzoo.env:TokenVectorEnv"
         )
 
 

@@ -57,10 +57,7 @@ class TokenVectorEnv(VectorEnv):
         self._random = [seeding.np_random()[0] for _ in range(num_envs)]
 
     def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: Columns | None = None,
+        self, *, seed: int | Sequence[int | None] | None = None, options: Columns | None = None
     ) -> tuple[Any, Columns]:
         options = dict(options or {})
         everyone = np.ones(self.num_envs, dtype=bool)

@@ -71,11 +71,7 @@ class Critic(nn.Module):
         policy.check_length(rows)
         how = recompute.within(self.trunk) if policy.recompute else nullcontext()
         with policy.precision(), how, attention.over(self.trunk, rows):
-            hidden = self.runner[0](
-                input_ids=rows.ids,
-                position_ids=rows.place,
-                use_cache=False,
-            )[0]
+            hidden = self.runner[0](input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
         hidden = hidden[:, -rows.keep :]
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 

@@ -182,8 +182,7 @@ class Critic(Optimizer):
         Literal["own", "shared"], "a separate network, or a value head on the policy's trunk"
     ]
     init: Annotated[
-        str,
-        "initial weights of a separate critic: actor, a reward with a path, or a folder",
+        str, "initial weights of a separate critic: actor, a reward with a path, or a folder"
     ]
     privileged: Annotated[
         Literal["none", "answer"], "answer: the critic also reads the answer, before the prompt"
@@ -214,8 +213,7 @@ class Train(Section):
         "positions per pass, including prompts and padding; null: chosen from the model's size",
     ]
     skip_no_signal: Annotated[
-        bool,
-        "skip the backward pass of rows whose advantages are all 0 and have no gradient",
+        bool, "skip the backward pass of rows whose advantages are all 0 and have no gradient"
     ]
     critic_warmup: Annotated[int, FROM_0, "number of initial steps that update only the critic"]
 

@@ -101,11 +101,7 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
 
 
 def _unknown(
-    key: str,
-    origin: str,
-    options: Mapping[str, Option],
-    chosen: Mapping[str, Component],
-    zoo: Zoo,
+    key: str, origin: str, options: Mapping[str, Option], chosen: Mapping[str, Component], zoo: Zoo
 ) -> str:
     section, _, word = key.rpartition(".")
     if section in chosen:

@@ -22,13 +22,7 @@ from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
 from rlzoo.step.trainer import Trainer
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import (
-    keep_best,
-    load_checkpoint,
-    mend_best,
-    prune,
-    save_checkpoint,
-)
+from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
