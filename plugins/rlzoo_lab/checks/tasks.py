@@ -260,7 +260,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
         columns = encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
-            raise NotApplicable(f"scores with {', '.join(unknown)}, which only a run has")
+            raise NotApplicable(f"scores with {', '.join(unknown)}, which exists only in a run")
         yield options, task, columns
 
 

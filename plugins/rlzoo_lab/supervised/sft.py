@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
     fit.add_chat(
         parser,
-        "which prompts use the chat template (default: as in the preset, or auto: messages)",
+        "which prompts use the chat template (default: the preset's, or auto: messages only)",
     )
 
 

@@ -205,7 +205,7 @@ class Server:
             tokens, said, ended = None, None, None
         if not _numbers(tokens, int) or not _numbers(said, (int, float)):
             raise ServerError(
-                f"{self.place} returns no token ids and log-probabilities; it must support "
+                f"{self.place} does not return token ids and log-probabilities; it must support "
                 "return_token_ids and logprobs, as vLLM does from 0.11"
             )
         return tokens, said, ended == "length"

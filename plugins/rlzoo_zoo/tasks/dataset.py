@@ -45,7 +45,7 @@ class Dataset:
         *,
         path: str = "",
         format: Literal["auto", "jsonl", "parquet", "folder", "hub"] = "auto",
-        subset: Annotated[str, "configuration of a hub id"] = "",
+        subset: Annotated[str, "configuration of a data set on the hub"] = "",
         split: Annotated[str, "split of a folder or hub id"] = "train",
         test_split: str = "",
         test_path: str = "",

@@ -219,7 +219,7 @@ def choice(tokens, log_probs, ended="stop"):
     [
         (b"<html>", r"did not return JSON to /v1/completions: b'<html>'"),
         (b"[" * 100_000, "did not return JSON"),
-        ({}, "returns no token ids and log-probabilities; it must support return_token_ids"),
+        ({}, "does not return token ids and log-probabilities; it must support return_token_ids"),
         ({"choices": [{"text": "1", "finish_reason": "stop"}]}, "it must support return_token_ids"),
         (choice([5, "6"], [-1.0, -1.0]), "it must support return_token_ids"),
         (choice([5, 6], [-1.0, None]), "it must support return_token_ids"),
