@@ -271,9 +271,7 @@ def sevens(responses, answers):
 
 def digits_match(responses, answers):
     """1 if the digits are those of the answer. Source: an experiment."""
-    return torch.tensor(
-        [float(set(r) <= set(a)) for r, a in zip(responses, answers, strict=True)]
-    )
+    return torch.tensor([float(set(r) <= set(a)) for r, a in zip(responses, answers, strict=True)])
 
 
 def graded(responses, answers):
