@@ -190,7 +190,8 @@ CANDIDATES = [
         "pattern takes a digit",
         "data",
         "file",
-        "task.path={data}/c/train.jsonl task.test_path={data}/c/test.jsonl task.answer_pattern=(\\d)",
+        "task.path={data}/c/train.jsonl task.test_path={data}/c/test.jsonl "
+        "task.answer_pattern=(\\d)",
         "answer_pattern takes only the last digit of the worked answer as the right answer.",
         "task.answer_pattern, the data's answers",
         "shorter responses; train on",
@@ -606,7 +607,8 @@ HEALTHY = {  # name: (recipe, words)
     "gpg mirror": ("gpg", "model=nano task=reverse_dense actor.lr=1.5e-3"),
     "constant bonus": (
         "grpo",
-        "model=novice task=addition actor.lr=7e-4 rewards.regex.pattern=.* rewards.regex.weight=2.0",
+        "model=novice task=addition actor.lr=7e-4 rewards.regex.pattern=.* "
+        "rewards.regex.weight=2.0",
     ),
     "few prompts, many samples": (
         "rloo",
@@ -741,7 +743,7 @@ def write_models(models: Path) -> None:
     for file in ("config.json", "generation_config.json"):
         edit(m1 / file, lambda d: d.update(eos_token_id=2))
     edit(m1 / "tokenizer_config.json", lambda d: d.update(eos_token="<unk>"))
-    m2 = change("m2", "novice")  # logits six times as large
+    m2 = change("m2", "novice")  # logits eight times as large
     weights = load_file(m2 / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * 8
     save_file(weights, m2 / "model.safetensors", {"format": "pt"})
@@ -788,7 +790,7 @@ def split(words: str, out: Path) -> list[str]:
     return filled.split()
 
 
-def train_all(out: Path, which: str) -> None:
+def train_all(out: Path, which: str, more: list[str]) -> None:
     prepare(out)
     os.environ["RLZOO_PLUGINS"] = str(out / PLUGIN)
     import torch
@@ -802,7 +804,7 @@ def train_all(out: Path, which: str) -> None:
         if done or not re.search(which, str(folder.relative_to(out))):
             continue
         began = sum(os.times()[:4])
-        train(folder, recipe, [*SMALL, *split(words, out)], zoo)
+        train(folder, recipe, [*SMALL, *split(words, out), *more], zoo)
         spent = sum(os.times()[:4]) - began
         print(f"{spent:5.1f} s  {folder.relative_to(out)}  {ends(folder)}", flush=True)
 
@@ -870,6 +872,7 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="train nothing")
     parser.add_argument("--table", action="store_true", help="print which faults are harmful")
     parser.add_argument("--only", default="", help="runs that match")
+    parser.add_argument("--more", default="", help="words for each run, such as seed=1")
     parser.add_argument("--json", type=Path, help="write the findings there")
     asked = parser.parse_args()
     out = asked.runs.resolve()
@@ -877,7 +880,7 @@ def main() -> None:
         table(out)
         return
     if not asked.judge:
-        train_all(out, asked.only)
+        train_all(out, asked.only, asked.more.split())
         return
     report = judge(out, asked.only)
     for row in report:
