@@ -26,7 +26,7 @@ class RlzooError(Exception):
         self.key, self.kind = key, kind
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it: the line, below the traceback of what a plugin raised."""
+        """IPython shows only this line, below the traceback of a plugin's error."""
         cause = traceback.format_exception(self.__cause__) if self.__cause__ else []
         return [*cause, f"{type(self).__name__}: {self}"]
 
@@ -86,9 +86,9 @@ class Unfinished(RlzooError):
 
 
 class Stopped(KeyboardInterrupt):
-    """Work that a signal ended: a training with a checkpoint, anything else where it was.
+    """A signal ended the work: training after a checkpoint, anything else immediately.
 
-    status: an exit status of 128 + the signal's number, as a shell has it of one that died by it.
+    status: an exit status of 128 + the signal's number, as in a shell.
     """
 
     def __init__(self, text: str, number: int):
@@ -127,7 +127,7 @@ def in_short(value: object, most: int = 60) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """`str(error)`; empty where the error's own `__str__` raises."""
+    """`str(error)`; empty if the error's own `__str__` raises."""
     try:
         return str(error)
     except Exception:

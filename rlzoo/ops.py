@@ -53,7 +53,7 @@ def pick(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def numbers(found: Sequence[Tensor]) -> list[float]:
-    """Scalar tensors as numbers; waits for the device once."""
+    """Scalar tensors as Python numbers; waits for the device once."""
     if all(x.device.type == "cpu" for x in found):
         return [x.item() for x in found]
     return torch.stack([x.detach().double() for x in found]).tolist()
@@ -135,7 +135,7 @@ def _small(ids: Tensor) -> Tensor:
 
 
 def _ranks(ids: Tensor) -> Tensor:
-    """What `torch.unique` gives as `inverse`, (B,) int64, without telling the host how many."""
+    """The `inverse` of `torch.unique`, (B,) int64, without waiting for the number of values."""
     order = ids.argsort(stable=True)
     ordered = ids[order]
     new = torch.zeros_like(order)

@@ -30,7 +30,7 @@ def _register(gymnasium: Any) -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Leaves finding gymnasium to the other finders, and registers once it is executed."""
+    """Lets the other finders import gymnasium, and registers once it is executed."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != "gymnasium":

@@ -1,7 +1,7 @@
 """Statistics on plain numbers: confidence intervals for measurements. It does not import torch.
 
-Student's t, Tukey's range and Dunnett's t come by quadrature. scipy has the first two, and would be
-a dependency for these only; tests compare with its values.
+Student's t, Tukey's range and Dunnett's t are computed by quadrature. scipy has the first two but
+would be a dependency for these only; tests compare with its values.
 """
 
 import math

@@ -44,7 +44,7 @@ def find(host: Host, kind: str, name: str, options: Mapping[str, Any] | None = N
     if kind == "policy_losses" and component.couples == "batch":
         _once(
             f"{component.label} compares the tokens of a whole mini-batch, but {host.title} "
-            "passes one micro-batch at a time, so use micro-batches of the size of a mini-batch"
+            "passes one micro-batch at a time, so set the micro-batch size to the mini-batch size"
         )
     return component
 

@@ -72,8 +72,8 @@ class Columns(Mapping[str, Any]):
             ask = self.host.asks.get(name)
             how = f"; it requires {ask}" if ask else ""
             raise ComponentError(
-                f"rlzoo in {self.host.title}: {name!r} needs {missing.args[0]!r}, which "
-                f"the batch does not have{how}"
+                f"rlzoo in {self.host.title}: {name!r} needs {missing.args[0]!r}, which the "
+                f"batch does not contain{how}"
             ) from None
 
     def __contains__(self, name: object) -> bool:

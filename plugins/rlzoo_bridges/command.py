@@ -13,8 +13,8 @@ from rlzoo_bridges.hosts import HOSTS, find_host
 
 USAGE = "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]"
 EXAMPLES = (
-    ("rlzoo bridge trl", "which parts of the zoo TRL supports"),
-    ("rlzoo bridge verl recipe=grpo", "the lines that start grpo in verl"),
+    ("rlzoo bridge trl", "list the components that TRL supports"),
+    ("rlzoo bridge verl recipe=grpo", "print the command that starts grpo in verl"),
 )
 
 
@@ -43,7 +43,7 @@ def _recipe(host: Any, words: list[str], zoo: Any) -> Result:
         "files": dict(found.files),
         "left": found.left,
     }
-    notes = [f"not carried over: {text}" for text in found.left]
+    notes = [f"not transferred: {text}" for text in found.left]
     return Result(document, lambda console: [found.text], notes=notes)
 
 

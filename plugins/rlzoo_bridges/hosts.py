@@ -22,10 +22,10 @@ LOSS_COLUMNS = ("log_probs", "old_log_probs", "advantages", "response_mask")
 # Columns that no trainer has, or hands to a policy loss.
 NOWHERE = {
     "state_keys": "only rlzoo records keys of equal environment states",
-    "branch_values": "rlzoo computes it by sampling again from inside a response",
-    "branch_steps": "rlzoo computes it by sampling again from inside a response",
+    "branch_values": "rlzoo computes it by resampling from the middle of a response",
+    "branch_steps": "rlzoo computes it by resampling from the middle of a response",
     "implicit_rewards": "rlzoo computes it with a frozen implicit reward model",
-    "noise": "it is a random number per token, a function of the run's seed",
+    "noise": "it is a random number per token that depends on the run's seed",
 }
 
 
@@ -91,7 +91,10 @@ class Host:
             told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
             return f"{cannot}: it needs {told}"
         if component.kind == "policy_losses" and self.separate and component.couples != "row":
-            return f"{cannot}: it compares responses, but a loss there gets one response at a time"
+            return (
+                f"{cannot}: it compares responses, but that trainer passes a loss one "
+                "response at a time"
+            )
         if component.kind == "policy_losses" and self.scaled:
             from rlzoo_bridges.proportional import proportional  # imports torch
 
@@ -105,11 +108,11 @@ class Host:
     def why(self, column: str, kind: str, plugins: Mapping[str, Any]) -> str:
         """Why a column is not to be had."""
         if kind == "policy_losses" and column not in NOWHERE:
-            return "policy losses do not receive it there"
+            return "policy losses do not receive it in that trainer"
         if known := self.lacks.get(column) or NOWHERE.get(column):
             return known
         if column not in plugins:
-            return "it is not there"
+            return "that trainer does not provide it"
         lost = [name for name in plugins[column].needs if not self.gives(name, plugins)]
         made_of = ", ".join(f"{name!r}: {self.why(name, kind, plugins)}" for name in lost)
         return f"a plugin computes it from {made_of}"
@@ -136,7 +139,7 @@ HOSTS: dict[str, Host] = {
                 "score_components": "the columns named by `algorithm.gdpo_reward_keys`",
                 "score_weights": "`algorithm.gdpo_reward_weights`",
             },
-            lacks={"old_entropy": "verl logs its mean and drops it before it computes advantages"},
+            lacks={"old_entropy": "verl logs its mean but drops it before computing advantages"},
             asks={
                 "values": "critic.enable=true",
                 "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
@@ -180,7 +183,7 @@ HOSTS: dict[str, Host] = {
             "slime",
             "624b824, 2026-08-21",
             feeds={
-                "rewards": "`rewards` at the last actionminus `--kl-coef` times `kl`",
+                "rewards": "`rewards` at the last action minus `--kl-coef` times `kl`",
                 "scores": "`rewards` at the last action",
                 "response_mask": "`loss_masks`",
                 "group_ids": "`sample_indices` over `--n-samples-per-prompt`",

@@ -74,7 +74,7 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     for bound in (plan.estimator, plan.policy_loss):
         if (file := Path(bound.component.origin)).suffix == ".py":
             out.append(
-                f"{bound.name}, your plugin: set RLZOO_PLUGINS={file.resolve()} for all of the "
+                f"{bound.name} is your plugin: set RLZOO_PLUGINS={file.resolve()} for all of the "
                 "trainer's processes (with Ray: env_vars of its runtime_env), or install it"
             )
     own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
@@ -88,7 +88,8 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
         out.append(f"{', '.join(chosen)}: set these with the trainer's own keys")
     if host.losses and plan.policy_loss.component.couples == "batch":
         out.append(
-            f"policy_loss={plan.policy_loss.name} over a mini-batch: it gets only a micro-batch"
+            f"policy_loss={plan.policy_loss.name} over a mini-batch: the loss receives only a "
+            "micro-batch"
         )
     for travels, how in (
         (True, "the bridge computes them with their default options"),

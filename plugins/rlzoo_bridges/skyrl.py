@@ -105,7 +105,7 @@ def sort_words(words: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
             chosen[CHOICES[key]] = calls.find(HOST, CHOICES[key], text)
     for kind, given in options.items():
         if given and kind not in chosen:
-            raise UsageError(f"options of {kind} are given, but no {kind} of rlzoo is selected")
+            raise UsageError(f"options for {kind} are set, but no {kind} of rlzoo is selected")
         if given:
             own = {k: v for k, v in given.items() if not k.startswith("whiten")}
             chosen[kind].check_options(own)

@@ -24,7 +24,7 @@ def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]
         tensors = load_file(file, device=str(device))
         texts = dict(read_json(file.with_suffix(".json")))
         if tensors["response_mask"].dim() != 2:
-            raise ValueError("its response_mask is not (B, T)")
+            raise ValueError("its response_mask does not have shape (B, T)")
         rows = len(tensors["response_mask"])
         columns = {"response_mask": tensors["response_mask"], **texts, **tensors}
         for name, column in columns.items():

@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
-    """What a model's own passes agree on; `words`: `model=NAME` or `model=PATH`, and other keys."""
+    """Checks that a model's own passes agree; `words`: `model=NAME` or `model=PATH`, and other
+    keys."""
     from rlzoo.lm import contract
     from rlzoo.lm.build import build_policy
 

@@ -74,7 +74,7 @@ def _runs(prefix: str) -> list[str]:
 
 
 def _keys(said: list[str], zoo: Zoo) -> list[str]:
-    """Recipes, and every key of what is chosen so far."""
+    """Recipes, and every key of the components chosen so far."""
     words = [word for word in name_recipe(said) if "=" in word]
     try:
         known = compose(words, zoo, need_recipe=False).origins

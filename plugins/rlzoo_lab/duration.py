@@ -40,8 +40,8 @@ class Duration:
         )
         return (
             f"time, estimated: {_text(self.step)} per step{every} (matrix products ran at "
-            f"{self.rate / 1e9:.0f} GFLOP/s just now). The estimate may be off by a factor of 2, "
-            "and excludes slow rewards and tools"
+            f"{self.rate / 1e9:.0f} GFLOP/s just now). The estimate may be off by a factor of 2 "
+            "and does not include slow rewards or tools"
         )
 
 

@@ -26,8 +26,8 @@ from rlzoo_lab.weights import Weights, choose, open_own
 ADAPTER = "adapter_config.json"
 
 PROMPTS = {  # by `model.chat`
-    "auto": "text prompts unchanged, messages through the chat template",
-    "always": "through the chat template, with a text prompt as the user's message",
+    "auto": "text prompts are unchanged, and messages use the chat template",
+    "always": "prompts use the chat template, and a text prompt becomes the user's message",
     "never": "plain text",
 }
 
@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> Result:
         yield folded(after)
         if document["what"] == "adapter":
             yield folded(
-                f"the adapter needs its base model, {document['base']}; --merge writes both as "
-                "one model"
+                f"the adapter requires its base model, {document['base']}; use --merge to write "
+                "both as one model"
             )
 
     return Result(document, view)

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
         metavar="CHECKSUM",
-        help=f"train it if the SHA-256 of its text begins with this ({SHORTEST} digits or more)",
+        help=f"train the recipe if the SHA-256 of its text begins with this ({SHORTEST} digits "
+        "or more)",
     )
 
 
@@ -82,15 +83,15 @@ def _check_agreed(agreed: str, checksum: str, url: str) -> None:
 
 
 def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -> Result:
-    """The recipe, what it touches and its faults; nothing of it runs."""
+    """The recipe, the resources that it uses, and its faults; nothing of it runs."""
     found, problem = {}, ""
     try:
         found = touches(read_layer(file).values)
         zoo = sketch()
         if zoo is None:
             problem = (
-                "not checked, because the source of an installed plugin does not show what it "
-                "registers"
+                "not checked, because the source of an installed plugin does not show what the "
+                "plugin registers"
             )
         else:
             compose(words, zoo)
@@ -179,7 +180,7 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 
 def _raw_address(parts: SplitResult) -> str:
-    """The address of the text, where a gist's or a code host's page is given."""
+    """The URL of the text, if the URL is that of a gist or a page of a code host."""
     path = parts.path.rstrip("/")
     if parts.hostname == "gist.github.com" and "/raw" not in path:
         path += "/raw"

@@ -90,7 +90,7 @@ def _dashed(package: str) -> str:
 
 
 def _converted(file: Path, source: str, told: str, key: str) -> Path:
-    """The model in `file` as a folder of float32 safetensors, made where there is none yet."""
+    """The model in `file` as a folder of float32 safetensors, created if there is none yet."""
     import transformers
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo" / "gguf"
@@ -152,7 +152,7 @@ def _read(file: Path) -> tuple[Any, Any, Counter[str]]:
 
 
 def _quantized(types: Counter[str]) -> str:
-    """How many of a file's numbers are quantized, and to what."""
+    """The share of a file's numbers that is quantized, and the formats."""
     share = {name: n / types.total() for name, n in types.most_common() if name not in FLOATS}
     if not share:
         return f"GGUF ({', '.join(types)}), not quantized, trained as float32"

@@ -1,4 +1,4 @@
-"""What `rlzoo show` prints about a run before it starts: prompt format, memory and duration.
+"""Previews a run for `rlzoo show`: prompt format, memory and duration.
 Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
@@ -87,7 +87,7 @@ class Preview:
         }
 
     def view(self, width: int) -> list[Any]:
-        """What `show` prints: lines and, if the terminal has `width` columns, a table."""
+        """The output of `show`: lines and, if the terminal has `width` columns, a table."""
         said: list[Any] = [self.prompts] if self.prompts else []
         if self.memory:
             last = [Text(self.time.line())] if self.time else []
@@ -116,7 +116,7 @@ def _prompts_read(plan: Plan) -> str | None:
 
 
 def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
-    """From a `config.json` and the weights next to it; None if it has too few entries."""
+    """Reads a `config.json` and the weights next to it; None if it has too few entries."""
     said = {**config, **config.get("text_config", {})}
     several = said.pop("text_config", None) is not None
 
@@ -244,7 +244,7 @@ class Estimate:
         }
 
     def view(self, width: int) -> list[Any]:
-        """A row for each item, and a line that explains what was counted."""
+        """One row per item, and a line that explains what was counted."""
         narrow = width < 100
         table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
         table.title = f"memory on {self.device}, estimated: at most {show_bytes(self.peak)}"
@@ -297,7 +297,12 @@ def estimate(plan: Plan) -> Estimate | None:
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add("weights set aside", size, "sampling", "the current weights, while older ones sample")
+        add(
+            "spare copy of the weights",
+            size,
+            "sampling",
+            "the current weights, while older weights sample",
+        )
     if sampled := sampling_copy(config, device):
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
@@ -306,7 +311,7 @@ def estimate(plan: Plan) -> Estimate | None:
     for domain, path in plan.teachers.items():
         theirs, _ = find_sizes({"path": path})
         n = theirs.parameters if theirs else sizes.parameters
-        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
+        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", assuming the actor's size")
         add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
@@ -326,7 +331,7 @@ def estimate(plan: Plan) -> Estimate | None:
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
         rows * sizes.vocabulary * (32 if r.top_k or r.top_p < 1 else 12),
         "sampling",
-        f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
+        f"{rows} rows x {sizes.vocabulary:,} tokens, in several copies",
     )
     for item in _update(plan, sizes, device, long, rows):
         add(*item)
@@ -384,7 +389,7 @@ def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tu
         budget = room(device, USUAL).activations // (4 * floats)
         how = "chosen from the model's size"
     budget = max(budget, long)  # a row is never cut
-    return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
+    return min(here, budget), f"{min(here, budget):,} positions per pass ({how})"
 
 
 def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:

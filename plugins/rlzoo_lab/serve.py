@@ -25,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
     parser.add_argument("--port", type=int, default=8011, metavar="N", help="address to listen on")
     parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="default: this machine only"
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="default: accept connections only from this machine",
     )
     parser.add_argument("--store", metavar="URL", help=STORE_HELP)
 

@@ -10,7 +10,7 @@ from rlzoo.errors import DataError
 
 
 def damaged(path: Path, line: int | None, expected: str) -> DataError:
-    """The error for a file that cannot be parsed: where, and what was expected there."""
+    """The error for a file that cannot be parsed: the place, and what was expected there."""
     where = f"{path}: line {line}" if line else str(path)
     return DataError(f"{where}: expected {expected}", key=str(path), kind="damaged")
 

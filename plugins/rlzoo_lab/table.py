@@ -13,15 +13,23 @@ base = Verb(
     "TASK [key=value ...] --out DIR",
     "train a small model that sometimes solves a task, as a start for RL",
     "rlzoo_lab.supervised.base",
-    examples=(("rlzoo base addition --out start", "a model that occasionally answers correctly"),),
+    examples=(
+        ("rlzoo base addition --out start", "train a model that occasionally adds correctly"),
+    ),
 )
 sweep = Verb(
     "RECIPE key=a,b,c seed=0,1,2 ...",
     "train several runs, paired by seed",
     "rlzoo_lab.sweep.command",
     examples=(
-        ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
-        ("rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9", "two estimators, ten seeds"),
+        (
+            "rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2,3,4",
+            "compare three rows with five seeds each",
+        ),
+        (
+            "rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9",
+            "compare two estimators with ten seeds",
+        ),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ),
     function="rlzoo_lab.api.verbs:sweep",
@@ -41,7 +49,7 @@ diagnose = Verb(
     "compute the exact bias and variance of estimators",
     "rlzoo_lab.diagnose.command",
     examples=(
-        ("rlzoo diagnose ppo_gae estimator=gae,mc,td0,rloo", "in a small exact world"),
+        ("rlzoo diagnose ppo_gae estimator=gae,mc,td0,rloo", "in a small world, exactly"),
         ("rlzoo diagnose runs/a", "on a batch that a run saved"),
     ),
     function="rlzoo_lab.api.verbs:diagnose",
@@ -59,17 +67,18 @@ trace = Verb(
     "rlzoo_lab.trace.command",
     examples=(
         ("rlzoo trace --rewards 0,0,1 --values 0.3,0.4,0.6 --lam 0.95", "typed numbers"),
-        ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run as a page"),
+        ("rlzoo trace runs/a --row 3 --html a.html", "write a response of a run as a page"),
     ),
     function="rlzoo_lab.api.verbs:trace",
 )
 doctor = Verb(
-    "RUN | --environment",
+    "RUN [--retrain] | --environment",
     "report what is wrong with a run",
-    "rlzoo_lab.doctor.command",
+    "rlzoo_lab.retrain.command",
     examples=(
-        ("rlzoo doctor runs/a", "finished or not"),
-        ("rlzoo doctor --environment", "versions and devices, for a bug report"),
+        ("rlzoo doctor runs/a", "a finished or unfinished run"),
+        ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
+        ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
 )
 report = Verb(
@@ -77,7 +86,7 @@ report = Verb(
     "write a page about a run: curves, groups, tokens",
     "rlzoo_lab.report.command",
     examples=(
-        ("rlzoo report runs/a", "a page in the run's folder"),
+        ("rlzoo report runs/a", "write a page to the run's folder"),
         ("rlzoo report runs/a --watch", "rewrite the page while it trains"),
     ),
     function="rlzoo_lab.api.verbs:report",
@@ -86,7 +95,7 @@ play = Verb(
     "[--out FILE]",
     "an interactive page that shows the effect of lambda",
     "rlzoo_lab.play.command",
-    examples=(("rlzoo play --open", "open it in your browser; works offline"),),
+    examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
 )
 eval = Verb(
     "RUN | model=... task=...",
@@ -103,8 +112,8 @@ import_ = Verb(
     "convert a run of TRL, verl, prime-rl, SkyRL or slime to a run folder",
     "rlzoo_lab.imports.command",
     examples=(
-        ("rlzoo import trl-output --out runs/a", "then use doctor, report and compare"),
-        ("rlzoo import exported.csv --out runs/b", "metrics as wandb exports them"),
+        ("rlzoo import trl-output --out runs/a", "afterwards, use doctor, report and compare"),
+        ("rlzoo import exported.csv --out runs/b", "metrics exported from wandb"),
     ),
 )
 fetch = Verb(
@@ -112,8 +121,11 @@ fetch = Verb(
     "read a recipe from a URL, then train exactly that text",
     "rlzoo_lab.fetch",
     examples=(
-        ("rlzoo fetch https://gist.github.com/a/1", "its text, its checksum, and what it accesses"),
-        ("rlzoo fetch URL --run 0123456789ab", "train it only if the checksum matches"),
+        (
+            "rlzoo fetch https://gist.github.com/a/1",
+            "show its text, its checksum and what it accesses",
+        ),
+        ("rlzoo fetch URL --run 0123456789ab", "train only if the checksum matches"),
     ),
 )
 export = Verb(
@@ -136,7 +148,7 @@ sft = Verb(
     "DATA --model MODEL --out DIR",
     "supervised fine-tuning on prompts and responses",
     "rlzoo_lab.supervised.sft",
-    examples=(("rlzoo sft pairs.jsonl --model nano --out start", "a model to start from"),),
+    examples=(("rlzoo sft pairs.jsonl --model nano --out start", "train a model to start from"),),
 )
 reward = Verb(
     "train DATA --model MODEL --out DIR",
@@ -144,7 +156,10 @@ reward = Verb(
     "rlzoo_lab.supervised.reward",
     examples=(
         ("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences"),
-        ("rlzoo reward train steps.jsonl --per-step --model start --out prm", "from judged steps"),
+        (
+            "rlzoo reward train steps.jsonl --per-step --model start --out prm",
+            "train on judged steps",
+        ),
     ),
 )
 serve = Verb(
@@ -152,6 +167,6 @@ serve = Verb(
     "train while agents play episodes over HTTP",
     "rlzoo_lab.serve",
     examples=(
-        ("rlzoo serve grpo model=turns", "an OpenAI-compatible endpoint that trains its model"),
+        ("rlzoo serve grpo model=turns", "serve an OpenAI-compatible endpoint and train its model"),
     ),
 )

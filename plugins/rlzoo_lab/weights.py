@@ -59,7 +59,9 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
     known = f"available: {', '.join(choices)}" if choices else "there is none yet"
     if which is None:
-        raise RunError(f"{folder.path} has not finished: choose one with --checkpoint ({known})")
+        raise RunError(
+            f"{folder.path} has not finished; choose a checkpoint with --checkpoint ({known})"
+        )
     if which == "best":
         if not best.is_file():
             raise RunError(

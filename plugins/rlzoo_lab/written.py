@@ -14,7 +14,8 @@ from rlzoo.runs.disk import DEVICES
 class Written(argparse.Action):
     """An argparse action for a file to write: raises UsageError early if it cannot be written.
 
-    folder: it names a folder. suffixes: what the name must end in. figures: the file has figures,
+    folder: it names a folder. suffixes: the endings that the name may have. figures: the file has
+    figures,
         so matplotlib is required. The rest goes to argparse.
     """
 
@@ -58,7 +59,7 @@ def _unwritable(place: Path, folder: bool) -> str:
     if place.parent in DEVICES and place.exists():
         return ""
     if place.is_symlink():
-        return f"{place} is a link to {os.readlink(place)}; give that {_kind(folder)}"
+        return f"{place} is a link to {os.readlink(place)}; use that {_kind(folder)}"
     if place.exists() and place.is_dir() != folder:
         return f"{place} is a {_kind(not folder)}; give a {_kind(folder)}"
     if place.is_file():

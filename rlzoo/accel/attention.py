@@ -1,8 +1,8 @@
 """Attention for rows packed in one line with shared prompts: each row sees only its own tokens.
 
-All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
+Everything else in a layer works on single positions, so a group's prompt is computed once.
 Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on
-them, without a mask, and puts what comes out back.
+them, without a mask, and puts the outputs back.
 """
 
 import threading
@@ -33,14 +33,14 @@ _here = _Here()
 
 
 def over(model: Any, rows: Aligned) -> AbstractContextManager:
-    """Within, `model` reads these rows."""
+    """In this context, `model` reads these rows."""
     return _one_sequence_a_row() if rows.rows is None else within((model.config, rows))
 
 
 @contextmanager
 def _one_sequence_a_row() -> Iterator[None]:
-    """Within, transformers does not look at positions, and wait for the device, to find out whether
-    several sequences stand in a row."""
+    """In this context, transformers does not search the positions for several sequences in a row,
+    which would wait for the device."""
     _set_up()
     _here.one_sequence_a_row += 1
     try:
@@ -78,7 +78,7 @@ def within(line: tuple[Any, Aligned]) -> Iterator[None]:
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
 ) -> tuple[Tensor, None]:
-    """As transformers' `sdpa_attention_forward`: query, key and value (1, heads, L, d) of the line,
+    """Like transformers' `sdpa_attention_forward`: query, key and value are (1, heads, L, d), and
     the output (1, L, heads, d)."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

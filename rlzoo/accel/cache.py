@@ -1,9 +1,9 @@
 """KV caches for decoding, since transformers' own copies all keys and values for each token.
 
-`Growing` grows in place, a column for each token: for a host that looks at every token anyway.
-`Fixed` has buffers of a shape that no token changes, and does not wait for the host: for a device,
-whose work runs ahead of the host, and whose steps can then be captured in a graph. Both begin as
-the cache that transformers filled with the prompts, its layers replaced.
+`Growing` adds a column in place for each token and suits a host that checks every token anyway.
+`Fixed` has buffers of constant shape and does not wait for the host. It suits a device, whose work
+runs ahead of the host and whose steps can then be captured in a graph. Both start from the cache
+that transformers filled with the prompts, and replace its layers.
 """
 
 from typing import Any
@@ -23,8 +23,7 @@ ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
 
 
 class _Layer(DynamicLayer):
-    """Keys and values of one layer (B, heads, N, d), in the place of a layer that has been
-    filled."""
+    """Keys and values of one layer (B, heads, N, d); replaces a filled layer."""
 
     def __init__(self, layer: DynamicLayer):
         super().__init__()
@@ -32,7 +31,7 @@ class _Layer(DynamicLayer):
 
 
 class GrowingLayer(_Layer):
-    """Views of buffers that have room ahead."""
+    """Views of buffers with spare room."""
 
     _room: Any = None  # (keys, values)
 
@@ -100,7 +99,7 @@ class Growing:
         self.padded = not bool(self.seen.all())
 
     def size(self, rows: int, left: int) -> int:
-        """How many of `rows` rows should stay when `left` of them continue."""
+        """The number of `rows` rows to keep when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
 
     def reserve(self, tokens: int) -> bool:
@@ -108,7 +107,8 @@ class Growing:
         return False
 
     def advance(self) -> Any:
-        """One token more: what each row sees then; None: everything, where attention is faster."""
+        """Add one token; returns each row's mask, or None if rows see everything, which is
+        faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
         return self.seen if self.padded else None
 
@@ -116,9 +116,9 @@ class Growing:
 class Fixed:
     """A cache of a fixed shape, with room ahead.  seen: as above, of all columns there is room for.
 
-    A layer with a sliding window has as many columns as the window is wide, and goes around in
-    them: in the place of the oldest comes the newest. Rows leave once half have ended, and the
-    room grows by a quarter when it is used up; only then do shapes change.
+    A layer with a sliding window has as many columns as the window is wide, and reuses them in a
+    ring: the newest replaces the oldest. Rows leave once half have ended, and the room grows by a
+    quarter when it is used up; only then do shapes change.
     """
 
     every = LOOK
@@ -176,8 +176,8 @@ class Fixed:
         return masks if len(masks) > 1 else masks.popitem()[1]
 
     def _view(self, room: int, first: int) -> tuple[Tensor, Tensor]:
-        """The newest column's index in a layer of `room` columns, (1,), and what each row sees
-        there, (B, 1, 1, room), 0 or -inf."""
+        """The newest column's index in a layer of `room` columns, (1,), and each row's mask, (B,
+        1, 1, room), 0 or -inf."""
         index = (self.at - first) % room
         if room == self.seen.shape[1]:
             seen = self.seen

@@ -1,10 +1,9 @@
 """Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
-transformers' models, with a loop of our own around them, because it may do what theirs may not:
-prompts that occur several times (a group's) are read once, rows that have ended leave the batch,
-and each row's noise is its own, so that neither moves a token. One loop for both caches of
-`rlzoo.accel.cache`: they set how often it looks at the rows. Models whose cache cannot give up rows
-go through `model.generate`.
+Our own loop around transformers' models reads repeated prompts (of a group) once and drops rows
+that have ended. Each row has its own noise, so neither changes a token. The same loop serves both
+caches of `rlzoo.accel.cache`, which set how often it checks the rows. Models whose cache cannot
+drop rows use `model.generate`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
-    """What is read of a policy (`rlzoo.lm.policy`): the network, and how to sample from it."""
+    """The part of a policy (`rlzoo.lm.policy`) used here: the network and its sampling."""
 
     model: Any
     tokenizer: Any
@@ -55,7 +54,8 @@ def decode(
     limit: int,
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
-    `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
+    `old_log_probs`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
+    `uniforms`."""
     first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
@@ -68,7 +68,9 @@ def decode(
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if policy.static:
-            raise ModelError(f"its cache is not only keys and values ({type(filled).__name__})")
+            raise ModelError(
+                f"its cache contains more than keys and values ({type(filled).__name__})"
+            )
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
     rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
@@ -89,7 +91,7 @@ def decode(
 class Rows:
     """Rows that are being decoded, and their tokens so far.
 
-    Nothing here depends on a value but `look`: between two looks the host only launches.
+    Only `look` depends on values: between two looks, the host only launches operations.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
     """
 
@@ -136,7 +138,7 @@ class Rows:
         self.say(logits)
 
     def fit(self, left: int, block: int) -> Step:
-        """The step, once there is room for `block` more, and rows that have ended are out."""
+        """The step, after making room for `block` more tokens and removing ended rows."""
         size = self.cache.size(len(self.live), left)
         fewer = size < len(self.live)
         if fewer:
@@ -153,7 +155,7 @@ class Rows:
         return partial(self.graph, self.step)
 
     def look(self, said: int) -> int:
-        """How many rows continue after `said` tokens. Only here does the host wait."""
+        """The number of rows that continue after `said` tokens. The host waits only here."""
         before, self.looked = self.looked, said
         hit = (self.tokens[self.live, before:said, None] == self.eos).any(-1)  # (B, new)
         end = torch.where(hit.any(1), before + 1 + hit.byte().argmax(1), self.ends[self.live])
@@ -179,7 +181,7 @@ class Rows:
         return torch.tensor(ends, device=end.device)
 
     def found(self) -> dict[str, Tensor]:
-        """The tokens of all rows, up to where each ended."""
+        """The tokens of all rows, each up to its end."""
         width = self.longest
         over = torch.arange(width, device=self.ends.device) >= self.ends[:, None]
         return {
@@ -191,8 +193,8 @@ class Rows:
 
 @contextmanager
 def few_rows(model: nn.Module) -> Iterator[None]:
-    """Within, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place of x W^T:
-    mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
+    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
+    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
     found = [
         module
         for module in model.modules()
@@ -220,7 +222,7 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
 
 
 def plain_cache(cache: Any, *others: type) -> bool:
-    """Whether all that a model keeps are plain layers of keys and values, or `others`."""
+    """Whether a model's cache contains only plain layers of keys and values, or `others`."""
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
@@ -235,8 +237,8 @@ def _finite(log_probs: Tensor) -> Tensor:
         row, t = (~finite).nonzero()[0].tolist()
         return ModelError(
             f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
-            "log-probability, so nothing can be sampled (broken weights, or a model.dtype or "
-            "model.attention that overflows)"
+            "log-probability, so nothing can be sampled; the weights may be broken, or "
+            "model.dtype or model.attention may overflow"
         )
 
     check(finite.all(), fault)
@@ -244,7 +246,7 @@ def _finite(log_probs: Tensor) -> Tensor:
 
 
 def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability under what is sampled from, and under the policy), each (B,):
+    """(token, its log-probability under the sampling distribution and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
@@ -279,8 +281,8 @@ def pick(p: Tensor, u: Tensor) -> Tensor:
 
 
 def _passes(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The first index (B,) at which the running sum of x (B, N) is above `target` (B,), and what
-    of the target is left there."""
+    """The first index (B,) at which the running sum of x (B, N) is above `target` (B,), and the
+    rest of the target there."""
     sums = x.cumsum(1)
     # At most just below the end: rounding must not step over the last entry above 0.
     target = target.minimum(sums[:, -1].nextafter(sums.new_zeros(())))
@@ -289,8 +291,8 @@ def _passes(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
-    """log pi (B, V) restricted to the top k, and of what they leave to the nucleus of mass p, as
-    transformers and vLLM do it; normalised again."""
+    """log pi (B, V) restricted to the top k and then to the nucleus of mass p, as in transformers
+    and vLLM, and renormalised."""
     if top_k <= 0 and top_p >= 1:
         return log_pi
     ordered, index = log_pi.sort(-1, descending=True)
@@ -303,7 +305,7 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32 if it is of half precision."""
+    """x in float32 if it has half precision."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -317,7 +319,7 @@ def _by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """As `decode`, by `model.generate`: a logits processor draws the token, and leaves no other."""
+    """Like `decode`, but with `model.generate`: a logits processor draws the token."""
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     sampled: list[Tensor] = []

@@ -27,7 +27,7 @@ MADE = {"actor": "log_probs", "critic": "prediction"}
 
 
 class Networks(Protocol):
-    """A policy and perhaps a critic: `model` and `trunk` are what their passes go through."""
+    """A policy and perhaps a critic: their passes go through `model` and `trunk`."""
 
     policy: Any
     critic: Any
@@ -43,9 +43,9 @@ class Networks(Protocol):
 
 
 def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
-    """The passes of an update on all these rows, should it be possible to hold them until then.
+    """The passes of an update on all these rows, if memory can hold them until then.
 
-    actor: whether the update trains it."""
+    actor: whether the update trains the actor."""
     if models.ranks.count > 1:
         return None
 
@@ -75,8 +75,8 @@ def backward(
 ) -> None:
     """Leave the gradient of a mini-batch in the weights of the networks `names`, on all ranks.
 
-    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () of the
-    rows (R,) of a pass, of their columns, and of what the pass gave for these networks.
+    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () as a
+    function of a pass's rows (R,), their columns and these networks' outputs.
     """
     for network in models.networks().values():
         network.zero_grad(set_to_none=True)
@@ -103,8 +103,8 @@ def backward(
 
 
 def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) -> None:
-    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
-    weights that are spread over ranks are collectives."""
+    """A pass without a gradient, on a rank with fewer passes than others: with weights that are
+    spread over ranks, passes are collectives."""
     outputs = models.forward(micro, **trained)
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
@@ -131,7 +131,7 @@ def lean_gradients(models: Networks) -> Iterator[None]:
 
 
 def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
+    """The trunk's table of embeddings; None if it names none, as a decoder's wrapper may."""
     try:
         return trunk.get_input_embeddings()
     except NotImplementedError:

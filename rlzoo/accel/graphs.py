@@ -31,8 +31,9 @@ class Graph:
     """Runs a step the first time, which makes libraries ready and shows whether it can be recorded;
     records it the second time, if on a GPU, and launches the record from then on.
 
-    Raises ModelError for a step that makes the host wait. Its inputs and outputs must stay. It
-    does not hold the step. notes: gains a line where a recording fails; steps run unrecorded then.
+    Raises ModelError for a step that makes the host wait. The tensors of its inputs and outputs
+    must not change. It does not hold the step. notes: gains a line where a recording fails; steps
+    run unrecorded then.
     """
 
     def __init__(self, device: torch.device, notes: list[str]):

@@ -5,8 +5,7 @@ positions go through in chunks, softmax is done in place, and the backward pass 
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that no more logits are held at a time than `rlzoo.accel.memory.room` allows, whatever the batch
-and the vocabulary.
+so that memory for logits stays below `rlzoo.accel.memory.room` for any batch and vocabulary.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ from rlzoo.accel import memory
 
 
 def chunk_rows(vocabulary: int, device: torch.device) -> tuple[int, int]:
-    """Positions whose logits are held at a time, and how many of these are worked on at a time."""
+    """The number of positions whose logits are in memory, and of those processed at a time."""
     room = memory.room(device)
     return max(1, room.logits // vocabulary), max(1, room.block // vocabulary)
 
@@ -43,8 +42,8 @@ def log_prob_stats(
     softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
     Gradients flow to hidden, weight and bias from log_probs, and from entropy if `entropy_grad`;
     sum_pi_squared does not have a gradient. accumulate: the backward pass adds to `weight.grad` in
-    place where there is one, instead of making another tensor of that size; only for `backward()`.
-    float32 out of half precision, else the dtype of `hidden`.
+    place if there is one, instead of making another tensor of that size; only for `backward()`.
+    The output is float32 for half precision, otherwise it has the dtype of `hidden`.
     """
     device = hidden.device.type
     if torch.is_autocast_enabled(device):

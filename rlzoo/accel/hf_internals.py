@@ -41,8 +41,8 @@ def import_models() -> None:
 
 @contextmanager
 def forward_of(module: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
-    """Within, calling `module` calls `function`: an attribute of the object hides the method of its
-    class (torch 2.13). A hook cannot replace the computation, only add to it."""
+    """In this context, calling `module` calls `function`: an attribute of the object hides the
+    method of its class (torch 2.13). A hook cannot replace the computation, only add to it."""
     module.forward = function
     try:
         yield
@@ -52,8 +52,8 @@ def forward_of(module: nn.Module, function: Callable[..., Any]) -> Iterator[None
 
 @contextmanager
 def without_softcap(config: Any) -> Iterator[None]:
-    """Within, a text config has no `final_logit_softcapping`. Some configs refuse None, so this
-    writes to the object's dict (transformers 5.23)."""
+    """In this context, a text config has no `final_logit_softcapping`. Some configs refuse None,
+    so this writes to the object's dict (transformers 5.23)."""
     settings = vars(config)
     before = settings["final_logit_softcapping"]
     settings["final_logit_softcapping"] = None
@@ -71,7 +71,7 @@ def attention_of(config: Any) -> str | None:
 
 @contextmanager
 def attention_kind(config: Any, name: str) -> Iterator[None]:
-    """Within, a model of this config runs the attention registered as `name`. The public
+    """In this context, a model of this config runs the attention registered as `name`. The public
     `set_attn_implementation` checks the model's class on each call; this is for each pass
     (`_attn_implementation`, transformers 5.23)."""
     before = config._attn_implementation
@@ -97,7 +97,7 @@ def skip_packed_sequences(skip: Callable[[], bool]) -> None:
 
 
 def take_over(layer: Any, filled: Any) -> None:
-    """Give a new cache layer all that a filled one has: keys, values and whatever its kind adds
+    """Give a new cache layer all that a filled one has: keys, values and the attributes of its kind
     (`cache_utils.DynamicLayer`, transformers 5.23)."""
     layer.__dict__.update(filled.__dict__)
 
@@ -122,7 +122,7 @@ def checkpoint_by(module: Any, function: Callable[..., Any]) -> None:
 
 @contextmanager
 def sparse_gradient(table: nn.Embedding) -> Iterator[None]:
-    """Within, a backward pass leaves a sparse gradient of the table's weight. `sparse` and
+    """In this context, a backward pass leaves a sparse gradient of the table's weight. `sparse` and
     `padding_idx` are read at each call (torch 2.13).
 
     With `padding_idx` torch counts the rows that are left, and waits for a device. So there a hook

@@ -18,12 +18,12 @@ CUT = 4  # responses of a unit are at least this many times as long as its promp
 
 @dataclass(frozen=True)
 class Aligned:
-    """Tokens as a model reads them.
+    """Tokens as the model reads them.
 
-    Either each row by itself, prompt and response side by side, padding at the end: causal
-    attention needs no mask then, and positions count from 0. Or all in one line, N = 1: each
-    group's prompt once, then all responses, nothing padded. Attention then takes the rows out of
-    the line (`rlzoo.accel.attention`), so that it sees and costs the same.
+    Either each row is separate, prompt followed by response and padding: causal attention then
+    needs no mask, and positions count from 0. Or all in one line, N = 1: each group's prompt once,
+    then all responses, nothing padded. Attention then takes the rows out of the line
+    (`rlzoo.accel.attention`), so that it sees and costs the same.
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
     `keep` positions of ids laid flat; T: the longest response. For a line only: place (1, L),
@@ -72,7 +72,7 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
 
 
 def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
-    """Rows given side by side, put into one line, each group's prompt once."""
+    """Padded rows, packed into one line with each group's prompt once."""
     p, n = lengths(columns)
     tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
@@ -96,7 +96,7 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
 
 
 def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
+    """The group of each row, (R,), counted from 0, and the length of each group's prompt."""
     p, _ = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
@@ -119,9 +119,9 @@ def trees_pay(columns: Mapping[str, Any]) -> bool:
 
 
 def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
-    """Rows (R,) of each pass: of like length, so that little is padding, and no more than `budget`
-    positions, padding included, unless a single row or what `_units` leaves whole takes more. A
-    pass that holds a quarter of the budget ends before more than a twentieth of it is padding."""
+    """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
+    positions including padding, unless a single row or unit (see `_units`) has more. A pass that
+    holds a quarter of the budget ends before more than a twentieth of it is padding."""
     unit, size = _units(columns, budget, trees)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()

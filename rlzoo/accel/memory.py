@@ -15,8 +15,7 @@ class Room:
     """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
     while columns are read, and wait for the losses.
 
-    positions: a pass may have as many, whatever its activations take: with fewer, reading the
-    weights costs more than the products.
+    positions: a pass may always have this many: with fewer, reading the weights dominates.
 
     logits: how many are held at a time, in float32.  block: how many of those are worked on at a
     time.
@@ -33,12 +32,12 @@ CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20, positions=2
 
 
 def room(device: Any, free: int | None = None) -> Room:
-    """What a pass on a device (a torch.device, or its type) may take.
+    """The memory that a pass may use on a device (a torch.device or its type).
 
     Off the CPU half of the `free` bytes (measured where they are not given) is for activations,
     and a sixteenth for logits, of which up to three copies are made: in one block, since each
-    operation is a launch. Of `free` its two leading bits count: a run that is resumed, with little
-    more or less free, cuts its rows as before.
+    operation is a launch. Only the two leading bits of `free` count, so that a resumed run with
+    slightly different free memory splits its rows as before.
     """
     if getattr(device, "type", device) == "cpu":
         return CPU
@@ -49,8 +48,8 @@ def room(device: Any, free: int | None = None) -> Room:
 
 
 def free_bytes(device: Any) -> int:
-    """What new tensors on this device may take: what no process has, and what torch's allocator
-    has and does not use."""
+    """The memory available for new tensors on this device: free memory, plus what torch's
+    allocator holds but does not use."""
     import torch
 
     if getattr(device, "type", device) != "cuda":
@@ -61,7 +60,7 @@ def free_bytes(device: Any) -> int:
 
 def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
     """Floats that a pass holds for each position: those of all layers where there is a gradient,
-    of one where there is none; where they are computed again, of one and each layer's input."""
+    of one if there is none; where they are computed again, of one and each layer's input."""
     of_layer = 10 * hidden + 4 * inner
     if not grad:
         return of_layer
@@ -69,7 +68,7 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
 
 
 def sampling_dtype(config: "Config", device: str) -> str | None:
-    """What sampling computes in (`rollout.dtype`); None: in what the policy's passes do."""
+    """The dtype of sampling (`rollout.dtype`); None: that of the policy's passes."""
     if config.rollout.dtype != "auto":
         return str(config.rollout.dtype)
     half = device == "cuda" and config.model.autocast != "none"
@@ -77,6 +76,6 @@ def sampling_dtype(config: "Config", device: str) -> str | None:
 
 
 def sampling_copy(config: "Config", device: str) -> str | None:
-    """The dtype of a copy of the policy that samples; None: the policy does it itself."""
+    """The dtype of the copy that samples; None: the policy itself samples."""
     dtype = sampling_dtype(config, device)
     return dtype if dtype != config.model.dtype or config.model.lora.rank else None

@@ -1,6 +1,6 @@
 """Splits rows into forward passes, and among the ranks if there are several.
 
-How rows are cut into passes changes no number that comes out, and no gradient.
+The split into passes changes neither the results nor the gradients.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,8 +71,8 @@ class Passes:
         return [torch.arange(rows)] if len(parts) == 1 else parts
 
     def to_keep(self, columns: Columns) -> list[Tensor] | None:
-        """The rows of each pass of an update, if all passes may be held at once. Not where the
-        recipe bounds what is held, or memory ran out."""
+        """The rows of each pass of an update, if all passes may be held at once. None if the
+        recipe limits memory, or if memory ran out before."""
         parts = self.parts(columns, grad=True)
         if len(parts) == 1:
             return parts
@@ -113,9 +113,9 @@ class Passes:
         return {name: pick(torch.cat([out[name] for out in done]), back) for name in done[0]}
 
     def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
-        """What `attempt` gives. On out of memory: halve the pass from then on, and try once more.
+        """The result of `attempt`. If memory runs out, halve the pass size and try again.
 
-        release: lets go of what is held for the attempt and can be computed again.
+        release: frees what was kept for the attempt and can be recomputed.
         """
         try:
             return attempt()
@@ -137,5 +137,5 @@ def _refuse_short_budget(columns: Columns, budget: int) -> None:
     longest = max((prompt + response).tolist(), default=0)
     if budget < longest:
         raise RlzooError(
-            f"train.token_budget: {budget} positions are too few for the longest row ({longest})"
+            f"train.token_budget: {budget} positions cannot hold the longest row ({longest})"
         )

@@ -1,10 +1,10 @@
 """Several processes, one run: each samples and differentiates its share, all hold the same batch.
 
-Started by `accelerate launch -m rlzoo run ...` or `torchrun -m rlzoo run ...`. A step's prompts are
-shared out, groups whole; what each rank sampled is joined into one batch that all ranks hold, so
-that whitening, aggregation weights, controllers and statistics see all of it and are as in one
-process. Then the passes of each mini-batch are shared out, and gradients summed. Only the first
-rank writes.
+Started by `accelerate launch -m rlzoo run ...` or `torchrun -m rlzoo run ...`. A step's prompts
+are divided among the ranks in whole groups. The samples are joined into one batch on all ranks, so
+that whitening, aggregation weights, controllers and statistics are the same as in one process.
+Then the passes of each mini-batch are divided, and gradients are summed. Only the first rank
+writes.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from rlzoo.errors import RunError, first_line, need
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all of a run. A single process is the first of one."""
+    """This process among all processes of a run; a single process has rank 0 of 1."""
 
     index: int = 0
     count: int = 1
@@ -35,15 +35,15 @@ class Ranks:
         return self.index == 0
 
     def share(self, items: list[Any]) -> list[Any]:
-        """This rank's of items that were dealt out in turn."""
+        """This rank's share of items that are dealt out in turn."""
         return items[self.index :: self.count]
 
     def idle(self, n: int) -> int:
-        """How many fewer of n items this rank has than the first."""
+        """How many fewer of n items this rank has than the first rank."""
         return (n + self.count - 1) // self.count - len(range(n)[self.index :: self.count])
 
     def block(self, n: int) -> range:
-        """This rank's of n items in a row."""
+        """This rank's share of n consecutive items."""
         return range(n * self.index // self.count, n * (self.index + 1) // self.count)
 
     def gather(self, item: Any) -> list[Any]:
@@ -60,11 +60,11 @@ class Ranks:
         return self.gather(item)[0]
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all ranks are here."""
         self.gather(None)
 
     def sum(self, found: Mapping[str, float]) -> dict[str, float]:
-        """Numbers added over ranks, names of any of them."""
+        """Numbers summed over ranks, with the names of all of them."""
         total: dict[str, float] = {}
         for mine in self.gather(dict(found)):
             for name, value in mine.items():
@@ -72,8 +72,7 @@ class Ranks:
         return total
 
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
-        """Add up what the ranks' backward passes left in the weights: small ones together, since
-        each message costs a latency."""
+        """Sum the gradients of all ranks: small ones together, to save latency."""
         if self.count == 1:
             return
         bucket: list[Tensor] = []
@@ -123,7 +122,7 @@ def _lost() -> Any:
 
 
 def open_ranks(device: str) -> Ranks:
-    """The ranks of this run, by what the launcher put into the environment."""
+    """The ranks of this run, according to the launcher's environment variables."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return ALONE
     need("accelerate", f"{os.environ['WORLD_SIZE']} processes of one run")
@@ -134,7 +133,7 @@ def open_ranks(device: str) -> Ranks:
 
 
 def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
-    """Refuse ranks with another recipe, or other code (its digest), than the first."""
+    """Raise RunError if a rank has a different recipe or code digest from the first rank."""
     digest = hashlib.sha256(recipe.encode()).hexdigest()
     mine = {"recipe": digest, "code": code, "torch": torch.__version__}
     everybody = ranks.gather(mine)

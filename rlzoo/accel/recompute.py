@@ -1,8 +1,8 @@
 """Gradient checkpointing: a layer's activations are computed again in the backward pass.
 
-transformers' layers do so in training mode, which would also switch on dropout, router jitter and
-whatever else is random there. So only the flag that requests it is set, for the length of a
-pass, and a layer runs in eval mode both times.
+transformers' layers do so in training mode, which would also enable dropout, router jitter and
+other randomness. So only its flag is set, for the duration of a pass, and a layer runs in eval
+mode both times.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def allow(model: Any) -> None:
 
 @contextmanager
 def within(model: nn.Module) -> Iterator[None]:
-    """Passes with a gradient, made within, compute activations again."""
+    """In this context, passes with a gradient recompute activations."""
     asking = _asking(model) if torch.is_grad_enabled() else []
     for module in asking:
         module.training = True

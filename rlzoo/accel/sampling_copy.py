@@ -1,4 +1,4 @@
-"""The policy's network as it samples: its weights in another dtype, adapters merged into them."""
+"""A copy of the policy's network for sampling: weights in another dtype, with adapters merged."""
 
 import copy
 from typing import Any
@@ -36,7 +36,7 @@ class SamplingCopy:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Take over the weights as they are now, in one pass over them."""
+        """Copy the current weights, in one pass over them."""
         weights = dict(self.source.named_parameters())
         given = [whole_tensor(weights[name]) for name in self.plain]
         torch._foreach_copy_(list(self.plain.values()), given)

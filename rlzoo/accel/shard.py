@@ -2,8 +2,8 @@
 
 Each rank keeps a slice of every weight, of its gradient and of the optimizer's state. A pass
 gathers a layer's weights just before it needs them and drops them after, so passes are collective:
-all ranks make the same number. Generation is not: for its time the policy is `whole` on each rank,
-which then goes its own way.
+all ranks make the same number. Generation is not collective: while it runs, the policy is `whole`
+on each rank.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 def shard(network: Any) -> None:
-    """Cut a transformers model, or a layer, into shards, in place. Its forward pass stays its own.
+    """Shard a transformers model or a layer in place, without changing its forward pass.
 
     Gradients are summed over ranks, not averaged. By torch itself: Accelerate's FSDP plugin is
     for accelerators only, and needs an optimizer with each network.
@@ -37,18 +37,18 @@ def shard(network: Any) -> None:
 
 
 def is_shard(x: Any) -> bool:
-    """Whether a weight, or what is made of one, is spread over ranks."""
+    """Whether a weight, or a tensor computed from it, is spread over ranks."""
     return hasattr(x, "full_tensor")  # DTensor's; its module takes a second to import
 
 
 def whole_tensor(x: Tensor) -> Tensor:
-    """All of x, on every rank: a collective where x is spread."""
+    """The whole x on every rank; a collective operation if x is spread."""
     return x.full_tensor() if is_shard(x) else x  # type: ignore[attr-defined]
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """What is spread as whole tensors on the CPU, one at a time, of which this rank may `keep` all
-    or none. Tied weights, which are one object, stay one."""
+    """Gather spread tensors on the CPU, one at a time; this rank may `keep` all or none of them.
+    Tied weights, which are one object, stay one."""
     seen: dict[int, Tensor] = {}
     out = {}
     for name, x in tensors.items():
@@ -73,7 +73,7 @@ def spread_like(x: Tensor, own: Any) -> Tensor:
 
 @contextmanager
 def whole(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Within, these modules' own weights are whole on each rank, and passes no collectives."""
+    """In this context, these modules have whole weights, so passes are not collectives."""
     spread: list[Any] = [m for m in modules if hasattr(m, "set_reshard_after_forward")]
     for module in spread:
         module.set_reshard_after_forward(False, recurse=False)

@@ -1,4 +1,4 @@
-"""How many CPU threads a model is worth."""
+"""Chooses the number of CPU threads for a model."""
 
 import os
 from typing import Any
@@ -13,11 +13,10 @@ _ALL = torch.get_num_threads()  # torch's choice, by cores or OMP_NUM_THREADS
 
 
 def choose(wanted: int | None, model: Any) -> None:
-    """Set torch's CPU threads: as many as `wanted`, else by the model's size.
+    """Set the number of torch's CPU threads to `wanted`, or by the model's size.
 
-    A small model's work comes in pieces that a second thread begins too late; where others use
-    the cores, waiting for it costs several times the work. OMP_NUM_THREADS takes
-    precedence.
+    A second thread starts too late for a small model's short operations; on busy cores, waiting
+    for it costs several times the work. OMP_NUM_THREADS takes precedence.
     """
     by_hand = "OMP_NUM_THREADS" in os.environ
     small = next(model.parameters()).device.type == "cpu" and size_of(model) < FEW

@@ -40,15 +40,15 @@ from rlzoo.train.interrupt import stopped_in_words
 VERBS = {
     "run": Verb(
         "RECIPE [key=value ...]",
-        "train and write a run folder",
+        "train a model and write a run folder",
         "rlzoo.cli.run.command",
         examples=(
             ("rlzoo run ppo_gae", "the recipe ppo_gae, unchanged"),
-            ("rlzoo run grpo task=reverse_dense seed=1", "another task, another seed"),
+            ("rlzoo run grpo task=reverse_dense seed=1", "change the task and the seed"),
             ("rlzoo run ppo_gae estimator=rloo", "change only the estimator"),
             ("rlzoo run ppo_gae model.path=DIR", "your own transformers model"),
             ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
-            ("rlzoo run grpo --store s3://bucket/a", "also copied to a URL"),
+            ("rlzoo run grpo --store s3://bucket/a", "also copy the run to a URL"),
         ),
     ),
     "resume": Verb(
@@ -56,13 +56,13 @@ VERBS = {
         "continue an interrupted run from its last checkpoint",
         "rlzoo.cli.run.resume",
         examples=(
-            ("rlzoo resume runs/a", "from its last checkpoint to its end"),
+            ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
     ),
     "plugins": Verb(
         "[KIND] [WORD]",
-        "list the components, each with its idea",
+        "list the components, each with a summary",
         "rlzoo.cli.catalog.plugins",
         examples=(
             ("rlzoo plugins", "all, by kind"),
@@ -72,7 +72,7 @@ VERBS = {
     ),
     "recipes": Verb(
         "[WORD]",
-        "list the recipes, each with its source",
+        "list the recipes and their sources",
         "rlzoo.cli.catalog.recipes",
         examples=(
             ("rlzoo recipes", "all"),
@@ -116,7 +116,7 @@ def brought() -> dict[str, Any]:
 
 
 def described(name: str) -> Verb:
-    """A verb, without its module."""
+    """A verb, without importing its module."""
     if name in VERBS:
         return VERBS[name]
     found = brought()[name].load()
@@ -132,12 +132,12 @@ def find_verb(name: str) -> Any:
 
 
 def every_verb() -> list[str]:
-    """The names of the verbs, those that plugins bring last."""
+    """The names of the verbs, with those of plugins last."""
     return [*VERBS, *(name for name in brought() if name not in VERBS)]
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's parser, but its error for an unknown option names the nearest one."""
+    """argparse's parser, whose error for an unknown option suggests the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -173,7 +173,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="the recipe may read this environment variable; repeatable",
+        help="let the recipe read this environment variable; repeatable",
     )
     verb.add_arguments(parser)
     if about.function:
@@ -209,7 +209,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def takes_keys(parser: argparse.ArgumentParser) -> bool:
-    """Whether a verb's words are a recipe's."""
+    """Whether a verb takes the words of a recipe."""
     return any("key=value" in str(a.metavar) for a in parser._get_positional_actions())
 
 
@@ -230,13 +230,13 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
             continue
         given = value if equals else next(queue, None)
         if given is None or given.startswith("--"):
-            raise RlzooError(f"{flag}: needs a value: {key}=VALUE")
+            raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
         out.append(f"{key}={given}")
     return out
 
 
 def _joined(words: list[str]) -> list[str]:
-    """`--values -.01,.99` as `--values=-.01,.99`: argparse takes such a list for an option."""
+    """`--values -.01,.99` as `--values=-.01,.99`: argparse would read such a list as an option."""
     out: list[str] = []
     for word in words:
         if re.match(r"-\.?\d", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):

@@ -1,14 +1,14 @@
 """The options of a verb, as declared by the Python function of the same name.
 
-A function's signature has each option's name, type and default. A block of its docstring has the
-help, a line for each option, with the word that stands for the value, where it takes one:
+A function's signature has each option's name, type and default. A block of its docstring has one
+line of help per option, with a placeholder if the option takes a value:
 
     Options:
         threshold X: count the steps to this score; default: halfway to the best
         details: show every pair
 
 `Verb.function` names the function. A verb's `add_arguments` may add some of these options itself,
-with settings that only argparse has; they are left as they are.
+with settings that only argparse has; these stay unchanged.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def _settings(option: Declared) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """As on a command line: a list with commas, a list of lists with semicolons too."""
+    """The value as on a command line: lists with commas, lists of lists also with semicolons."""
     if isinstance(value, list | tuple):
         between = ";" if any(isinstance(v, list | tuple) for v in value) else ","
         return between.join(map(as_text, value))

@@ -1,6 +1,6 @@
-"""Help of the command line: how to begin, and the keys of recipes.
+"""Help for the command line: first steps, and the keys of recipes.
 
-No torch, no rich: `rlzoo --help` is quick.
+Imports neither torch nor rich, so that `rlzoo --help` is fast.
 """
 
 import shutil
@@ -25,7 +25,7 @@ KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout
                    "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
 
 WHERE_THE_REST = (
-    "lam=0.9 is short for estimator.lam=0.9 if no other key ends like this; --seed 1 means "
+    "lam=0.9 is short for estimator.lam=0.9 if no other key ends in lam; --seed 1 means "
     "seed=1. `rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a "
     "recipe, and docs/recipes.md explains them."
 )
@@ -36,7 +36,7 @@ def width() -> int:
 
 
 def start(verbs: list[str]) -> str:
-    """The text of `rlzoo` without words: commands to try first."""
+    """The text of `rlzoo` without arguments: commands to try first."""
     head = "rlzoo: token-level RL algorithms for language models, each one a plugin. First steps:"
     foot = "`rlzoo help` lists all verbs, `rlzoo help run` explains one; tutorial: docs/tutorial.md"
     return "\n\n".join(
@@ -45,14 +45,14 @@ def start(verbs: list[str]) -> str:
 
 
 def table(verbs: Lines) -> str:
-    """What `rlzoo help` shows: every verb."""
+    """The text of `rlzoo help`: every verb."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
     foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
     return "\n\n".join([fold(head), _beside(verbs), fold(foot)])
 
 
 def epilog(examples: Sequence[tuple[str, str]], said: str, takes_keys: bool) -> str:
-    """What follows the options in a verb's help: examples, and of a recipe's keys the commonest."""
+    """The end of a verb's help: examples and the most common recipe keys."""
     parts = [fold(said)] if said else []
     if examples:
         parts.append("examples:\n" + _beside(list(examples)))
@@ -69,7 +69,7 @@ def usage(said: str) -> str:
 
 
 def _common() -> Lines:
-    """The commonest keys, each with what it means."""
+    """The most common keys with their meanings."""
     from rlzoo.recipe.files import list_configs
     from rlzoo.recipe.keys import KEYS, SECTIONS
 
@@ -102,14 +102,14 @@ def keys(words: list[str]) -> str:
 
 
 def is_key(word: str) -> bool:
-    """Whether it ends a key of the core, or is an option of a component."""
+    """Whether a word ends a key of the core or is an option of a component."""
     from rlzoo.recipe.keys import KEYS
 
     return any(word in (key, key.rpartition(".")[2]) for key in KEYS) or bool(_options(word))
 
 
 def _options(word: str) -> Lines:
-    """Where a word is an option of components: the key and its component, from the source."""
+    """The key and component for each component option of this name, from the source."""
     from rlzoo.plugin.sketch import sketch
     from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -129,7 +129,7 @@ def fold(text: str) -> str:
 
 
 def _beside(lines: Lines) -> str:
-    """Two columns; where the terminal is narrow, the second comes below the first."""
+    """Two columns; in a narrow terminal, the second is below the first."""
     left = max(len(command) for command, _ in lines) + 4
     if (room := width() - left) < 34:
         left, room = 6, width() - 6

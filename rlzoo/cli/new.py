@@ -17,7 +17,7 @@ from rlzoo.plugin.sketch import sketch
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND")
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--dir", default=".", metavar="DIR", help="where to put it")
+    parser.add_argument("--dir", default=".", metavar="DIR", help="where to create the package")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -45,8 +45,8 @@ def _taken(plural: str, name: str) -> list[str]:
     if there is None:
         return []
     return [
-        f"{there.label} already exists, and neither of two components with one name can be "
-        "chosen; rename this one or remove that plugin"
+        f"{there.label} already exists, and two components with the same name cannot be used; "
+        "rename yours or remove that plugin"
     ]
 
 
@@ -92,10 +92,10 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
 
 
 def _check_name(kind: str, name: str) -> None:
-    """A component's name is that of a Python function, and must not hide what it uses."""
+    """A component's name is that of a Python function, and must not hide a name in the template."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
         near = re.sub(r"\W+", "_", name).strip("_").lower()
-        hint = f"; {near!r} would be one" if near.isidentifier() and near != name else ""
+        hint = f"; {near!r} would be valid" if near.isidentifier() and near != name else ""
         raise RlzooError(f"{name!r} is not a valid name for a Python function{hint}")
     if name != name.lower() or not name.isascii():
         raise RlzooError(f"names are snake_case; write {_snake(name)!r} instead of {name!r}")

@@ -1,8 +1,8 @@
-"""The frame of the verbs: their results, and the one place that prints them.
+"""Code shared by all verbs: their results, and the only place that prints them.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
-function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
-options that only plugins define has `sort_out(arguments, rest)` too: it reads what the parser left.
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. If a Python
+function declares its options, `Verb.function` names it (`rlzoo.cli.declared`). A verb with options
+that only plugins define also has `sort_out(arguments, rest)`, which reads the remaining arguments.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.format.text import printable, say
 
-WORDS_HELP = "the recipe's name and settings"
+WORDS_HELP = "the name of a recipe, and settings"
 STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a"
 
 
@@ -25,8 +25,8 @@ STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a
 class Verb:
     """A verb as `rlzoo help` lists it.
 
-    usage, help: what follows its name, and what it does. module: where its `add_arguments` and
-    `run` are, imported when the verb is used. examples: (what to type, what it does).
+    usage, help: the arguments after its name, and its purpose. module: where its `add_arguments`
+    and `run` are, imported when the verb is used. examples: (what to type, what it does).
     function: "module:name" of the Python function that declares its options, if there is one.
     """
 
@@ -66,10 +66,10 @@ def work(verb: Any, arguments: Any) -> Result:
 
 
 def perform(verb: Any, arguments: Any) -> int:
-    """Let a verb work and print what it gives back; returns the exit status.
+    """Run a verb and print its result; returns the exit status.
 
-    With --json stdout carries one document: whatever a plugin, a library or a process of theirs
-    prints goes to stderr.
+    With --json, stdout has only one document: the output of plugins, libraries and their processes
+    goes to stderr.
     """
     with _all_to_stderr() if arguments.json else nullcontext():
         result = work(verb, arguments)
@@ -112,7 +112,7 @@ def _all_to_stderr() -> Iterator[None]:
 def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
     try:
         if path.is_symlink() and not str(path).startswith("/dev/"):
-            raise RlzooError(f"--{option}: {path} is a link to {os.readlink(path)}; give that file")
+            raise RlzooError(f"--{option}: {path} is a link; write to {os.readlink(path)} instead")
         write(path)
     except OSError as error:
         raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None

@@ -1,6 +1,6 @@
-"""Episodes of the token MDP: the rules they go by, and their columns, which grow token by token.
+"""Episodes of the token MDP: their rules, and their columns, which grow token by token.
 
-A score per token is paid when the token is chosen; what only an outcome can pay, at the end.
+A score per token is paid when the token is chosen, and an outcome at the end.
 """
 
 import json
@@ -108,7 +108,7 @@ class Episodes:
         return self.terminated | self.truncated
 
     def start(self, row: int, random: np.random.Generator, options: Mapping[str, Any]) -> None:
-        """A new episode in one row: with the prompt of `options`, or one drawn by `random`."""
+        """Start an episode in one row with the prompt in `options`, or one drawn with `random`."""
         rules = self.rules
         for key in options:
             if key not in RESET_OPTIONS:
@@ -144,10 +144,10 @@ class Episodes:
             (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
 
     def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Append tokens (R,) to the rows (R,) int64; what each pays, (B,)."""
+        """Append tokens (R,) to the rows (R,) int64; returns the reward of each row, (B,)."""
         rules = self.rules
         if bool(((tokens < 0) | (tokens >= rules.vocabulary)).any()):
-            raise ValueError(f"an action is a token id below {rules.vocabulary}. Got {tokens}")
+            raise ValueError(f"an action must be a token id below {rules.vocabulary}. Got {tokens}")
         rewards = torch.zeros(len(self.examples), device=self.device)
         position = self.lengths[rows]
         if rules.turns is None:
@@ -173,7 +173,7 @@ class Episodes:
         return rewards
 
     def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
-        """One token of each row, and what the environment answers where it ends a turn."""
+        """Append one token to each row, and the environment's answer if it ends a turn."""
         some = [self.talks[i] for i in rows.tolist()]
         rules.act(some, tokens[:, None].tolist())
         for i, talk in zip(rows.tolist(), some, strict=True):
@@ -192,8 +192,8 @@ class Episodes:
         }
 
     def columns(self, rows: Tensor | None = None) -> Columns:
-        """The rollout's columns of some rows (R,), or of all, as long as the longest response so
-        far: what a policy takes."""
+        """The rollout's columns of some rows (R,), or of all, padded to the longest response so
+        far: the input of a policy."""
         if rows is None:
             rows = torch.arange(len(self.examples), device=self.device)
         rules, picked = self.rules, rows.tolist()
@@ -244,14 +244,14 @@ class Episodes:
         return texts if mode == "ansi" else None
 
     def _check_causal(self, rows: Tensor, columns: Columns, scores: Tensor) -> None:
-        """Rewards paid on the way must equal the whole row's scores, token by token."""
+        """Check that the rewards paid so far equal the scores of the whole row, token by token."""
         gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
         wrong = (gap.any(1) & self.ended[rows]).nonzero()
         if len(wrong):
             i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
             raise ComponentError(
-                f"the score of token {t} was {self.paid[rows[i], t]:g} when it was chosen and is "
-                f"{scores[i, t]:g} at the end; a score per token must not depend on later tokens "
+                f"the score of token {t} was {self.paid[rows[i], t]:g} when the token was chosen "
+                f"but is {scores[i, t]:g} at the end; scores must not depend on later tokens "
                 f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"
             )
 

@@ -63,7 +63,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
 
     @torch.no_grad()
     def _columns(self) -> Columns:
-        """The row's columns, with those that a KL penalty may need."""
+        """The row's columns, including those that a KL penalty may need."""
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}

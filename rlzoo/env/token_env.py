@@ -1,12 +1,12 @@
 """The token MDP for gymnasium, one episode at a time.
 
-State: prompt and tokens so far. Action: the next token. Endings and scores are `rlzoo.mdp`'s, by
-which the sampler goes as well. An observation is laid out like a row of a batch,
+State: prompt and tokens so far. Action: the next token. Endings and scores follow `rlzoo.mdp`, as
+in the sampler. An observation is laid out like a row of a batch,
 
     padding | prompt | response so far | padding        (max_prompt + max_new_tokens)
 
-so the response begins at index `max_prompt` whatever the prompt, and the action at time t is
-chosen from the logits at index `max_prompt - 1 + t`.
+so the response always begins at index `max_prompt`, and the action at time t is chosen from the
+logits at index `max_prompt - 1 + t`.
 """
 
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ class TokenVectorEnv(VectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP:
             self._restart(over)
         elif bool(over.any()):
-            raise ResetNeeded(f"rows {indices(over)} are over; reset them by options['reset_mask']")
+            raise ResetNeeded(f"rows {indices(over)} have ended; use options['reset_mask']")
         acting = (~over).nonzero().squeeze(1)
         rewards = episodes.act(acting, actions[acting])
         terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()
@@ -116,7 +116,7 @@ class TokenVectorEnv(VectorEnv):
             self.episodes.start(i, self._random[i], {})
 
     def _infos(self, rows: Tensor) -> Columns:
-        """gymnasium's form: under `name` a value for each row, under `_name` who has one."""
+        """gymnasium's format: `name` holds a value per row; `_name` marks the rows with one."""
         episodes = self.episodes
         infos = {
             "prompt": self._list([e.prompt for e in episodes.examples], rows),
@@ -145,5 +145,5 @@ class TokenVectorEnv(VectorEnv):
 
 
 def indices(mask: Tensor) -> list[int]:
-    """The rows that a mask (B,) picks."""
+    """The rows that a mask (B,) selects."""
     return mask.nonzero().squeeze(1).tolist()

@@ -1,4 +1,4 @@
-"""A terminal that shows texts of data and models, and obeys none of them."""
+"""A terminal that shows texts of data and models without executing their control characters."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,7 @@ class SafeConsole(Console):
     marks that turn the direction of writing): none of a model's reaches the terminal.
 
     A table that is wider than the terminal is printed as several: no column is cut or left out.
-    goes_on: what is shown is progress: a full disk under it, or a terminal
-    that was closed, ends no work.
+    goes_on: for progress, so that a full disk or a closed terminal does not end the work.
     """
 
     goes_on = False
@@ -54,15 +53,15 @@ class SafeConsole(Console):
 
 
 def _picture(char: str) -> str:
-    """As wide as what it stands for: U+241B for ESC."""
+    """A symbol of the same width: U+241B for ESC."""
     if char.isprintable() or char == "\n":
         return char
     return chr(0x2400 + ord(char)) if char < " " else "\ufffd"
 
 
 def in_parts(part: Any, console: Console) -> Sequence[Any]:
-    """The parts to print; a table that is too wide as several, each with the columns that name
-    a row: the first, and what follows it to the left."""
+    """The parts to print; a table that is too wide is split into several, each with the columns
+    that name a row: the first, and left-aligned ones after it."""
     if not isinstance(part, Table) or not part.show_header:
         return [part]
     columns = [replace(c, min_width=_needed(c, console)) for c in part.columns]

@@ -1,4 +1,4 @@
-"""Text and tokens as a reader can see them."""
+"""Makes text and tokens visible to a reader."""
 
 import re
 import shutil
@@ -22,9 +22,8 @@ def _byte_of() -> Mapping[str, int]:
 
 
 def spaced(decoded: str, piece: str | None) -> str:
-    """A token's text with the spaces that it begins with: Llama 2's decoder drops the first one of
-    whatever it is given. `piece`: what the vocabulary calls the token, None
-    where it ends before this token."""
+    """A token's text with the spaces that it begins with: Llama 2's decoder drops the first space
+    of any text. `piece`: the token's entry in the vocabulary, or None."""
     if piece is None:
         return decoded
     spaces = len(piece) - len(piece.lstrip("▁"))
@@ -34,10 +33,10 @@ def spaced(decoded: str, piece: str | None) -> str:
 
 
 def readable(decoded: str, piece: str) -> str:
-    """A token as a reader can see it. `decoded`: its text; `piece`: what the vocabulary calls it.
+    """A token as a reader can see it. `decoded`: its text; `piece`: its entry in the vocabulary.
 
-    What has no picture of its own is escaped: control characters, parts of a character (bytes),
-    white space at an edge.
+    Invisible parts are escaped: control characters, parts of a character (bytes), white space at
+    either end.
     """
     decoded = spaced(decoded, piece) or piece
     if "\ufffd" in decoded:  # part of a character
@@ -51,7 +50,7 @@ def readable(decoded: str, piece: str) -> str:
 
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Each of some tokens as a reader can see it; a special one by its name."""
+    """Tokens as a reader can see them; special tokens are shown by name."""
     special, texts = set(tokenizer.all_special_ids), {}
     for i in dict.fromkeys(ids):
         piece = tokenizer.convert_ids_to_tokens(i)
@@ -79,14 +78,13 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line to stderr, shown as what a terminal must not obey; lost where none can be written."""
+    """Write a line to stderr without control characters; it is lost if stderr cannot be written."""
     with suppress(OSError):
         print(folded(printable(text), sys.stderr), file=sys.stderr)
 
 
 def folded(text: str, stream: Any = None) -> str:
-    """What goes to a stream, stdout if none is named: folded between words where that is a
-    terminal, else as it is."""
+    """The text for a stream (stdout by default): wrapped between words for a terminal."""
     if not (stream or sys.stdout).isatty():
         return text
     columns = shutil.get_terminal_size().columns

@@ -1,4 +1,4 @@
-"""From a plan to its models: only those that it needs."""
+"""Builds the models that a plan needs, and no others."""
 
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
 
 
 def _compile(model: Any) -> None:
-    """Compile the layers, which are alike: the first one's compilation serves all."""
+    """Compile the layers, which are alike, so that the first compilation serves all of them."""
     from torch import _dynamo
     from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -129,7 +129,7 @@ def build_policy(config: Config) -> Policy:
 
 
 def _prepare(model: Any, config: Config, base: str) -> None:
-    """Adapters and gradient checkpointing, where the recipe sets them."""
+    """Add adapters and gradient checkpointing if the recipe sets them."""
     m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
@@ -140,8 +140,8 @@ def _prepare(model: Any, config: Config, base: str) -> None:
 
 
 def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -> Policy:
-    """The frozen model that teaches a domain: it scores the policy's own tokens, at the policy's
-    temperature and in its precision."""
+    """The frozen teacher of a domain: it scores tokens with the policy's temperature and
+    precision."""
     m = plan.recipe.config.model
     key = "teacher.path" if domain is None else f"teacher.domains: {domain}"
     folder = resolve_path(plan.teachers[domain], key, code=m.trust_remote_code)
@@ -168,21 +168,21 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
         notes.append(
             f"the teacher ends a response with {' or '.join(ends)}but the policy with "
             f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
-            "teacher's probability of ending is hardly meaningful"
+            "teacher's probability of ending a response means little"
         )
     return teacher
 
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
-    """Refuse a model that cannot read the policy's tokens. It may have more: `rlzoo reward train`
-    adds a padding token where there is none."""
+    """Refuse a model that cannot read the policy's tokens. It may have more tokens: `rlzoo reward
+    train` adds a padding token if there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
 
 
 def critic_folder(plan: Plan) -> str | None:
-    """The folder that `critic.init` names, by itself or through a reward; None for the actor's."""
+    """The folder that `critic.init` names directly or through a reward; None for the actor's."""
     init = plan.recipe.config.critic.init
     if init == "actor":
         return None

@@ -2,8 +2,8 @@
 
 Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
 tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
-trained is refused. Passes here are in float32 where weights are, without autocast, so that a fault
-is not taken for rounding.
+trained is refused. Passes use the weights' dtype without autocast, so that no fault looks like
+rounding.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
 @dataclass(frozen=True)
 class Finding:
-    """passed: None where it does not apply. message: by how much, why not, or what was raised.
-    off: the disagreement, None where a pass raised."""
+    """passed: None if it does not apply. message: the size of the disagreement, its reason, or the
+    error. off: the disagreement; None if a pass raised an error."""
 
     name: str
     passed: bool | None
@@ -43,7 +43,7 @@ class Finding:
 
 
 class Subject(Protocol):
-    """What is read of a policy (`rlzoo.lm.policy`), and what is switched off in it."""
+    """The attributes of a policy (`rlzoo.lm.policy`) that this module reads or disables."""
 
     model: Any
     runner: Callable
@@ -104,9 +104,9 @@ def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = Fals
 
 
 def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
-    """Examine the model of a run: (what was found, by name, and notes for the run's reader).
+    """Examine the model of a run; returns the findings by name, and notes for the user.
 
-    A path that disagrees is switched off; one that cannot work raises ModelError.
+    Disables a path that disagrees; raises ModelError if a required one does not work.
     """
     findings = examine(policy, checkpointing=policy.recompute)
     notes = []
@@ -116,29 +116,31 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
         if f.name == "sampling" and f.passed is False and f.off is not None:
             policy.sampled_as_scored = False
             notes.append(
-                f"{path}: with a cache, a sampled token is {f.message}; rollout.old_log_probs=auto "
-                "uses the scored ones"
+                f"{path}: with a cache, sampled log-probs are {f.off:.2g} nats off; "
+                "rollout.old_log_probs=auto uses a full pass"
             )
         elif f.name == "static cache" and f.passed is False:
             policy.static = False
-            notes.append(f"{path}: sampling uses a growing cache: {f.message}")
+            notes.append(f"{path}: sampling uses a growing cache, because {f.message}")
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
         if f.name == "sampling" and not policy.pads:
             notes.append(
-                f"{path}: it is sensitive to padding, so prompts of each length are separate"
+                f"{path}: the model is sensitive to padding, so prompts are grouped by length"
             )
         if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
-            notes.append(f"{path}: each pass has one row and prompts are not shared: {f.message}")
+            notes.append(
+                f"{path}: each pass has one row and prompts are not shared, because {f.message}"
+            )
     return {f.name: f.message for f in findings}, notes
 
 
 def _tried(name: str, check: Any) -> Finding:
-    """A model's own code may raise anything: that is a finding, too."""
+    """A model's own code may raise anything, which is also a finding."""
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
-        return Finding(name, None, "not enough memory to try it")
+        return Finding(name, None, "not enough memory for this check")
     except ModelError as error:
         return Finding(name, False, str(error))
     except Exception as error:
@@ -157,7 +159,7 @@ def _said(error: Exception) -> str:
 def _rows(policy: Subject) -> dict[str, Tensor]:
     """Two long rows and a short one, beyond every window that the config names if it is narrow.
 
-    Longer where layers are not all plain full attention: what a state gets wrong adds up."""
+    Rows are longer if some layers are not plain full attention, since errors of a state add up."""
     limit = min(LONGEST, policy.limit[0] if policy.limit else LONGEST)
     short = [n for n in windows(policy.model.config).values() if n <= LONGEST - 8]
     plain = not never_trees(policy.model)
@@ -185,21 +187,21 @@ def _tokens(policy: Subject, rows: int, length: int) -> Tensor:
 
 
 def windows(config: Any) -> dict[str, int]:
-    """What the config names of how far a token sees: windows, chunks, blocks."""
+    """The config's limits on how far a token sees: windows, chunks, blocks."""
     said = config.get_text_config().to_dict()
     return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
 
 def _tolerance(policy: Subject, effect: float) -> float:
-    """The difference (nats) allowed between two ways to compute one log-prob: small compared
-    with `effect`, that of another prompt, since what random weights hide grows as they do."""
+    """The difference (nats) allowed between two ways to compute one log-prob: small compared with
+    `effect`, the difference made by another prompt, so that the limit suits random weights, too."""
     if policy.halves:
         return 0.3
     return max(2e-5, min(2e-4, 0.01 * effect))
 
 
 def _off(a: Tensor, b: Tensor) -> float:
-    """The largest difference; infinite where one is not a number."""
+    """The largest difference; infinite if a value is NaN."""
     off = (a - b).abs()
     return float(off.nan_to_num(nan=torch.inf).max())
 
@@ -232,7 +234,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
     if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
         return (
             False,
-            f"a row's log-probs change by {off:.2g} nats with the other rows of the batch",
+            f"a row's log-probs change by {off:.2g} nats when the other rows of the batch change",
             off,
         )
     return True, f"independent of the other rows, to {off:.0e} nats", off
@@ -240,7 +242,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
 
 @torch.no_grad()
 def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """Tokens drawn with the cache have the log-probs that one pass gives them."""
+    """Tokens sampled with the cache have the same log-probs as in a full pass."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     offs = []
@@ -251,14 +253,14 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
         scored = policy.log_probs(rows)
         offs.append(_off(drawn["old_log_probs"], scored))
         if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
-            return True, f"equal to its scored log-prob, to {offs[-1]:.0e} nats{how}", offs[-1]
+            return True, f"equal to that of a full pass, to {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
-    return False, f"{offs[0]:.2g} nats from its scored log-prob", offs[0]
+    return False, f"{offs[0]:.2g} nats from that of a full pass", offs[0]
 
 
 @torch.no_grad()
 def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """A cache of a fixed shape gives the tokens and log-probs of one that grows."""
+    """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     prompts = columns["prompt_ids"], columns["prompt_mask"]
@@ -268,14 +270,14 @@ def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     if off > _tolerance(policy, _effect(policy, columns, scored)):
-        return False, f"with a cache of fixed shape, it is off by {off:.2g} nats", off
+        return False, f"log-probs are off by {off:.2g} nats with a cache of fixed shape", off
     return True, f"equal to a growing cache, to {off:.0e} nats", off
 
 
 def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
     if not 0 < largest < torch.inf:
-        raise ModelError(f"the largest entry is {largest}")
+        raise ModelError(f"the largest entry of the gradient is {largest}")
     return True, "finite", 0.0
 
 
@@ -290,7 +292,7 @@ def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """The gradient is the same where activations are computed again."""
+    """Gradient checkpointing does not change the gradient."""
     again = policy.but(recompute=True)
     recompute.allow(policy.model)
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
@@ -302,7 +304,7 @@ def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, s
 
 @torch.no_grad()
 def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """What is saved is what was there."""
+    """A saved model gives the same log-probs when it is loaded."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         policy.model.save_pretrained(folder)
@@ -320,7 +322,7 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
 
 
 def never_trees(model: Any) -> str:
-    """Why the config rules trees out; empty where every layer attends to all earlier positions."""
+    """Why the config rules trees out; empty if every layer attends to all earlier positions."""
     config = model.config.get_text_config()
     if (kind := attention_of(config)) != "sdpa":
         return f"{kind} attention"
@@ -331,7 +333,7 @@ def never_trees(model: Any) -> str:
 
 @torch.no_grad()
 def trees_disagree(policy: Subject) -> str:
-    """Why a group may not be read as a tree, found out by trying; empty where it may."""
+    """Why a group may not be read as a tree, determined by a trial; empty if it may."""
     with policy.probed() as twin:
         try:
             ids = _tokens(twin, 4, 3)

@@ -1,4 +1,4 @@
-"""The critic: V(s_t) for each token, by a value head on a trunk of its own or on the policy's."""
+"""The critic: V(s_t) for each token, from a value head on a separate trunk or on the policy's."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ from rlzoo.mdp.batch import widen
 
 
 class Critic(nn.Module):
-    """V(s_t) from a trunk of its own and a linear head, which starts at zero.
+    """V(s_t) from a separate trunk and a linear head, which starts at zero.
 
     With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
-    `start`: (trunk, head weight (1, H) or None) to begin with in place of the policy's trunk.
+    `start`: (trunk, head weight (1, H) or None) to start from instead of the policy's trunk.
     `reads`: columns -> the same with the prompts that the critic reads, the policy's at first.
     """
 
@@ -55,7 +55,7 @@ class Critic(nn.Module):
             if not policy.plain_head:
                 raise ModelError(
                     "critic.trunk: shared requires a model whose head is one linear layer, unlike "
-                    f"that of {type(policy.model).__name__}; use own"
+                    f"that of {type(policy.model).__name__}; use critic.trunk=own"
                 )
             policy.value_head = self.head
 
@@ -104,7 +104,7 @@ class Critic(nn.Module):
         self, columns: Mapping[str, Any], prediction: Tensor | None = None
     ) -> dict[str, Tensor]:
         """`values` (B, T), before each token, and `last_values` (B,), V(s_T), after each row's last
-        token. `prediction`: what `predict` gave for these rows, where it is known."""
+        token. `prediction`: the output of `predict` for these rows, if available."""
         out = self.predict(columns) if prediction is None else prediction.detach()
         if self.support is not None:
             out = out.softmax(-1) @ self.support

@@ -1,6 +1,6 @@
 """Models and tokenizers from disk or the hub, and how a prompt becomes tokens.
 
-Only safetensors are read: nothing is unpickled, and no code of a model's own runs without
+Only safetensors are read: nothing is unpickled, and a model's own code runs only with
 `model.trust_remote_code`.
 """
 
@@ -64,8 +64,8 @@ def resolve_path(path: str | None, key: str = "model.path", *, code: bool = Fals
 
 
 def origin(path: str, folder: Path) -> tuple[str, str]:
-    """How to name the model of `path`, found in `folder`, so that it is found from anywhere, and a
-    note on weights that are not a folder of the user's: a hub id's, or a GGUF file's."""
+    """A name by which the model of `path`, found in `folder`, can be loaded from anywhere, and a
+    note if its weights come from a hub id or a GGUF file."""
     from huggingface_hub import constants
 
     if folder.is_relative_to(constants.HF_HUB_CACHE):
@@ -92,7 +92,7 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
         if found := face("gguf", "in_place_of")(name, key):
             return found
         hint = face("gguf", "hint")(name)
-    here = f"{key}: {name!r} is not a folder here, and as a hub id it"
+    here = f"{key}: {name!r} is not a local folder, and the hub id"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
         raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}{hint}")
@@ -127,14 +127,14 @@ def _as_list(value: Any) -> list[int]:
 
 
 def _base_of(folder: Path) -> Path:
-    """`folder`, or where it holds an adapter only, the model that the adapter is for."""
+    """`folder`, or its base model if it contains only an adapter."""
     if (folder / "config.json").is_file():
         return folder
     return _base_of(_under(folder))
 
 
 def _under(folder: Path) -> Path:
-    """What the adapter in `folder` is for: a model, or another adapter on one."""
+    """The base of the adapter in `folder`: a model, or another adapter."""
     file = folder / "adapter_config.json"
     with reading(f"{file}: cannot be read"):
         base = str(json.loads(file.read_text())["base_model_name_or_path"])
@@ -206,7 +206,7 @@ DEQUANTIZED = ("fp8", "mxfp4")
 
 
 def quantized_by(config: Any) -> str | None:
-    """How the weights in a model's folder are quantized, by transformers' name; None: not."""
+    """transformers' name for the quantization of the weights in a folder; None: not quantized."""
     how = getattr(config, "quantization_config", None)
     return how.get("quant_method") if isinstance(how, dict) else None
 
@@ -253,7 +253,7 @@ def load_trunk(
 
 
 def trunk_of(model: Any) -> Any:
-    """A causal LM without its head: hidden states come out."""
+    """A causal LM without its head, which returns hidden states."""
     if model.base_model is not model:
         return model.base_model
     return next((part for part in model.children() if hasattr(part, "config")), model)
@@ -268,7 +268,8 @@ def sizes(config: Any) -> tuple[int, int, int]:
 
 
 def limit_of(config: Any) -> tuple[int, str] | None:
-    """The longest row (tokens) that the model reads right, and what to call that; None: any."""
+    """The longest row (tokens) that the model reads correctly, and a name for that limit, if
+    any."""
     config = config.get_text_config()
     said = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
     own = [said[n] for n in POSITIONS if said.get(n)]
@@ -287,7 +288,7 @@ def limit_of(config: Any) -> tuple[int, str] | None:
 
 
 def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer that makes ids which the model has no embedding for."""
+    """Refuse a tokenizer with ids for which the model has no embedding."""
     rows, highest = config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""LoRA: small matrices that are trained in place of a model's own weights."""
+"""LoRA: small matrices that are trained instead of a model's own weights."""
 
 import math
 import warnings

@@ -22,7 +22,7 @@ from rlzoo.recipe.plan import Plan
 
 
 class Meter:
-    """`tokens`: generated so far, each counted once, those of a run's evaluations separately."""
+    """`tokens`: the number generated so far; evaluations have a meter of their own."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -33,7 +33,7 @@ class Meter:
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:
-        """Within, tokens go to a meter of their own, which is filled when it ends."""
+        """In this context, tokens are counted by a separate meter."""
         other, before = Meter(), self.tokens
         try:
             yield other
@@ -43,12 +43,12 @@ class Meter:
 
 @dataclass
 class Models:
-    """The networks that a plan needs, and what goes with them: how rows pass through them
-    (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
+    """The networks that a plan needs, with their forward passes (`passes`), the number of tokens
+    sampled (`meter`) and the tokenization of prompts (`prompt_format`).
 
-    teachers: one for each domain of prompts, None that of all others.
-    notes: lines for the run's reader. contract: what the policy's model was found to agree
-    on, by name (`rlzoo.lm.contract`).
+    teachers: one for each domain of prompts; the key None is for all others.
+    notes: lines to show to the user. contract: the results of the model's checks, by name
+    (`rlzoo.lm.contract`).
     """
 
     plan: Plan
@@ -73,12 +73,12 @@ class Models:
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
-            self.notes.append(f"responses also end with {token}, which ends a chat template's turn")
+            self.notes.append(f"responses also end with {token}, the chat template's end of turn")
         self._fit_prompts()
         self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
 
     def _fit_prompts(self) -> None:
-        """Find prompts that are too long for the model: a task of data may leave them out."""
+        """Find prompts that are too long for the model, which data tasks may leave out."""
         task, name, config = self.plan.task, self.plan.task_name, self.plan.recipe.config
         limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
         longest = self.policy.limit  # (tokens, what they are called)
@@ -105,7 +105,7 @@ class Models:
 
     @property
     def teacher(self) -> Policy | None:
-        """The teacher of prompts of no domain that has one of its own."""
+        """The teacher of all prompts whose domain has no teacher of its own."""
         return self.teachers.get(None)
 
     @property
@@ -128,7 +128,7 @@ class Models:
         return self.ranks.count > 1 and self.plan.recipe.config.parallel.strategy == "shard"
 
     def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
-        """Within, ranks may sample apart from each other: weights that are spread are whole."""
+        """In this context, spread weights are whole, so that ranks can sample independently."""
         if not self.sharded:
             return nullcontext()
         frozen = {"reference": self.reference, "teacher": self.teacher}
@@ -137,7 +137,7 @@ class Models:
 
     @torch.no_grad()
     def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """The columns of `forward` that are the policy's, as it is, without a gradient."""
+        """The columns of `forward` that the current policy computes, without a gradient."""
         return self.passes.map(columns, partial(self._stats, want=("entropy",)))
 
     @property
@@ -146,15 +146,15 @@ class Models:
         return self.policy.with_observations if seen else self.policy.log_prob_stats
 
     def networks(self) -> dict[str, nn.Module]:
-        """What is trained, by the name of its optimizer."""
+        """The trained modules, by the name of their optimizer."""
         actor: dict[str, nn.Module] = {"actor": self.policy.model}
         return actor if self.critic is None else actor | {"critic": self.critic}
 
     def forward(
         self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
     ) -> dict[str, Tensor]:
-        """What an update differentiates: `log_probs`, `entropy`, `observation_nll` where the plan
-        needs it, and the critic's `prediction`."""
+        """The differentiable outputs of an update: `log_probs`, `entropy`, `observation_nll` if
+        the plan needs it, and the critic's `prediction`."""
         critic = critic and self.critic is not None
         both = actor and critic and self.shared
         out: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Models: the policy over a transformers causal LM, its frozen reference, and the critic.
+"""The policy, over a transformers causal LM, and its frozen reference.
 
 Everything is response-aligned: in a row `prompt | response` of P + T tokens, index t of an output
 is read at position P - 1 + t, before token t. Models stay in eval mode, also in updates:
@@ -32,8 +32,9 @@ from rlzoo.plugin.border import out_of_memory
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `eos_ids`: tokens that end a response. `top_k`, then `top_p` truncate what is sampled
-    from, never the policy itself. `adapter`: False is the same network with its LoRA adapters off.
+    `eos_ids`: tokens that end a response. `top_k` and then `top_p` truncate the sampling
+    distribution, never the policy itself. `adapter`: False is the same network with its LoRA
+    adapters off.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class Policy:
         return int(self.model.config.get_text_config().vocab_size)
 
     def positions_per_pass(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within the device's `room`: activations
-        of all layers where there is a gradient, of one where there is none."""
+        """The number of positions in a pass that fit into the device's `room`, with activations of
+        all layers if there is a gradient and of one layer otherwise."""
         given = room(self.device)
         return max(given.positions, given.activations // self.bytes_of_position(grad=grad))
 
@@ -106,13 +107,13 @@ class Policy:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether each group's prompt may be read once. What takes rows out of a line is not
-        compiled: compiled layers would be cut in two there."""
+        """Whether each group's prompt may be read once. Compiled layers do not support this:
+        unpacking rows would split them in two."""
         return not (self.compiled or self.no_trees)
 
     @cached_property
     def no_trees(self) -> str:
-        """Why groups are not read as trees, empty where they are: every layer must be plain full
+        """Why groups are not read as trees; empty if they are: every layer must use plain full
         attention, and a trial must agree."""
         return contract.never_trees(self.model) or contract.trees_disagree(self)
 
@@ -123,15 +124,15 @@ class Policy:
         return self.autocast or any(w.dtype in half for w in self.model.parameters())
 
     def frozen_copy(self) -> "Policy":
-        """The reference: the same network now, without gradients. With LoRA it is this very
-        network, its adapters off, which start as nothing."""
+        """The reference: a copy of the network as it is now, without gradients. With LoRA it is
+        the same network with its adapters off."""
         if hf_internals.has_adapters(self.model):
             return self.but(value_head=None, sampled_by=None, adapter=False)
         model = copy.deepcopy(self.model).requires_grad_(False)
         return self.but(value_head=None, sampled_by=None, model=model, runner=model)
 
     def but(self, **changed: Any) -> "Policy":
-        """A policy like this one, of the same network, with some attributes of its own."""
+        """A policy like this one over the same network, with some other attributes."""
         twin = copy.copy(self)
         for name, value in changed.items():
             setattr(twin, name, value)
@@ -139,7 +140,7 @@ class Policy:
 
     @contextmanager
     def probed(self) -> Iterator["Policy"]:
-        """A policy over the same network that neither rounds nor ends, to try things with."""
+        """A policy over the same network for trials, without autocast and EOS."""
         # Flash attention supports half precision only.
         plain = hf_internals.attention_of(self.model.config) in ("sdpa", "eager")
         with torch.random.fork_rng():
@@ -156,7 +157,7 @@ class Policy:
 
     @contextmanager
     def sampling_at(self, temperature: float, top_k: int, top_p: float) -> Iterator[None]:
-        """Within: the policy of this temperature, truncated so when it is sampled from."""
+        """In this context, the policy has this temperature and this truncation for sampling."""
         before = self.temperature, self.top_k, self.top_p
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         try:
@@ -166,7 +167,7 @@ class Policy:
 
     @contextmanager
     def _as_asked(self) -> Iterator[None]:
-        """Within: the precision, and adapters on or off."""
+        """In this context, precision and adapters (on or off) are those of this policy."""
         if not self.adapter:
             self.model.disable_adapters()
         try:
@@ -184,12 +185,12 @@ class Policy:
         return self.run(rows).flatten(0, 1)[rows.at]
 
     def check_length(self, rows: Aligned) -> None:
-        """Refuse rows that the model does not read right."""
+        """Refuse rows that the model cannot read correctly."""
         if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
 
     def run(self, rows: Aligned) -> Tensor:
-        """The model's output (R, keep, V), or what stands in for its head makes of it."""
+        """The model's output (R, keep, V), or that of the function in place of its head."""
         self.check_length(rows)
         with self._as_asked(), attention.over(self.model, rows):
             return self.runner(
@@ -200,9 +201,9 @@ class Policy:
             ).logits
 
     def through(self, rows: Aligned, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """`function` of the last hidden states (R, keep, H), put in the place of the model's head:
-        so that logits are never all there, and whatever wraps the model (several ranks, say) sees
-        one ordinary pass."""
+        """`function` of the last hidden states (R, keep, H), in place of the model's head, so that
+        the logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
+        pass."""
         lm_head = self.model.get_output_embeddings()
         capped = self.softcap is not None  # then the function applies it
         config = self.model.config.get_text_config()
@@ -212,7 +213,7 @@ class Policy:
 
     @cached_property
     def plain_head(self) -> bool:
-        """Whether the logits are those of a linear head, with nothing but a soft cap after."""
+        """Whether the logits come from a linear head followed by nothing except a soft cap."""
         lm_head = self.model.get_output_embeddings()
         if type(lm_head) is not nn.Linear:
             return False
@@ -269,7 +270,7 @@ class Policy:
             return torch.cat([out, values.to(out.dtype)], -1)
 
         def table_of_logits(logits: Tensor) -> Tensor:
-            """The same from logits (R, keep, V), where more than a linear head makes them."""
+            """The same from logits (R, keep, V), if the head is more than a linear layer."""
             log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
             return placed(
@@ -363,7 +364,7 @@ class Policy:
             return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
 
     def _sampler(self) -> "Policy":
-        """This policy as it samples."""
+        """The copy of this policy that samples."""
         if self.sampled_by is not None:
             self.sampled_by.follow()
         model = self.model if self.sampled_by is None else self.sampled_by.model
@@ -378,8 +379,8 @@ class Policy:
         uniforms: Tensor | None,
         limit: int,
     ) -> dict[str, Tensor]:
-        """As `generate`, the rows (N,) of a part at a time; fewer once memory has run out, which
-        moves no token."""
+        """Like `generate`, for some rows (N,) at a time, and fewer once memory has run out, which
+        does not change tokens."""
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         most = self.most_rows
         while parts:

@@ -20,10 +20,10 @@ Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"
 
 
 class PromptFormat:
-    """How prompts are read: plain text as it is, messages by the tokenizer's chat template.
+    """How prompts become tokens: plain text unchanged, messages through the chat template.
 
-    chat: "auto" so; "always" takes plain text for a user's message; "never" joins the contents of
-    messages, a line each. system: a system message put before what goes through the template.
+    chat: "auto" does this; "always" treats plain text as a user's message; "never" joins the
+    contents of messages, one per line. system: a system message to add first.
     """
 
     def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
@@ -53,7 +53,7 @@ class PromptFormat:
         if not self.tokenizer.chat_template:
             raise ModelError(
                 "the prompts are chat messages, but the tokenizer has no chat template; "
-                "model.chat=never joins them into a text"
+                "model.chat=never joins them into one text"
             )
         said = self.messages(prompt)
         return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
@@ -63,7 +63,7 @@ class PromptFormat:
         return self.encode_each([prompt])[0]
 
     def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
-        """Token ids of each: the tokenizer is called once for those that are new."""
+        """Token ids of each prompt; one call of the tokenizer for those that are new."""
         # A template writes the special tokens itself.
         keys = [(self.text(prompt), not self.templated(prompt)) for prompt in prompts]
         known = {key: self._encoded[key] for key in keys if key in self._encoded}
@@ -117,7 +117,7 @@ class PromptFormat:
         return next((i for i in after if i in added and added[i].special), None)
 
     def note(self, task: Task, name: str) -> list[str]:
-        """How the task's prompts are read, a line; none where there is no template to use."""
+        """A line on how the task's prompts are read; none if there is no template."""
         known = self.tokenizer.chat_template
         return [how_read(self.chat, drawn(task, name, "train"))] if known else []
 
@@ -129,21 +129,21 @@ class PromptFormat:
 
 
 def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
-    """In a line: what `model.chat` does to a task's prompts where the tokenizer has a template."""
+    """A line on the effect of `model.chat` if the tokenizer has a template."""
     if chat == "never":
         return "prompts are plain text, because model.chat=never disables the chat template"
     if chat == "always" or not any(isinstance(prompt, str) for prompt in prompts):
         return f"prompts are formatted with the chat template (model.chat={chat})"
     return (
         "prompts are plain text, although the tokenizer has a chat template; a chat model needs "
-        "model.chat=always (model.chat=never disables this note)"
+        "model.chat=always (model.chat=never also disables this note)"
     )
 
 
 def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
-    """`apply_chat_template`; a template's error becomes one line."""
+    """`apply_chat_template`, with a template's error on one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
-    with reading(f"the tokenizer's chat template does not support messages by {roles}"):
+    with reading(f"the tokenizer's chat template does not support messages from {roles}"):
         return tokenizer.apply_chat_template(messages, **how)
 
 

@@ -17,8 +17,8 @@ PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its che
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 (16 digits) of a model's weights, whatever the file or folder is called: the size of
-    each file and 64 pieces of 64 KiB, spread evenly: a large model costs no more to hash."""
+    """SHA-256 (16 digits) of a model's weights, independent of names: the size of each file and 64
+    evenly spaced pieces of 64 KiB, so that a large model costs no more to hash."""
     found = hashlib.sha256()
     kinds = (".safetensors", ".bin", "adapter_config.json")
     inside = [path] if path.is_file() else path.iterdir()
@@ -34,10 +34,10 @@ def checksum(path: Path) -> str:
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Around a library that reads a model's files: its errors over damaged ones, in one line.
+    """Context for a library that reads a model's files; turns its errors into one line.
 
-    Such files are untrusted, and libraries raise all there is over them, Exception itself
-    (tokenizers): here, as at the border to plugins, everything is caught.
+    Such files are untrusted, and libraries raise any error for them, even Exception itself
+    (tokenizers). So everything is caught here, as at the border to plugins.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def said_by(error: Exception) -> str:
-    """The message of a library's error, on one line and in rlzoo's terms."""
+    """The message of a library's error on one line, with rlzoo's option names."""
     if "trust_remote_code" in str(error):
         return (
             "it contains its own code, which runs only with model.trust_remote_code=true on the "
@@ -66,7 +66,7 @@ LOADING = threading.RLock()
 
 
 def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
-    """`kind.from_pretrained`, of safetensors only. Raises ModelError where the files cannot be
+    """`kind.from_pretrained`, of safetensors only. Raises ModelError if the files cannot be
     read, lack a weight (it would be random) or hold one that is not finite."""
     with LOADING, reading(f"{folder}: cannot be loaded"):
         import_models()
@@ -75,8 +75,8 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
         )
     if missing := sorted(found["missing_keys"]):
         unknown = sorted(found["unexpected_keys"])
-        there = f"; they contain {_some(unknown)} instead" if unknown else ""
-        raise ModelError(f"{folder}: its files lack these weights: {_some(missing)}{there}")
+        there = f"; the files contain {_some(unknown)} instead" if unknown else ""
+        raise ModelError(f"{folder}: weights are missing: {_some(missing)}{there}")
     refuse_non_finite(model, folder)
     return model
 

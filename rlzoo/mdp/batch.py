@@ -12,7 +12,7 @@ from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
 
 class Batch(Mapping[str, Any]):
-    """Columns by name. Adding one checks its shape and puts exact zeros off the mask (B, T).
+    """Columns by name. Adding a column checks its shape and zeroes it off the mask (B, T).
 
     `response_mask` comes first; nothing is ever overwritten. Plugins' columns declare their shape.
     """
@@ -31,7 +31,7 @@ class Batch(Mapping[str, Any]):
         return len(self._columns)
 
     def add(self, name: str, value: Any, shape: str | None = None) -> None:
-        """Add a column; raises ValueError if it is there already or of the wrong shape."""
+        """Add a column; raises ValueError if it already exists or has the wrong shape."""
         if name in self._columns:
             raise ValueError(f"column {name!r} already exists; a batch only gains columns")
         shape = shape or COLUMNS[name].shape
@@ -74,7 +74,7 @@ class Batch(Mapping[str, Any]):
 
 
 def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
-    """`columns` of some rows (R,) int64; a column of shape K has none and stays whole."""
+    """`columns` of some rows (R,) int64; a column of shape K has no rows and stays whole."""
     rows = on_host(rows)
     index = rows.tolist()
     picked: dict[str, Any] = {}
@@ -114,8 +114,7 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
 
 
 def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
-    """One batch on `device` of several ones' columns, all of the host's, their rows one after the
-    other.
+    """Concatenate the rows of several batches, whose columns are on the host, into one on `device`.
 
     Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.
     """

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def _key(seed: int, stream: str, step: int) -> np.ndarray:
-    """Philox's 128-bit key from what names a rollout."""
+    """Philox's 128-bit key for a rollout."""
     return np.array([seed << 32 | zlib.crc32(stream.encode()), step], dtype=np.uint64)
 
 
@@ -32,6 +32,6 @@ def uniforms(seed: int, stream: str, step: int, rows: Tensor, length: int) -> Te
 
 
 def generator(seed: int, stream: str, step: int = 0) -> torch.Generator:
-    """A torch generator (CPU) of its own for (seed, stream, step)."""
+    """A separate torch generator (CPU) for (seed, stream, step)."""
     state = np.random.SeedSequence([seed, zlib.crc32(stream.encode()), step]).generate_state(2)
     return torch.Generator().manual_seed(int(state[0]) << 31 | int(state[1]) >> 1)

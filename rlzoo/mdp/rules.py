@@ -1,7 +1,6 @@
 """The rules of the token MDP: which prompts begin an episode, when it ends, and how it is scored.
 
-The environment steps through them token by token, the sampler applies them to whole responses;
-neither has rules of its own.
+The environment applies them token by token, and the sampler to whole responses.
 """
 
 import operator
@@ -27,7 +26,7 @@ PLAIN = (str, int, float, type(None))  # bools are ints
 def draw_examples(
     task: Task, name: str, split: str, n: int, generator: torch.Generator
 ) -> list[Example]:
-    """n examples of a task; ComponentError, naming it, where it gave something else."""
+    """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
     with border(f"task {name!r}: draw"):
         found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
@@ -37,7 +36,7 @@ def draw_examples(
 
 
 def _example(item: Any, label: str) -> Example:
-    """As an example, its index an int."""
+    """The item as an Example with an int index."""
     if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
         raise ComponentError(
             f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
@@ -129,8 +128,8 @@ def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
 
 
 def continued(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a text that follows others: without the space that some tokenizers put before
-    what comes first, and only there (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
+    """Token ids of a text that follows another, without the space that some tokenizers add only at
+    the beginning (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     eos = tokenizer.added_tokens_decoder.get(tokenizer.eos_token_id)
     if eos is None or eos.rstrip:  # it would take the text's own space
@@ -161,7 +160,7 @@ def decode_tokens(
 
 
 def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
-    """`scores` (B, T) and what they are made of, from the rollout's columns.
+    """`scores` (B, T) and their components, from the rollout's columns.
 
     An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
     rows pay the recipe's penalty.
@@ -196,8 +195,8 @@ def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
-    """Whether all that the plan pays is an outcome, by what its scorers return for these rows:
-    then rows that have not ended need no scoring."""
+    """Whether all scores are outcomes, judging by what the scorers return for these rows. If so,
+    unfinished rows need no scoring."""
     found = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         raw = torch.as_tensor(_task_scores(plan, columns))
@@ -214,7 +213,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
 
 
 def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
-    """Which responses are right (B,) bool; None where the task has no notion of right."""
+    """Which responses are correct (B,) bool; None if the task does not define correctness."""
     correct = plan.abilities.is_correct
     if correct is None:
         return None
@@ -232,7 +231,7 @@ def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
 
 
 def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
-    """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
+    """Call a scorer and return (B, T); reports an error or NaN with prompt and response."""
     mask = columns["response_mask"]
     try:
         with watched(label):
@@ -252,8 +251,8 @@ def _per_token(scorer: Any, columns: Mapping[str, Any], label: str) -> Tensor:
         out = at_last_action(torch.where(ended, out, 0), mask)
     elif out.shape != mask.shape:
         raise ComponentError(
-            f"{label} returned scores of shape {tuple(out.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
+            f"{label} returned scores of shape {tuple(out.shape)}; expected "
+            f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
         )
     out = zero_off_mask(out, mask)
     fine = torch.isfinite(out).all(1)

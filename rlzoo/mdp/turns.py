@@ -1,15 +1,14 @@
-"""Conversations: when a turn ends, what the environment answers, what of it enters the row.
+"""Conversations: when a turn ends, what the environment answers, and which tokens enter the row.
 
-A task that has `respond` holds conversations. The policy speaks until EOS or one of the task's
-`stops`; then `respond` gives the text that the environment answers, or None where the episode is
-over. A row is the first `max_new_tokens` tokens of both:
+A task that has `respond` holds conversations. The policy writes until EOS or one of the task's
+`stops`; then `respond` returns the environment's answer, or None to end the episode. A row is the
+first `max_new_tokens` tokens of both:
 
     policy's turn 1 EOS | answer | policy's turn 2 EOS | answer | ...       response_attention 1
     1 1 1 1         1     0 0 0    1 1 1 1         1     0 0 0              response_mask
 
-None terminates it; a row of that many tokens is truncated, be it in a turn or in an answer, whose
-further tokens are cut off. The environment goes token by token, the sampler turn by turn, both by
-`Turns.act`.
+None terminates the row. A row that reaches the limit is truncated, even within an answer. The
+environment proceeds token by token and the sampler turn by turn; both use `Turns.act`.
 """
 
 import hashlib
@@ -55,15 +54,15 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Turns:
-    """The rules by which a plan's conversations go, with a model folder's tokenizer and config."""
+    """The rules of a plan's conversations, with a model folder's tokenizer and config."""
 
     plan: Plan
     tokenizer: Any
     eos_ids: list[int]
 
     def act(self, rows: Sequence[Conversation], chosen: Sequence[list[int]]) -> list[int]:
-        """Append what the policy chose to each row, up to the end of its turn or of the row, and
-        then what the environment answers; how many of the tokens were taken."""
+        """Append the policy's tokens to each row, up to the end of its turn or of the row, and
+        then the environment's answer; returns the number of tokens used."""
         taken = [self._speak(row, tokens) for row, tokens in zip(rows, chosen, strict=True)]
         asking = [row for row in rows if row.asks]
         if asking:
@@ -104,7 +103,7 @@ class Turns:
         return self.tokenizer.decode(tokens, skip_special_tokens=False)
 
     def texts(self, row: Conversation) -> list[str]:
-        """Its turns, with the one that has not ended."""
+        """The row's turns, including the unfinished one."""
         return [*row.turns, self.text(row.now)] if row.now else list(row.turns)
 
     # ------------------------------------------------------------ what the environment answers
@@ -133,7 +132,7 @@ class Turns:
         for row, answer in zip(rows, answers, strict=True):
             if not (answer is None or isinstance(answer, str)):
                 raise self._fault(
-                    row, f"respond must answer with a str or None. Got {type(answer).__name__}"
+                    row, f"respond must return strs or None. Got {type(answer).__name__}"
                 )
         return answers
 
@@ -166,7 +165,7 @@ class Turns:
             )
         except TemplateError as error:
             raise self._fault(
-                row, f"the chat template does not accept an answer by {role!r}: {error}"
+                row, f"the chat template does not accept an answer from {role!r}: {error}"
             ) from None
         _, found, text = whole.partition(MARK)
         if not found:
@@ -184,7 +183,7 @@ class Turns:
     # ------------------------------------------------------------ as columns
 
     def columns(self, rows: Sequence[Conversation], pad_id: int, device: Any) -> dict[str, Any]:
-        """The rollout's columns of some rows, as long as the longest of them."""
+        """The rollout's columns of some rows, padded to the longest."""
         lengths = [len(row.ids) - row.begin for row in rows]
         width = max(lengths, default=0)
 
@@ -256,7 +255,7 @@ def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[
 
 
 def reach(stops: Sequence[str]) -> int:
-    """How many tokens a stop may take."""
+    """The maximum number of tokens of a stop."""
     return max((len(stop.encode()) for stop in stops), default=0)
 
 
@@ -266,7 +265,7 @@ def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
 
 
 def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:
-    """Conversations at their beginning, from the columns of a batch's prompts."""
+    """New conversations from the columns of a batch's prompts."""
     found = []
     for i in range(rows):
         about = {name: _told_of(columns[name], i) for name in TOLD if name in columns}
@@ -291,13 +290,13 @@ def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Convers
 
 
 def _by_template(about: Mapping[str, Any]) -> bool:
-    """Whether a chat template wrote the prompt: else it is its messages' text, word for word."""
+    """Whether a chat template formatted the prompt; otherwise it is the messages' plain text."""
     messages = about.get("messages") or []
     return about.get("prompts") != "\n".join(m["content"] for m in messages)
 
 
 def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
-    """The columns `names` of some rows, as `respond` takes them."""
+    """The columns `names` of some rows, in the form that `respond` takes."""
     found: list[Any] = []
     for name in names:
         values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]

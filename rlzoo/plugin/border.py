@@ -1,8 +1,8 @@
 """The border to plugins: an exception in a plugin becomes a one-line error that names the plugin.
 
-The one place where anything may be caught. A Ctrl-C goes through, and so does a device's lack of
-memory, which the core mends; sys.exit does not: a component ends no run. Nor does one move the
-process elsewhere, double it, or leave it too little stack.
+This is the only place that catches every exception. Ctrl-C passes through, and so does a device's
+out-of-memory error, which the core handles. sys.exit does not, because a component must not end a
+run, nor change the process's folder, fork it or lower its recursion limit.
 """
 
 import inspect
@@ -25,7 +25,7 @@ Process = tuple[int, str | None, int]  # id, current folder, recursion limit
 
 @dataclass(frozen=True)
 class Bound:
-    """A component with the options that the recipe gives it; raises ComponentError for others."""
+    """A component with its options from the recipe; raises ComponentError for other options."""
 
     component: Component
     options: Mapping[str, Any]  # checked, and complete
@@ -47,12 +47,12 @@ class Bound:
 
     @property
     def gamma(self) -> float:
-        """Its discount: the option that it declares as such, else 1."""
+        """The option that the component declares as its discount, otherwise 1."""
         name = self.component.discount
         return 1.0 if name is None else float(self.options[name])
 
     def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
-        """Raises ComponentError, whatever the component raises."""
+        """Call the component; any exception in it becomes a ComponentError."""
         from rlzoo.plugin.call import call  # here, not above: it imports torch
 
         with border(self.component.label):
@@ -80,8 +80,8 @@ def border(label: str) -> Iterator[None]:
 
 @contextmanager
 def watched(label: str) -> Iterator[None]:
-    """What a plugin's code changes for the whole process is changed back: then raises
-    ComponentError. A KeyboardInterrupt gets a note of where it came."""
+    """Undoes what the code changed for the whole process, and then raises ComponentError. A
+    KeyboardInterrupt gets a note with its place."""
     before, changed = this_process(), ""
     try:
         yield
@@ -92,7 +92,7 @@ def watched(label: str) -> Iterator[None]:
     finally:
         changed = put_back(label, before)
     if changed:
-        raise ComponentError(f"{label} changed {changed} of the whole process")
+        raise ComponentError(f"{label} changed {changed} for the whole process")
 
 
 def this_process() -> Process:
@@ -105,12 +105,12 @@ def this_process() -> Process:
 
 
 def put_back(label: str, before: Process) -> str:
-    """Put back what a plugin's code has changed since; what that was, in words. A copy of the
-    process that it left behind by os.fork ends here: two would train in one folder."""
+    """Undo what a plugin's code has changed since; returns a description. A copy of the process
+    made with os.fork ends here, because two would train in one folder."""
     number, here, limit = before
     now = this_process()
     if now[0] != number:
-        told = f"rlzoo: {label} copied the process with os.fork; the copy is ended\n"
+        told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
         with suppress(OSError):
             os.write(2, told.encode())
         os._exit(1)
@@ -125,7 +125,7 @@ def put_back(label: str, before: Process) -> str:
 
 
 def told(error: BaseException) -> str:
-    """One line: the error, and the last place of the plugin's own that it passed through."""
+    """One line: the error, and the last place in the plugin's code that it passed through."""
     text = f"{type(error).__name__}: {' '.join(words_of(error).split()) or 'no message'}"
     if isinstance(error, SyntaxError):
         return text

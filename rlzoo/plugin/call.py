@@ -1,11 +1,12 @@
 """The only place where components are called: it prepares their inputs and checks their outputs.
 
-In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
-off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if
-the input was, 0 off the mask. A component that breaks this gets a line that names it and its file.
+Inputs: copies of the needed columns, so that a component cannot change the batch, each (B, T) one
+exactly 0 off the mask, and without unneeded gradients. Outputs: the right shape, dtype and device,
+finite if the input was, and 0 off the mask. An error names a component that violates this and its
+file.
 
-Whether a tensor on a device is finite, the host learns by waiting for it. So within `together` it
-is checked once, at the end, for all calls; on a CPU at once, as everywhere else.
+The host must wait for a device to check that a tensor is finite. So `together` checks all calls
+once, at its end; on a CPU, and outside `together`, each call is checked immediately.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ _CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
 
 @contextmanager
 def together() -> Iterator[Checks]:
-    """Within, what components give on a device is looked at when this ends, or by `read` before: a
-    fault is raised then, before whatever else went wrong because of it."""
+    """In this context, components' outputs on a device are checked when it ends, or by `read`: a
+    fault is raised then, before any error that it caused."""
     checks = Checks()
     token = _CHECKS.set(checks)
     try:
@@ -82,7 +83,7 @@ def together() -> Iterator[Checks]:
 
 
 def check(fine: Tensor, fault: Fault) -> None:
-    """Raise what `fault` finds unless `fine` () bool is true: now, or, of a device within
+    """Raise the result of `fault` unless `fine` () bool is true: now, or, on a device in
     `together`, later."""
     checks = _CHECKS.get()
     if checks is not None and fine.device.type != "cpu":
@@ -120,8 +121,8 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
 
 
 def own(x: Any) -> Any:
-    """A tensor, or texts and numbers in lists and mappings, that its owner may change: what is the
-    batch's own stays as it is. Anything else is handed out itself."""
+    """A copy of a tensor, or of texts and numbers in lists and mappings, which a component may
+    change without changing the batch. Other objects are returned as they are."""
     if isinstance(x, Tensor):
         return carry(x.clone(), None if x.device.type == "cpu" else carried(x))
     if isinstance(x, list | tuple) and type(x) in (list, tuple):
@@ -133,7 +134,7 @@ _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be
 
 
 def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
-    """The component's own x, with exact zeros off the mask where it is a (B, T, ...) column."""
+    """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...)."""
     if name in RESOURCES:
         return x
     if not isinstance(x, Tensor) or not isinstance(mask, Tensor) or name in KEPT_OFF_MASK:
@@ -222,7 +223,7 @@ def _is_finite(x: Tensor) -> bool:
 
 
 def _pair(call: _Call, output: Any, wanted: str) -> tuple[Any, Any] | None:
-    """A pair; None where it is not a tuple."""
+    """The output as a pair; None if it is not a tuple."""
     if not isinstance(output, tuple):
         return None
     if len(output) != 2:
@@ -282,7 +283,7 @@ def _column(call: _Call, output: Any) -> Any:
 
 
 def real(x: Any) -> Any:
-    """x; raises TypeError where it is of complex numbers, of which a float would keep a part."""
+    """x; raises TypeError if it is complex, since a float would keep only its real part."""
     kind = getattr(x, "dtype", None)
     if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
         raise TypeError("complex numbers")
@@ -299,8 +300,8 @@ def _reward(call: _Call, output: Any) -> Tensor:
         raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
         raise call.fault(
-            f"returned scores of shape {tuple(score.shape)}; outcomes are "
-            f"{tuple(mask.shape[:1])}, scores per token {tuple(mask.shape)}"
+            f"returned scores of shape {tuple(score.shape)}; expected {tuple(mask.shape[:1])} "
+            f"for outcomes or {tuple(mask.shape)} for scores per token"
         )
     return score.detach()
 

@@ -91,7 +91,7 @@ class Component:
 
     @property
     def full_name(self) -> str:
-        """`distribution/name`, which names it even where another plugin claims the name."""
+        """`distribution/name`, which is unique even if another plugin claims the name."""
         return f"{self.distribution}/{self.name}"
 
     @functools.cached_property
@@ -137,7 +137,7 @@ class Component:
             self.check(**options)
 
     def resolved(self, options: Mapping[str, Any]) -> "Component":
-        """This component, or what its `resolve` makes of checked options."""
+        """This component, or the result of its `resolve` for checked options."""
         if self.resolve is None:
             return self
         function = self.resolve(**options)
@@ -184,12 +184,12 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
 
 
 def name_of(function: str) -> str:
-    """What a function or class of this name goes by: `KeyDoor` is `key_door`."""
+    """The component's name for a function or class of this name: `KeyDoor` is `key_door`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function).lower()
 
 
 def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Option]]:
-    """(needs, options) as the signature declares them; raises ValueError where it does not."""
+    """(needs, options) as the signature declares them; raises ValueError if it does not."""
     target = function.__init__ if inspect.isclass(function) else function
     try:
         hints = typing.get_type_hints(target, include_extras=True)
@@ -240,7 +240,7 @@ def path_below_root(file: str) -> str:
 
 
 def _source(doc: str) -> str:
-    """The citation in a docstring: what follows `Source:`, else the phrase around an arXiv id."""
+    """The citation in a docstring: the text after `Source:`, or the phrase around an arXiv id."""
     _, stated, after = doc.partition("Source:")
     if stated:  # to the end of its paragraph
         return " ".join(after.split("\n\n")[0].split())

@@ -1,7 +1,7 @@
-"""What is installed, found quickly and without an import: entry points and the modules of plugins.
+"""Finds entry points and plugin modules quickly, without importing them.
 
-`importlib.metadata.entry_points()` reads the description of every distribution there is, some
-tenth of a second.
+`importlib.metadata.entry_points()` reads the metadata of every distribution, which takes about 0.1
+s.
 """
 
 import os
@@ -22,8 +22,9 @@ OWN = "rlzoo-llm"  # the distribution that rlzoo and its zoo come with: its name
 class Plugin(NamedTuple):
     """A plugin before it is imported.
 
-    origin: what errors call it. distribution: what installs it. name: a module's, `module:object`,
-    or a path that ends in `.py`. file: its source; None where there is no such plain file.
+    origin: its name in errors. distribution: the package that installs it. name: a module's,
+    `module:object`, or a path that ends in `.py`. file: its source; None if there is no such plain
+    file.
     """
 
     origin: str
@@ -33,8 +34,8 @@ class Plugin(NamedTuple):
 
 
 def plugins() -> Iterator[Plugin]:
-    """Those of the group `rlzoo` and of `RLZOO_PLUGINS`; where `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is
-    set, nothing that others installed. Each module inside a package is a plugin of its own."""
+    """The plugins of the group `rlzoo` and of `RLZOO_PLUGINS`; if `RLZOO_DISABLE_PLUGIN_AUTOLOAD`
+    is set, no third-party ones. Each module inside a package is a plugin of its own."""
     own_only = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for point in sorted(installed(GROUP), key=lambda p: (p.name, p.value)):
         # A distribution reads its metadata file at each access.
@@ -52,7 +53,7 @@ def plugins() -> Iterator[Plugin]:
 
 
 def named(item: str) -> Iterator[Plugin]:
-    """The plugins of a module's name, or of a path that ends in `.py`."""
+    """The plugins in a module, or in a file whose path ends in `.py`."""
     if item.endswith(".py"):
         yield Plugin(item, Path(item).stem, item, Path(item))
         return
@@ -96,7 +97,7 @@ def names() -> dict[str, EntryPoint]:
 
 
 def face(name: str, attribute: str) -> Any:
-    """An attribute of the module of that name. Raises ImportError where it is not installed."""
+    """An attribute of the module of that name. Raises ImportError if it is not installed."""
     if attribute.startswith("__") and attribute != "__all__":  # what Python itself looks for
         raise AttributeError(attribute)
     if name not in names():

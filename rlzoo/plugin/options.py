@@ -1,4 +1,4 @@
-"""A typed setting: what it may be, in words, and the value that a text or number stands for."""
+"""A typed setting: a description of its type, and the conversion of texts and numbers to it."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 class Range:
     """The interval of an option; `closed` as in scikit-learn's `Interval`.
 
-    Infinity is in none but one that has it for an end, as Range(0, math.inf).
+    Infinity is only in a range that ends with it, such as Range(0, math.inf).
     """
 
     low: float | None = None
@@ -57,7 +57,7 @@ class Option:
 
     @classmethod
     def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
-        """From an annotation; raises ValueError on one that recipes cannot express."""
+        """The option of an annotation; raises ValueError on one that recipes cannot express."""
         found, meaning, discount = None, "", False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
@@ -88,14 +88,14 @@ class Option:
         return self._describe(self.type)
 
     def check(self, value: Any) -> Any:
-        """`value` as this option's type; raises ValueError, saying what was got."""
+        """`value` as this option's type; raises ValueError with the type and the value."""
         fits, result = self._coerce(value, self.type)
         if not fits:
             raise ValueError(f"must be {self.type_text}. Got {value!r}")
         return result
 
     def fault(self, value: object) -> str:
-        """The kind of error that a value is which this option does not allow."""
+        """The error kind of a value that this option does not allow."""
         return "out-of-range" if replace(self, range=None).allows(value) else "wrong-type"
 
     def allows(self, value: object) -> bool:

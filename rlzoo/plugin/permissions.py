@@ -1,8 +1,8 @@
-"""What a recipe may have of the machine it runs on: an environment variable only by the word of
-the command line, `--allow-env NAME`.
+"""A recipe may read an environment variable only if the command line allows it with `--allow-env
+NAME`.
 
-The names stand in the environment variable `RLZOO_ALLOW_ENV`, separated by commas, so that workers
-and ranks have them too; a notebook may set it.
+The environment variable `RLZOO_ALLOW_ENV` holds the names, separated by commas, so that workers
+and ranks inherit them; a notebook may set it.
 """
 
 import os
@@ -30,7 +30,7 @@ def secret(name: str) -> str:
 
 @contextmanager
 def allow_env(names: Iterable[str]) -> Iterator[None]:
-    """Recipes may read these environment variables, as well as those already allowed."""
+    """Let recipes read these environment variables as well as those already allowed."""
     before = os.environ.get(VARIABLE)
     if names := list(names):
         os.environ[VARIABLE] = ",".join([*([before] if before else []), *names])

@@ -18,7 +18,7 @@ Split = Literal["train", "test"]
 
 
 class Task(Protocol):
-    """Draws prompts and scores responses. What else it may have: `Abilities`."""
+    """Draws prompts and scores responses. `Abilities` lists optional members."""
 
     def draw(self, split: Split, n: int, generator: "torch.Generator") -> Iterable[Example]:
         """n examples; only the generator decides which. No prompt is in both splits."""
@@ -34,19 +34,18 @@ class Abilities:
     """Optional members of a task, after `draw` and `score`: None, or the default, where absent.
     The methods' parameters are columns, unless noted.
 
-    is_correct: -> (B,) bool, which responses are right. Evaluations then have an accuracy.
-    one_answer: a response is right exactly if its text is `Example.answer` and EOS follows.
+    is_correct: -> (B,) bool, which responses are correct. Evaluations then have an accuracy.
+    one_answer: a response is correct exactly if its text is `Example.answer` and EOS follows.
     extract: -> a list of B texts, the answer within each response, for maj@k.
-    demonstrate: (example, generator) -> (right, wrong), texts or lists of turns, for `rlzoo base`.
-    respond: -> a list of B, a text that answers the policy's turn, or None where the episode ends.
-        The task is a conversation then; its columns are those of `rlzoo.plugin.columns.TOLD`.
-    respond_role: of `respond`'s messages in a chat template.
-    state_keys: -> a list of B hashable keys, of the states in which turns begin.
-    stops: texts that end a turn, as EOS does.
+    demonstrate: (example, generator) -> (correct, wrong), texts or lists of turns, for `rlzoo
+    base`. respond: -> a list of B texts that answer the policy's turns, with None if the episode
+    ends. The task is then a conversation; its columns are those of `rlzoo.plugin.columns.TOLD`.
+    respond_role: the role of `respond`'s messages in a chat template. state_keys: -> a list of B
+    hashable keys of the states in which turns begin. stops: texts that end a turn, as EOS does.
     domains: the names of the domains of its prompts. domain_of: (example) -> one of them.
     fit: (count, room) -> a note or None: leaves out prompts whose `count(prompt)` tokens exceed
         `room` (None: no limit).
-    notes: lines for the run's reader.
+    notes: lines to show when a run starts.
     """
 
     is_correct: "Callable[..., torch.Tensor] | None" = None
@@ -64,7 +63,7 @@ class Abilities:
 
 
 def abilities(task: object) -> Abilities:
-    """The optional members of a task, or of a class's objects. The one place that looks."""
+    """The optional members of a task or of a task class. Only this function looks them up."""
     found: dict[str, Any] = {f.name: getattr(task, f.name, f.default) for f in fields(Abilities)}
     return Abilities(**found)
 
@@ -77,7 +76,7 @@ class Sampler(Protocol):
 
 
 class Logger(Protocol):
-    """Made in the run folder, as `Logger(path)`; receives metrics."""
+    """Created as `Logger(path)` with the run folder's path; receives metrics."""
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """metrics: name -> number, from a step or an evaluation."""
@@ -86,10 +85,10 @@ class Logger(Protocol):
 
 
 class Executor(Protocol):
-    """Has the runs of a sweep done."""
+    """Executes the runs of a sweep."""
 
     def capacity(self, jobs: Sequence[Any]) -> int:
-        """How many runs at a time."""
+        """The number of concurrent runs."""
 
     def run(
         self,
@@ -99,7 +98,7 @@ class Executor(Protocol):
         folder: Path,
         at_a_time: int,
     ) -> None:
-        """Do every run by `work(job, tell)`, and report each to the board."""
+        """Execute every run with `work(job, tell)`, and report each one to the board."""
 
 
 class Store(Protocol):
@@ -120,7 +119,7 @@ class Store(Protocol):
 
 
 class Display(Protocol):
-    """Shows a run in progress; `rlzoo.runs.display.Silent` has them all, to inherit from."""
+    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
     def phase(self, name: str) -> None: ...

@@ -1,8 +1,8 @@
 """The zoo: discovers plugins through entry points, leaves out broken ones and reports why.
 
-Every plugin, the shipped zoo included, comes the same way: an entry point of the group `rlzoo`
-that names a module, or a package in which each module is a plugin of its own. A plugin that fails
-is left out whole and listed in `Zoo.broken`; the rest works.
+Every plugin, including the shipped zoo, is an entry point of the group `rlzoo` that names a
+module, or a package in which each module is a separate plugin. A plugin that fails is left out as
+a whole and listed in `Zoo.broken`; the others work.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
 class Shelf(Mapping[str, Component]):
     """The components of one kind, by name.
 
-    A name that several plugins claim stays the zoo's own if it is one of them, and else belongs to
-    none. `distribution/name` reaches each of them, and any other component.
+    If several plugins claim a name, it refers to the shipped zoo's component, if there is one, and
+    otherwise to none. `distribution/name` always refers to one component.
     """
 
     def __init__(self, kind: str, broken: list[Broken]):
@@ -79,7 +79,7 @@ class Shelf(Mapping[str, Component]):
         return self._claims
 
     def _find(self, name: str) -> list[Component]:
-        """Who is meant by a name, plain or with its distribution."""
+        """The components to which a name refers, plain or with its distribution."""
         distribution, slash, plain = name.rpartition("/")
         claims = self._claims.get(plain, [])
         if slash:
@@ -89,22 +89,23 @@ class Shelf(Mapping[str, Component]):
     def _clash(self, name: str) -> str:
         """An error that names the plugins that claim a name."""
         ways = dict.fromkeys(c.full_name for c in self._find(name))
-        way = "uninstall or rename one" if len(ways) == 1 else f"say {' or '.join(ways)}"
+        way = "uninstall or rename one" if len(ways) == 1 else f"use {' or '.join(ways)}"
         origins = " and by ".join(sorted(c.origin for c in self._find(name)))
         return f"{KINDS[self.kind].singular} {name!r} is claimed by {origins}; {way}"
 
     @property
     def clashes(self) -> dict[str, str]:
-        """name -> an error that names the plugins that claim it, where none of them has it."""
+        """name -> an error that lists the plugins that claim it, for disputed names."""
         return {name: self._clash(name) for name in self._claims if len(self._find(name)) > 1}
 
     @property
     def notes(self) -> list[str]:
-        """A line for each component that goes by `distribution/name`: the zoo has its name."""
+        """A line for each component that needs `distribution/name`, because the zoo uses its
+        name."""
         singular = KINDS[self.kind].singular
         return [
-            f"{singular} {c.name!r} refers to the zoo's own ({owners[0].origin}); that of "
-            f"{c.origin} is {c.full_name!r}"
+            f"{singular} {c.name!r} refers to the zoo's own component ({owners[0].origin}); use "
+            f"{c.full_name!r} for that of {c.origin}"
             for name, claims in self._claims.items()
             if len(owners := self._find(name)) == 1
             for c in claims
@@ -122,7 +123,7 @@ class Shelf(Mapping[str, Component]):
         return found[0]
 
     def __iter__(self) -> Iterator[str]:
-        """The plain names, and `distribution/name` where the plain one is another's or disputed."""
+        """The plain names, and `distribution/name` if the plain one is taken or disputed."""
         for name in sorted(self._claims):
             owners = self._find(name)
             if len(owners) == 1:
@@ -159,7 +160,7 @@ class Zoo:
 
     @property
     def notes(self) -> list[str]:
-        """Components that have a longer name than they register, a line each."""
+        """One line for each component whose name is longer than the one it registers."""
         return [text for shelf in self.shelves.values() for text in shelf.notes]
 
     def code_digest(self) -> str:
@@ -179,9 +180,9 @@ class Zoo:
 def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
-    plugins: more than the installed ones: modules, module names or paths of `.py` files.
-        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; where
-        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, nothing that others installed is loaded.
+    plugins: plugins to load in addition: modules, module names or paths of `.py` files.
+        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; if
+        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, installed third-party plugins are not loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
     with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
@@ -226,7 +227,7 @@ Found = tuple[str, str, Any]  # origin, distribution, module or object
 
 @dataclass
 class _Loader:
-    """Imports plugins; those that fail it puts among the broken ones."""
+    """Imports plugins, and adds those that fail to the broken ones."""
 
     broken: list[Broken]
     watch: Watch
@@ -263,7 +264,7 @@ class _Loader:
 
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
-        """Leave out a plugin that raises anything but the user's Ctrl-C or such a signal."""
+        """Leave out a plugin that raises anything except the user's Ctrl-C or a similar signal."""
         self.watch.at(origin)
         before = this_process()
         try:
@@ -277,13 +278,13 @@ class _Loader:
             self.broken.append(Broken(origin, reason))
         finally:
             if changed := put_back(f"plugin {origin}", before):
-                text = f"plugin {origin} changed {changed} of the whole process while loading"
+                text = f"plugin {origin} changed {changed} for the whole process while loading"
                 warnings.warn(f"{text}; rlzoo has undone that change", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> types.ModuleType:
     if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
+        raise FileNotFoundError(f"there is no file {path}")
     name = f"rlzoo_plugin_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -313,7 +314,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
             allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "resolve")
             for word in set(extra).difference(allowed):
-                raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
+                raise ComponentError(f"register() has no argument {word!r}{nearest(word, allowed)}")
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
                 raise ComponentError(f"{component.label}: the core computes that column")
@@ -357,8 +358,8 @@ def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     column = COLUMNS.get(need)
     stage = STAGE_OF_KIND[component.kind]
     if column and STAGES.index(column.stage) > STAGES.index(stage):
-        fault = f"column {need!r} exists only from the {column.stage} stage on, not at {stage}"
+        fault = f"column {need!r} exists only from stage {column.stage!r} on, not yet at {stage!r}"
         old = COLUMNS.get(f"old_{need}")
         early = old and STAGES.index(old.stage) <= STAGES.index(stage)
-        return f"{fault}; at this stage the column is 'old_{need}'" if early else fault
+        return f"{fault}; use 'old_{need}' at this stage" if early else fault
     return ""

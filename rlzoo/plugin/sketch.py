@@ -1,7 +1,7 @@
-"""The zoo as its source declares it, read without running it: names, texts, options; no types.
+"""The zoo as its source declares it, without running it: names, texts and options, but no types.
 
-Enough to list components, to report a misspelt one or a key before torch is imported, and to
-complete words in a shell. Without literal `register` calls there is no sketch.
+This suffices to list components, to report a misspelt name or key before torch is imported, and
+for shell completion. A sketch requires literal `register` calls.
 """
 
 import ast
@@ -22,7 +22,7 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 
 def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
-    """The zoo, once `trial` has gone through with its sketch: what it raises costs no torch."""
+    """The zoo, after `trial` has succeeded with its sketch, so that its errors need no torch."""
     rough = sketch()
     if rough is not None:
         trial(rough)
@@ -33,7 +33,7 @@ def sketch(*, own: bool = False) -> Zoo | None:
     """Every component with its text and options, their values unchecked; None if the source hides
     them, or with `own` if a plugin is not rlzoo's own: only an import shows whether that one works.
 
-    It holds all that a zoo would, and what a broken plugin would have registered.
+    It contains everything in the zoo, and also what a broken plugin would have registered.
     """
     zoo, seen = Zoo(), set()
     try:
@@ -56,12 +56,12 @@ def sketch(*, own: bool = False) -> Zoo | None:
 
 
 class _Unclear(Exception):
-    """Source that does not show what it registers."""
+    """The source does not show what it registers."""
 
 
 @dataclass(frozen=True)
 class _Unchecked(Option):
-    """An option of which only the name is known."""
+    """An option whose type is unknown."""
 
     def check(self, value: object) -> object:
         return value
@@ -76,7 +76,7 @@ class _Unchecked(Option):
 
 @cache
 def _drawn(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> tuple[Component, ...]:
-    """A file's components, read again when it changed: a notebook calls this often."""
+    """A file's components, read again only if the file changed: a notebook calls this often."""
     return tuple(_read(file, origin, distribution))
 
 
@@ -116,7 +116,7 @@ def _names(node: ast.stmt) -> Iterator[str]:
 
 
 def _registered(hook: Definition) -> Iterator[str]:
-    """The names registered by a hook that is a list of `register(NAME, ...)`."""
+    """The names registered by a hook that consists of `register(NAME, ...)` calls."""
     plain = [ast.unparse(d).rpartition(".")[2] == "hookimpl" for d in hook.decorator_list]
     if isinstance(hook, ast.ClassDef) or plain != [True] or len(hook.args.args) != 1:
         raise _Unclear

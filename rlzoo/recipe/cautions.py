@@ -20,7 +20,7 @@ CONDITION = re.compile(r"([\w.]+) (=|!=|<|>) (\S+)")
 
 
 def warnings(plan: Any) -> Iterator[str]:
-    """Raises ComponentError where a condition cannot be read or has a key that no recipe has."""
+    """Raises ComponentError if a condition cannot be read or has an unknown key."""
     for bound in filter(None, (plan.estimator, plan.policy_loss, plan.value_loss, plan.kl)):
         for condition, why in bound.component.caution.items():
             found = CONDITION.fullmatch(condition)
@@ -28,7 +28,7 @@ def warnings(plan: Any) -> Iterator[str]:
             if not found or key not in KEYS:
                 raise ComponentError(
                     f"{bound.component.label}: caution {condition!r} must be KEY = VALUE (or "
-                    f"!=, <, >), where KEY is a recipe's{nearest(key, KEYS)}"
+                    f"!=, <, >), where KEY is a key of a recipe{nearest(key, KEYS)}"
                 )
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it

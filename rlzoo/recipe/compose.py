@@ -4,7 +4,7 @@
 
 Each layer is a flat mapping from dotted keys to values, so that merging is an update and every
 value keeps its origin. `KEYS` lists the core's own; the options of a component come from its
-signature. All faults are one line: the key, where it was set, and the nearest right word.
+signature. Each error is one line: the key, where it was set, and the nearest valid word.
 """
 
 import os
@@ -84,7 +84,7 @@ class Recipe:
 def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) describe; raises RecipeError.
 
-    need_recipe: False where an environment needs no algorithm: then the defaults will do.
+    need_recipe: False for an environment, which needs no algorithm and uses the defaults.
     """
     words = spell_out(name_recipe(words), zoo)
     file, words = _recipe_file(words, need_recipe)
@@ -114,8 +114,8 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
 
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:
-    """`lam=.9` as `estimator.lam=.9`: the last part of a key stands for all of it where no other
-    key of the recipe ends so; raises RecipeError where several do."""
+    """`lam=.9` as `estimator.lam=.9`: the last part of a key is enough if no other key of the
+    recipe ends in it; raises RecipeError if several do."""
     keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
     short = {k for k in keys if k and k not in WHOLE and k not in KEYS and "." not in k}
     if not short:
@@ -135,7 +135,7 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
         ends = [key for key in known if key.rpartition(".")[2] == name]
         if len(ends) > 1:
             raise RecipeError(
-                f"{name} ({COMMAND_LINE}): choose {' or '.join(ends)}",
+                f"{name} ({COMMAND_LINE}): is ambiguous; use {' or '.join(ends)}",
                 key=name,
                 kind="ambiguous",
             )
@@ -205,7 +205,7 @@ def _command_line(words: list[str]) -> Layer:
 
 
 def _select_model(layers: list[Layer], section: str) -> list[Layer]:
-    """A model's name and its path exclude each other: the highest layer that sets one decides."""
+    """A model's name and path are mutually exclusive: the highest layer that sets one decides."""
     path, name = f"{section}.path", f"{section}.name"
     for i in range(len(layers) - 1, -1, -1):
         chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
@@ -299,7 +299,7 @@ def _nest(flat: Flat) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise RecipeError(f"{key}: {parent} has a value, {node!r}, instead of keys")
+                raise RecipeError(f"{key}: {parent} is {node!r}, a value without keys")
         if isinstance(value, dict):
             node.setdefault(leaf, dict(value))  # a copy: what is put into it must not show in flat
         else:
@@ -312,8 +312,8 @@ NO_FILE = (TRUST, "run.overwrite")
 
 
 def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
-    """Code of a model runs, and a run is replaced, by the command line only: a file's values of
-    these keys are put off."""
+    """Only the command line may run a model's own code or replace a run: a file's values of these
+    keys are ignored."""
     put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
     flat |= dict.fromkeys(put_off, False)
     return origins | {k: f"only the command line can set this, not {origins[k]}" for k in put_off}
@@ -330,7 +330,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     for key, value in merged.items():
         if "???" in _texts(value):
             raise RecipeError(
-                f"{key} ({origins[key]}): has no value; replace ??? by one",
+                f"{key} ({origins[key]}): has no value; replace ??? with one",
                 key=key,
                 kind="missing",
             )
@@ -355,7 +355,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
         if any("${" in text for text in _texts(resolved[key])):
             raise RecipeError(
-                f"{key} ({origins[key]}): {value!r} refers to another reference",
+                f"{key} ({origins[key]}): {value!r} refers to a value that is itself a reference",
                 key=key,
                 kind="bad-reference",
             )
@@ -363,7 +363,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep."""
+    """Every text in a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -372,7 +372,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]:
-    """The environment variables that a key's value reads; raises RecipeError where the command line
+    """The environment variables that a key's value reads; raises RecipeError if the command line
     does not allow one, and at any other resolver."""
     for text in _texts(merged[key]):
         for name in _ENV.findall(text):
@@ -385,8 +385,8 @@ def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]
             yield name
         if "${" in _PLAIN.sub("", _ENV.sub("", text)):
             raise RecipeError(
-                f"{key} ({origins[key]}): {text!r}: a value may refer to ${{another.key}} or "
-                "${oc.env:NAME}, and to nothing else",
+                f"{key} ({origins[key]}): {text!r}: a value may refer only to ${{another.key}} "
+                "or ${oc.env:NAME}",
                 key=key,
                 kind="not-allowed",
             )

@@ -21,7 +21,7 @@ Flat = dict[str, Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """Values set in one place; `origin` names it. saved: they are a whole recipe, resolved."""
+    """Values set in one place, named by `origin`. saved: they are a complete, resolved recipe."""
 
     origin: str
     values: Flat
@@ -48,7 +48,7 @@ def find_config(folder: str, name: str) -> Path | None:
 
 
 def list_configs(folder: str) -> dict[str, Path]:
-    """name -> file of all that `find_config` would find."""
+    """name -> file, for all files that `find_config` would find."""
     paths = [p for d in reversed(config_dirs()) for p in (d / folder).glob("*.yaml")]
     return dict(sorted({path.stem: path for path in paths if path.is_file()}.items()))
 
@@ -68,7 +68,7 @@ def show_path(path: Path) -> str:
 
 
 def read_layer(path: Path) -> Layer:
-    """A YAML file as a layer; raises RecipeError with file and line where it is broken."""
+    """A YAML file as a layer; raises RecipeError with file and line if it is broken."""
     origin = show_path(path)
     try:
         if path.stat().st_size > LARGEST:
@@ -90,7 +90,7 @@ def read_layer(path: Path) -> Layer:
 
 @lru_cache(maxsize=64)  # a sweep reads the same files for each of its runs
 def _tree(text: str) -> Any:
-    """The mapping that a text is in YAML; None: it is not a mapping."""
+    """The mapping that a YAML text describes; None if it is not a mapping."""
     refuse_odd_yaml(text)
     loaded = OmegaConf.load(StringIO(text))
     return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
@@ -105,8 +105,8 @@ _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 
 
 def refuse_odd_yaml(text: str) -> None:
-    """Raise ValueError at what no recipe holds: values in each other so deep that a parser's own
-    stack would end, and numbers that are not what they look like (1:30 is 90)."""
+    """Raise ValueError for values nested so deeply that a parser's stack would overflow, and for
+    misleading numbers (1:30 is 90)."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]

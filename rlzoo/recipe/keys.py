@@ -21,7 +21,7 @@ POSITIVE, SHARE = Range(0, closed="neither"), Range(0, 1, closed="right")
 
 
 class Section:
-    """Methods of every section, as omegaconf's DictConfig has them: `config["actor"]`."""
+    """The methods of every section, like those of omegaconf's DictConfig: `config["actor"]`."""
 
     if TYPE_CHECKING:
 
@@ -35,7 +35,7 @@ class Chosen(Section):
 
 
 class Optimizer(Section):
-    """AdamW, the actor's or the critic's."""
+    """The settings of AdamW for the actor or the critic."""
 
     lr: Annotated[float, FROM_0, "learning rate"]
     lr_schedule: Annotated[
@@ -58,7 +58,7 @@ class Run(Section):
     threads: Annotated[
         int | None,
         Range(1, 1024),
-        "CPU threads of torch; null: 1 for a small model, otherwise torch's choice",
+        "torch's CPU threads; null: 1 for a small model, otherwise torch's choice",
     ]
 
 
@@ -101,17 +101,17 @@ class Model(Section):
 
 
 class Teacher(Section):
-    """Frozen models whose log-probs a recipe needs."""
+    """Frozen models whose log-probs the recipe uses."""
 
     name: Annotated[
-        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe uses"
+        str | None, "a preset of configs/model/: a frozen model whose log-probs the recipe uses"
     ]
     path: Annotated[
         str | None,
         "a folder with a transformers causal LM or a hub id; same tokenizer as the policy",
     ]
     domains: Annotated[
-        Tree | None, "a teacher's path for each domain of prompts; teacher.path for the others"
+        Tree | None, "a teacher's path for each domain; teacher.path is for all other prompts"
     ]
 
 
@@ -148,7 +148,7 @@ class Rollout(Section):
     ]
     truncation: Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],
-        "how a truncated row ends: bootstrap with V(s_T), with 0, dropped, or with a penalty",
+        "how to treat truncated rows: bootstrap with V(s_T), end with 0, drop, or apply a penalty",
     ]
     truncation_penalty: Annotated[float, FROM_0, "subtracted from a truncated row's score"]
 
@@ -234,7 +234,7 @@ class Eval(Section):
 
 
 class Checkpoint(Section):
-    """What is saved on disk."""
+    """Files saved on disk."""
 
     every: Annotated[int, FROM_0, "steps between checkpoints; 0: only at the end"]
     keep: Annotated[int, FROM_1, "number of checkpoints to keep"]

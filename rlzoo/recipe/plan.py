@@ -28,7 +28,7 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run starts. `needs`: all columns that a component takes.
+    """All decisions before a run starts. `needs`: all columns that some component takes.
 
     The last fields follow from the others:
     critic, reference, teacher: whether the run builds one.
@@ -37,7 +37,7 @@ class Plan:
     one_update: whether one optimizer step of each network, in one piece, follows each rollout.
     actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
     gamma: the estimator's discount.
-    conversation: whether the task answers in the middle of an episode.
+    conversation: whether the task answers during an episode.
     stops: texts that end a turn of a conversation, as EOS does.
     """
 
@@ -111,7 +111,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
-    """Bind the recipe's components and close over their needs; `task`: instead of its own."""
+    """Bind the recipe's components and resolve their needs; `task` replaces the recipe's own."""
     config = recipe.config
 
     def bound(section: str) -> Bound:
@@ -207,14 +207,14 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
-    """The sampler that draws by itself: this one, or the one that it wraps."""
+    """The sampler that actually draws: this one, or the one that it wraps."""
     if "sample" not in sampler.needs:
         return sampler
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
         raise RecipeError(
-            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its option "
-            f"'inner' must name one that does not wrap another. Got {inner!r}"
+            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another sampler; "
+            f"its option 'inner' must name one that does not. Got {inner!r}"
         )
     return Bound(zoo.samplers[inner], {})
 
@@ -304,25 +304,25 @@ def _faults(plan: Plan) -> Iterator[str]:
     for section in ("train", "critic"):
         if (config[section].minibatches or 0) > rows:
             yield (
-                f"{recipe.blame(f'{section}.minibatches')}: {config[section].minibatches} "
-                f"mini-batches of {rows} rows (rollout.prompts x rollout.samples) would be empty"
+                f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
+                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
             )
     for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
         if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
             yield (
-                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk is trained in the "
-                "policy's passes; use critic.trunk=own"
+                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
+                "trunk, which is trained with the policy; use critic.trunk=own"
             )
 
 
 def _faults_of_critic(plan: Plan) -> Iterator[str]:
-    """Where a critic of its own starts from something that has no trunk."""
+    """Faults of a separate critic whose starting point has no trunk."""
     init = plan.recipe.config.critic.init
     with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
     if plan.recipe.config.critic.trunk == "shared":
         yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
     elif init in plan.rewards and init not in with_path:
-        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward here has one"
+        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward has one"
         yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
     elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
         close = nearest(init, ["actor", *plan.rewards])
@@ -330,7 +330,7 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
 
 
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
-    """Faults of a task's columns of turns: needed ones that it does not make from its inputs."""
+    """Faults of a conversation: columns of turns that the task needs or should provide."""
     task, label = plan.abilities, f"task {plan.task_name!r}"
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
     asked = plan.recipe.blame("estimator.name")
@@ -349,7 +349,7 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
                     f"{', '.join(TOLD)}{nearest(need, TOLD)}"
                 )
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
-        yield f"{label}: stops must be a tuple of texts, none empty. Got {task.stops!r}"
+        yield f"{label}: stops must be a tuple of non-empty texts. Got {task.stops!r}"
 
 
 def _check_options(plan: Plan) -> None:
@@ -375,8 +375,8 @@ def _warnings(plan: Plan) -> Iterable[str]:
     yield from teachers.warnings(plan)
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
-            f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
-            "float32 weights (model.autocast still computes in bfloat16) or adapters "
+            f"model.dtype={config.model.dtype}: weights of this dtype lose an optimizer step of "
+            "1e-6; train float32 weights (model.autocast still computes in bfloat16) or adapters "
             "(model.lora.rank)"
         )
     truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1

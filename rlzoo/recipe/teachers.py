@@ -18,7 +18,7 @@ def given(recipe: Recipe) -> dict[str | None, str]:
 
 
 def faults(plan: Any) -> Iterator[str]:
-    """Where a prompt would have no teacher, or a teacher no prompt."""
+    """Faults: a prompt without a teacher, or a teacher without a prompt."""
     keys = plan.recipe.config.teacher
     if plan.teacher and not plan.teachers:
         asked = next(name for name in COLUMNS if name in plan.needs)

@@ -120,12 +120,12 @@ def _unknown(
     tops = {k.split(".")[0] for k in options}
     if "." not in key and key in tops:
         inside = ", ".join(sorted(k for k in options if k.startswith(key + ".")))
-        return f"{key} ({origin}): contains keys, not a value: {inside}"
+        return f"{key} ({origin}): is a section with its own keys; set one of these: {inside}"
     for kind in KINDS if "." not in key else ():
         if has := [name for name, c in zoo.shelves[kind].items() if key in c.options]:
             return (
-                f"{key} ({origin}): is not a key, but an option of {kind.replace('_', ' ')} that "
-                f"are not chosen: {', '.join(has)}{_meant(key)}"
+                f"{key} ({origin}): is not a key; it is an option of {kind.replace('_', ' ')} "
+                f"that this recipe does not use: {', '.join(has)}{_meant(key)}"
             )
     for section, kind in {**COLLECTIONS, **SECTIONS}.items():
         if key in zoo.shelves[kind].claimed:
@@ -135,7 +135,7 @@ def _unknown(
 
 
 def _meant(key: str) -> str:
-    """A hint: our key for the key's last word in other trainers."""
+    """A hint with rlzoo's key for the name that other trainers use."""
     here = MEANT.get(key.rpartition(".")[2].lower())
     return f"; did you mean {here!r}?" if here else ""
 

@@ -1,4 +1,4 @@
-"""Values on the command line; several values for one key are a sweep."""
+"""Parses values on the command line; several values for one key are a sweep."""
 
 import os
 from copy import deepcopy
@@ -14,7 +14,7 @@ from rlzoo.recipe.files import DEEPEST, list_configs, refuse_odd_yaml
 
 
 def read_value(key: str, text: str) -> Any:
-    """The value that a text stands for, as YAML has it; raises RecipeError, naming `key`."""
+    """The YAML value of a text; raises RecipeError, naming `key`."""
     try:
         if len(text) > DEEPEST or ":" in text:
             refuse_odd_yaml(text)
@@ -45,7 +45,7 @@ def name_recipe(words: list[str]) -> list[str]:
 
 
 def refuse_near_recipes(words: list[str]) -> None:
-    """Raise RecipeError at a bare word that is not a path and nearly a recipe's name."""
+    """Raise RecipeError for a bare word that is not a path but is close to a recipe's name."""
     for word in words:
         near = "" if "=" in word or os.path.exists(word) else nearest(word, list_configs("recipes"))
         if near:
@@ -67,7 +67,7 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 
 
 def no_recipe(name: str) -> str:
-    """That there is none of the name, with the nearest one, or all."""
+    """The error for a missing recipe, with the nearest name or all names."""
     known = list_configs("recipes")
     hint = nearest(name, known) or f" (available: {', '.join(known)})"
     return f"there is no recipe {name!r}{hint}"
@@ -91,5 +91,5 @@ def split_values(text: str) -> list[str]:
 
 
 def has_sweep(text: str) -> bool:
-    """Whether a value is several, for `rlzoo sweep`."""
+    """Whether a value lists several values for `rlzoo sweep`."""
     return len(split_values(text)) > 1

@@ -1,4 +1,4 @@
-"""Conversations, all rows of a batch at once: a turn of the policy, the environment's answer."""
+"""Holds conversations of all rows at once: a turn of the policy, then the environment's answer."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def converse(
     prompts: Mapping[str, Any],
     speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Whole conversations, a turn of all rows that are not over at a time.
+    """Complete conversations, one turn of all unfinished rows at a time.
 
     talks: the rows, with their turns so far. speak(live, prompts, at, width): a sampler's
     columns for the rows `live` (R,), which continue at response position `at` (R,), from prompts

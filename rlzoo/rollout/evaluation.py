@@ -1,4 +1,4 @@
-"""How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
+"""Evaluates a policy on held-out prompts, sampled by the recipe's `eval` keys and greedily."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,10 +22,9 @@ from rlzoo.stats import mean_over, share_over
 
 
 def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The line: `eval/accuracy` where the task has a notion of right, `eval/answer_prob` where it
-    has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself;
-    `eval/greedy`.
-    And what it is made of: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
+    """The line: `eval/accuracy` if the task defines correctness, `eval/answer_prob` if it has one
+    answer, and `eval/score`, with 95 % intervals; the mean of each reward; `eval/greedy`. Also the
+    results per prompt: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
     One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for
     the intervals. The same prompts and sampling noise each time, so
@@ -75,11 +74,11 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
-    mean score where the task has no notion of right.
+    mean score if the task does not define correctness.
 
-    Sampled accuracy rises when the policy finds out what is right, and when it gives more often
-    the answer that was most likely all along. Greedy accuracy distinguishes the two. A prompt that
-    is drawn again counts again, and is decoded once.
+    Sampled accuracy rises when the policy learns correct answers, and also when it gives its most
+    likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
+    counts again, and is decoded once.
     """
     examples = draw(models, split, n, "eval", 0)
     alone = _by_row(models.plan)
@@ -96,21 +95,20 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
 
 
 def _by_row(plan: Plan) -> bool:
-    """Whether a greedy response's score is a function of its prompt: neither noise of its own nor
-    other rows move it."""
+    """Whether a greedy response's score depends only on its prompt, not on noise or other rows."""
     rewards = (bound.component for _, bound in plan.rewards.values())
     return "noise" not in plan.needs and all(c.couples == "row" for c in rewards)
 
 
 def decoding(models: Models) -> AbstractContextManager[None]:
-    """Within, the policy is that of evaluations: `eval.temperature`, `eval.top_k`, `eval.top_p`."""
+    """In this context, the policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
     how = models.plan.recipe.config.eval
     return models.policy.sampling_at(how.temperature, how.top_k, how.top_p)
 
 
 def has_answer_prob(plan: Plan) -> bool:
-    """Whether the chance of a right response can be read off: the task has one answer, and
-    evaluations sample the policy as it is."""
+    """Whether the probability of a correct response can be computed: the task has one answer, and
+    evaluations do not truncate the policy."""
     how = plan.recipe.config.eval
     return plan.abilities.one_answer and how.top_k == 0 and how.top_p == 1
 
@@ -121,7 +119,7 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
     not sampled, so one forward pass equals infinitely many samples.
 
     It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
-    could sample as well, are left out. 0 where the length limit leaves no room for EOS.
+    could sample as well, are left out. 0 if the length limit leaves no room for EOS.
     """
     policy, limit = models.policy, response_limit(models.plan)
     examples = draw(models, split, n, "eval", 0)
@@ -153,7 +151,7 @@ def answer_line(p: list[float], prompts: Sequence[Hashable]) -> dict[str, float]
 
 
 def response_limit(plan: Plan) -> int:
-    """The most tokens of a held-out response."""
+    """The maximum number of tokens in a held-out response."""
     config = plan.recipe.config
     return config.eval.max_new_tokens or config.rollout.max_new_tokens
 
@@ -204,6 +202,6 @@ def _respond_to(
 
 
 def _size(models: Models) -> int:
-    """Rows at once: no more than training has."""
+    """The number of rows at once, at most that of training."""
     rollout = models.plan.recipe.config.rollout
     return rollout.prompts * rollout.samples

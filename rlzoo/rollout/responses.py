@@ -45,7 +45,7 @@ def respond(
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that continue from where they are, instead of new ones.
-    greedy: the most likely token each time instead, whatever the sampler and its temperature.
+    greedy: use the most likely token each time, for any sampler and temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
@@ -113,18 +113,18 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         raise fault(f"response_ids is {_told(ids)}, not int64 of shape (B, T)")
     steps = ids.shape[1]
     if len(ids) != rows or not 0 < steps <= limit:
-        raise fault(f"response_ids of shape {tuple(ids.shape)}; {rows} rows of 1 to {limit} tokens "
-                    "were requested")  # fmt: skip
+        raise fault(f"response_ids of shape {tuple(ids.shape)}, but {rows} rows of 1 to {limit} "
+                    "tokens were requested")  # fmt: skip
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= models.policy.vocabulary:
         wrong = low if low < 0 else high
-        raise fault(f"token {wrong}; the model has tokens 0 to {models.policy.vocabulary - 1}")
+        raise fault(f"token {wrong}, but the model has tokens 0 to {models.policy.vocabulary - 1}")
     double = next(models.policy.model.parameters()).dtype == torch.float64
     for name, x in found.items():
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
-                raise fault(f"{name} is not a list of {rows}")
+                raise fault(f"{name} is not a list of {rows} entries")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, rows, steps):
             raise fault(f"{name} is {_told(x)}, but response_ids has shape {tuple(ids.shape)}")
         elif x.device != ids.device:
@@ -138,8 +138,8 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
 
 
 def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
-    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
-    once, or where that is waited for (`rlzoo.plugin.call.together`)."""
+    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
+    immediately, or at the end of `rlzoo.plugin.call.together`."""
     mask = drawn["response_mask"]
     for name in LOG_PROBS:
         x = drawn.get(name)
@@ -240,7 +240,7 @@ class Sample(_Resource):
 
 
 def _by_the_reference(models: "Models") -> "Models":
-    """The same models, the policy's place taken by its frozen reference."""
+    """The same models, with the frozen reference in place of the policy."""
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
@@ -252,7 +252,7 @@ def _by_the_reference(models: "Models") -> "Models":
 
 
 class Score(_Resource):
-    """`score`: what other responses to the batch's prompts are worth."""
+    """`score`: scores other responses to the batch's prompts."""
 
     def __call__(self, other: Mapping[str, Any]) -> Tensor:
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""

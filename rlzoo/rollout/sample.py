@@ -38,7 +38,7 @@ def collect(
 
     first_row: number of the first row, for batches that are parts of one.
     sampler: the plan's unless another is given. limit: the most tokens of a response. As `sampler`,
-    greedy: the most likely token each time instead.
+    greedy: use the most likely token each time.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler

@@ -1,4 +1,4 @@
-"""Files on disk: replaced whole or not at all, and synced."""
+"""Writes files atomically and syncs them."""
 
 import json
 import os
@@ -14,12 +14,12 @@ DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /
 
 
 def write_json(path: Path, data: Any) -> None:
-    """As JSON, replacing `path` whole."""
+    """Write JSON, replacing `path` atomically."""
     write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; raises OSError, and ValueError where it is damaged in any way."""
+    """The content of a JSON file; raises OSError, or ValueError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
@@ -27,7 +27,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The same, of a file that holds a mapping; raises RunError where it is damaged."""
+    """The same for a file with a mapping; raises RunError if it is damaged."""
     try:
         found = read_json(path)
     except ValueError as error:
@@ -59,7 +59,7 @@ def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
 
 
 def no_link(path: str, flags: int) -> int:
-    """An `opener` of `open` that raises OSError where the last part of a path is a link."""
+    """An `opener` of `open` that raises OSError if the last part of a path is a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

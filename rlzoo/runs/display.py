@@ -16,10 +16,10 @@ class Silent:
 
     def start(self, plan: "Plan", folder: "RunFolder") -> None: ...
     def phase(self, name: str) -> None:
-        """What begins now: loading, evaluating, sampling, updating."""
+        """A phase begins: loading, evaluating, sampling, updating."""
 
     def ready(self, facts: str) -> None:
-        """The models are there; how large, and on how many threads."""
+        """The models are loaded; their size and the number of threads."""
 
     def step(self, line: dict[str, float], progress: float) -> None: ...
     def evaluation(self, line: dict[str, float]) -> None: ...

@@ -1,4 +1,4 @@
-"""Evaluations of a run: how they decoded, and what they found prompt by prompt.  No torch.
+"""Evaluations of a run: their decoding settings and results per prompt.  No torch.
 
     evaluations/step-N.safetensors
 
@@ -32,14 +32,14 @@ def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoding_words(folder: RunFolder) -> list[str]:
-    """Words that make a run from before these keys existed continue evaluating as it did."""
+    """Settings with which a run from before these keys existed evaluates as before."""
     flat = flatten(folder.recipe())
     missing = [key for key in decoding_of({}) if key not in flat]
     return [f"{k}={v}" for k, v in decoding_of(flat).items() if k in missing and v is not None]
 
 
 def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
-    """Write it whole or not at all; a score that is but `right` is left out."""
+    """Write the file atomically, without `score` if it equals `right`."""
     from safetensors.numpy import save
 
     arrays = dict(by_prompt)
@@ -51,17 +51,17 @@ def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
 
 
 def evaluated_steps(folder: RunFolder) -> set[int]:
-    """After which steps there are such arrays."""
+    """The steps after which there are such arrays."""
     return {step_of(path) for path in saved_steps(place_of(folder.path), ".safetensors")}
 
 
 def forget_evaluations(folder: RunFolder, step: int) -> None:
-    """Remove those after `step`: a resumed run writes them again."""
+    """Remove the arrays after `step`, since a resumed run writes them again."""
     for path in saved_steps(place_of(folder.path), ".safetensors"):
         if step_of(path) > step:
             path.unlink()
 
 
 def place_of(path: Path) -> Path:
-    """Where the run in `path` keeps them."""
+    """The folder of these arrays in the run `path`."""
     return path / "evaluations"

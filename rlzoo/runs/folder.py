@@ -1,4 +1,4 @@
-"""A run's folder: what it holds, how it is made and found again."""
+"""A run's folder: its contents, and how it is created and found."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 @dataclass
 class RunFolder:
     """`runs/<name>/`: recipe.yaml, metrics.jsonl, samples.jsonl, summary.json, checkpoints/,
-    model/. store: where it is kept, too."""
+    model/. store: the store of its copy, if any."""
 
     path: Path
     store: Store | None = None
@@ -68,8 +68,8 @@ class RunFolder:
             sync(self.path / name)
 
     def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The lines of a file, one at a time; one that cannot be read is left out, and `troubles`
-        gains a line at the end."""
+        """The lines of a file, one at a time; unreadable lines are left out, and `troubles` gains
+        a line at the end."""
         path = self.path / name
         if not path.exists():
             return
@@ -83,11 +83,11 @@ class RunFolder:
                     yield line
         if bad and troubles is not None:
             troubles.append(
-                f"{name}: line {bad[0]} cannot be read; {len(bad)} of {number} lines are ignored"
+                f"{name}: line {bad[0]} cannot be read; ignoring {len(bad)} of {number} lines"
             )
 
     def rewind(self, name: str, step: int) -> None:
-        """Forget lines after `step`, and one that a kill cut off: a resumed run writes them again.
+        """Remove lines after `step` and an unfinished last line: a resumed run writes them again.
 
         Lines are in the order of their steps, so that the file is cut, not rewritten.
         """
@@ -105,7 +105,7 @@ class RunFolder:
             sync(path)
 
     def recipe(self) -> dict[str, Any]:
-        """The content of recipe.yaml, as a tree; raises RunError where it is damaged."""
+        """The content of recipe.yaml, as a tree; raises RunError if it is damaged."""
         file = self.path / "recipe.yaml"
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -116,16 +116,16 @@ class RunFolder:
         return tree
 
     def summary(self) -> dict[str, Any]:
-        """Empty while the run is not finished; raises RunError where it is damaged."""
+        """Empty while the run is not finished; raises RunError if it is damaged."""
         path = self.path / "summary.json"
         return read_mapping(path) if path.exists() else {}
 
 
 @contextmanager
 def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]:
-    """The recipe's run folder, new and locked; raises RunError where it exists.
+    """The recipe's run folder, new and locked; raises RunError if it exists.
 
-    A folder in which a run was killed before it began counts as new. url: where it is kept, too.
+    A folder in which a run was killed before it began counts as new. url: its store, if any.
     """
     store = open_store(url) if url is not None else None
     if store:
@@ -174,15 +174,15 @@ def _unused(recipe: Recipe) -> Path:
 
 
 def _is_new(path: Path) -> bool:
-    """Whether no run has written more there than that it begins."""
+    """Whether the folder contains only what a run writes before it begins."""
     inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
     metrics = path / "metrics.jsonl"
     return not inside or (inside <= BEGUN and metrics.name in inside and not metrics.stat().st_size)
 
 
 def _clear(path: Path) -> None:
-    """Remove what a run wrote, and nothing else; not the lines: as long as they are there it is a
-    run's folder, and the same command continues."""
+    """Remove only what a run wrote, except its lines: with these it remains a run's folder, and
+    the same command continues."""
     here, place = Path.cwd(), path.resolve()
     if place == here or place in here.parents:
         raise RunError(f"run.dir: {path} is the current folder, so it is not overwritten")
@@ -204,7 +204,7 @@ def _clear(path: Path) -> None:
 
 
 def _remove_own(folder: Path) -> None:
-    """Remove what a run wrote into a folder of its own, and the folder where nothing is left."""
+    """Remove what a run wrote, and also the folder if it is then empty."""
     for path in folder.iterdir():
         if not any(fnmatch(path.name, pattern) for pattern in WITHIN):
             continue
@@ -225,7 +225,7 @@ def _read_line(raw: bytes) -> dict[str, Any] | None:
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:
-    """What a folder holds as `step-N` and the suffix, oldest first, whole or not: checkpoints."""
+    """The entries `step-N` plus the suffix in a folder, oldest first, complete or not."""
     found = [
         path
         for path in place.glob(f"step-*{suffix}")
@@ -235,12 +235,12 @@ def saved_steps(place: Path, suffix: str = "") -> list[Path]:
 
 
 def step_of(saved: Path) -> int:
-    """After how many steps it was saved."""
+    """The number of steps after which it was saved."""
     return int(saved.stem.removeprefix("step-"))
 
 
 def open_folder(path: str | Path, large: bool = True) -> RunFolder:
-    """An existing run folder; raises RunError where it is not one. A URL gives a copy, if `large`
+    """An existing run folder; raises RunError if it is not one. A URL gives a copy, if `large`
     with its weights."""
     path = copy_of(path, large)
     refuse_devices(path)

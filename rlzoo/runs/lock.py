@@ -19,7 +19,7 @@ BUSY = (errno.EAGAIN, errno.EACCES)  # another process holds it; else: no locks 
 def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iterator[None]:
     """Hold the folder `place` for writing; raises a RunError that names another holder.
 
-    file: which stands for the lock, `place/.lock` where it is not given; made, and removed again.
+    file: which stands for the lock, `place/.lock` if it is not given; made, and removed again.
     patience: seconds to wait for a holder that is about to go.
     """
     file = file or place / ".lock"
@@ -44,7 +44,7 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
 
 
 def is_locked(place: Path) -> bool:
-    """Whether a process is at work in the folder; its lock is left as it is."""
+    """Whether a process holds the folder's lock, which stays unchanged."""
     with suppress(OSError), open(place / ".lock", "rb", opener=_open) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -54,7 +54,7 @@ def is_locked(place: Path) -> bool:
 
 
 def _open(file: str | Path, flags: int) -> int:
-    """Neither follows a link nor waits for the other end of a pipe."""
+    """An opener that neither follows a link nor waits for the other end of a pipe."""
     return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
 
 

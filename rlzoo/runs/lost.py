@@ -16,10 +16,10 @@ def lost(
     many a step keeps.
     """
     if told := _told(_missing(steps, done)):
-        yield f"metrics.jsonl has lost the lines of {told}"
+        yield f"metrics.jsonl lacks the lines of {told}"
     kept = evaluated_steps(folder)
     if told := _told(sorted(kept.difference(evaluations, [done]))):
-        yield f"metrics.jsonl has lost the evaluations after {told}"
+        yield f"metrics.jsonl lacks the evaluations after {told}"
     if told := _told(sorted({*evaluations} - kept)):
         yield f"evaluations/ has no results per prompt after {told}"
     if samples and (told := _told(_missing(_sampled(folder), done))):
@@ -27,7 +27,7 @@ def lost(
 
 
 def _missing(steps: Iterable[int], done: int) -> list[int]:
-    """Which of the steps 1 to `done` are not among these; a byte for each."""
+    """The steps from 1 to `done` that are missing; uses one byte per step."""
     seen = bytearray(done + 1)
     for step in steps:
         if step <= done:

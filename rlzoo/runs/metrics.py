@@ -1,6 +1,6 @@
 """Metrics by name: the keys of a line in metrics.jsonl. Written by train, read by tools.
 
-Losses report more, by names of their own, under `actor/` and `critic/`.
+Losses report additional metrics under `actor/` and `critic/`.
 """
 
 from collections.abc import Mapping
@@ -191,7 +191,7 @@ for _line in _TABLE.strip().splitlines():
 
 
 def is_evaluation(line: Mapping[str, float]) -> bool:
-    """Whether a line of metrics.jsonl is of an evaluation; the others are of a training step."""
+    """Whether a line of metrics.jsonl belongs to an evaluation rather than a training step."""
     return any(key.startswith("eval/") for key in line)
 
 
@@ -203,7 +203,7 @@ def evaluation_text(evaluation: Mapping[str, float]) -> str:
 
 
 def headline(evaluation: Mapping[str, float]) -> tuple[str, float, float, float]:
-    """(what, value, low, high): the accuracy where there is one, else the score."""
+    """(what, value, low, high): the accuracy if there is one, else the score."""
     key = ACCURACY if ACCURACY in evaluation else SCORE
     value, low, high = (evaluation[f"{key}{suffix}"] for suffix in ("", "_low", "_high"))
     return key.removeprefix("eval/"), value, low, high

@@ -1,7 +1,7 @@
 """Where a run's numbers come from: its recipe, the libraries' versions, each component's code.
 
-`provenance.json` holds a part for each stretch of the run that was trained by the same; a
-resumed run is compared with the last one. Harmless changes are reported, others are refused.
+`provenance.json` holds a part for each stretch of the run with unchanged code and versions; a
+resumed run is compared with the last part. Harmless changes are reported, others are refused.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", 
 
 
 def identity(plan: Plan) -> str:
-    """SHA-256 of the recipe's keys that make a run what it is."""
+    """SHA-256 of the recipe's keys that define a run."""
     keys = {k: v for k, v in _recipe(plan).items() if not k.startswith(FREE)}
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
 
@@ -39,11 +39,11 @@ def identity(plan: Plan) -> str:
 def settle(
     folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None, weights: str = ""
 ) -> tuple[str, list[str]]:
-    """Compare a run with what it was trained by so far, and record what it continues with. Returns
+    """Compare a run with its provenance so far, and record that with which it continues. Returns
     its identity, fixed when it began, and what has changed, a line each.
 
     state: the checkpoint's that it continues from, None at the beginning. weights: checksum of the
-    model that it starts from, kept with the first part. Raises RunError where its
+    model that it starts from, kept with the first part. Raises RunError if its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
     now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
@@ -86,7 +86,7 @@ def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _read(folder: RunFolder) -> list[dict[str, Any]]:
-    """The parts so far; none of a run that is older than this file."""
+    """The parts so far; empty for a run from before this file existed."""
     path = folder.path / FILE
     if not path.exists():
         return []
@@ -129,7 +129,7 @@ def source_hash(component: Component) -> str:
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """key -> `key: was -> is`, of what differs."""
+    """key -> `key: was -> is`, for keys that differ."""
     keys = dict.fromkeys([*then, *now])
     keys.pop("run.overwrite", None)  # only the command that began the run has it
     values = {key: (then.get(key), now.get(key)) for key in keys}

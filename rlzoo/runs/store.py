@@ -14,13 +14,13 @@ NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether it is a URL, not a path."""
+    """Whether a text is a URL, not a path."""
     return "://" in str(place)
 
 
 def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
-    or `any`. Raises UsageError where there is none, and the plugin's own RlzooError."""
+    or `any`. Raises UsageError if there is none, and the plugin's own RlzooError."""
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     points = {point.name: point for point in installed("rlzoo.stores")}

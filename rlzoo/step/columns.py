@@ -91,7 +91,7 @@ def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) 
 
 
 def _add_teacher_columns(models: "Models", batch: Batch) -> None:
-    """Each row by the teacher of its domain."""
+    """Log-probs of each row from the teacher of its domain."""
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
     if None in domains and None not in taught:  # of a prompt that was typed
@@ -110,7 +110,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
 
 
 def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
-    """A teacher's columns for some rows, those that the plan needs, (B, T)."""
+    """The columns (B, T) of a teacher for some rows that the plan needs."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
         found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))
@@ -124,9 +124,10 @@ def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> 
 def log_prob_gap(
     models: "Models", batch: Batch, forward: Forward | None, *, sampled: bool
 ) -> Tensor:
-    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
-    policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
-    rows are scored for this; the update's pass, where it is there, spares that."""
+    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
+    and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
+    so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
+    that."""
     columns: Mapping[str, Tensor] = batch
     scored = batch["old_log_probs"]
     if sampled:
@@ -192,7 +193,7 @@ def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:
 
 
 def add_advantages(plan: Plan, batch: Batch) -> None:
-    """`raw_advantages` as the estimator gives them, `returns`, then `advantages` whitened."""
+    """Add the estimator's `raw_advantages` and `returns`, then the whitened `advantages`."""
     out = plan.estimator(batch)
     batch.add("raw_advantages", out["advantages"])
     if "returns" in out:

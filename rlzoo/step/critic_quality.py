@@ -1,7 +1,7 @@
-"""How good a critic is: V against what came of it.
+"""Measures a critic: V compared with the actual returns.
 
-All are 1-D float tensors over N tokens or states: `values` V, `returns` what came (Monte Carlo
-returns G, or the exact V^pi), `weight` how often each counts.
+All are 1-D float tensors over N tokens or states: `values` V, `returns` the actual returns (Monte
+Carlo returns G, or the exact V^pi), `weight` how often each counts.
 """
 
 from torch import Tensor
@@ -16,7 +16,7 @@ def variance(x: Tensor, weight: Tensor) -> float:
 
 
 def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.0) -> float:
-    """1 - Var(G - V) / Var(G); 0 where G does not vary.
+    """1 - Var(G - V) / Var(G); 0 if G does not vary.
 
     noise: added to both variances where `returns` are the expected ones, the mean
     of Var(G | s).
@@ -29,7 +29,7 @@ def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.
 
 def slope(values: Tensor, returns: Tensor, weight: Tensor) -> float | None:
     """Slope of the regression of G on V: 1 where returns rise by x when values do, below 1 where
-    the critic exaggerates; None where V does not vary."""
+    the critic exaggerates; None if V does not vary."""
     spread = variance(values, weight)
     if spread < 1e-12:
         return None

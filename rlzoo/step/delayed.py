@@ -1,4 +1,4 @@
-"""Sampling by a policy of some updates ago, as where generation and training run side by side."""
+"""Sampling with a policy from some updates ago, as if generation and training ran in parallel."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class Delayed:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """Within, the model has its older weights."""
+        """In this context, the model has its older weights."""
         if not self.past:
             yield
             return
@@ -40,7 +40,7 @@ class Delayed:
             self._put(now)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, to be saved."""
+        """The complete state, to be saved."""
         return {f"{i}.{n}": x for i, then in enumerate(self.past) for n, x in then.items()}
 
     def load(self, checkpoint: Path) -> None:

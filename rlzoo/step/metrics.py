@@ -48,14 +48,14 @@ def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
 
 
 def _correlation(x: Tensor, y: Tensor) -> float | None:
-    """Correlation of two (N,); None where one of them does not vary."""
+    """Correlation of two (N,); None if one of them does not vary."""
     x, y = (z.double() - z.double().mean() for z in (x, y))
     size = (x.square().sum() * y.square().sum()).sqrt().item()
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
 
 
 def _noise(scores: Tensor, texts: list[Any]) -> float | None:
-    """Standard deviation of the scores of one text, as an answer to one prompt; None where no text
+    """Standard deviation of the scores of one text, as an answer to one prompt; None if no text
     comes twice."""
     number = {text: k for k, text in enumerate(dict.fromkeys(texts))}
     left = len(texts) - len(number)
@@ -64,7 +64,7 @@ def _noise(scores: Tensor, texts: list[Any]) -> float | None:
 
 
 def _pull(plan: Plan, batch: Batch) -> Tensor | None:
-    """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None where advantages are all 0,
+    """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None if advantages are all 0,
     of a loss over turns, which shares its push among a turn's tokens, and of one that reads what
     only an update makes."""
     needs = set(plan.policy_loss.needs)
@@ -79,7 +79,8 @@ RIGHT_ROWS = 64  # a verifier may be slow
 
 
 def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
-    """Whether scores agree with right answers, where they are, and if advantages follow."""
+    """Whether scores agree with correctness, where they are paid, and whether advantages do,
+    too."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     size = batch["scores"].abs()
     paid = masked_sum((size > 0).float(), mask)  # (B,)
@@ -162,7 +163,7 @@ def kl_per_response(batch: Batch) -> float:
 
 
 def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
-    """Statistics of the rollout and of what the estimator made of it."""
+    """Statistics of the rollout and of the estimator's advantages."""
     mask = batch["response_mask"]
     out = {names.REWARD: batch["sequence_scores"].mean().item()}
     out |= _spread_rows("score", batch["sequence_scores"])

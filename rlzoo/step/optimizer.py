@@ -40,7 +40,7 @@ class Sums:
 
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
-    """One for each network that is trained, by its name."""
+    """One optimizer for each trained network, by its name."""
     config = models.plan.recipe.config
     return {
         name: make_optimizer(network.parameters(), config[name])

@@ -1,7 +1,7 @@
 """The update: policy and value losses over epochs x mini-batches x micro-batches.
 
-An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
-is cut changes no gradient.
+An aggregation weights the tokens of a whole mini-batch before it is split into micro-batches, so
+the split does not change the gradient.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ OURS = frozenset(metric.name for metric in METRICS)
 class Experience:
     """A batch, ready for the update.
 
-    log_prob_gap: how far what was sampled from is from the policy, in nats.
+    log_prob_gap: the distance of the sampling distribution from the policy, in nats.
     forward: the update's forward pass, with gradient, where the batch's columns were read off it.
-    seconds, tokens: what each phase took, and generated: `gen`, `columns`, `adv`.
+    seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
@@ -46,7 +46,7 @@ class Experience:
     tokens: dict[str, int] = field(default_factory=dict)
 
     def release(self) -> None:
-        """Let go of the forward pass; the update makes it again."""
+        """Free the forward pass; the update computes it again."""
         self.forward = None
 
 
@@ -123,8 +123,9 @@ def gradients(
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums, this rank's share of them.
 
-    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
-    have been made already; they serve if they are of all networks `names`.
+    rows: its columns, with `response_mask` (B, T) marking the tokens that count. forward: passes
+    over these very rows that have been made already; they serve if they are of all networks
+    `names`.
     """
     plan, sums, mask = models.plan, Sums(), rows["response_mask"]
     names = tuple(name for name in names if name in models.networks())
@@ -154,7 +155,7 @@ def gradients(
 
 
 def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
-    """The components that make the gradient of the networks `names`."""
+    """The components that determine the gradient of the networks `names`."""
     kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
     of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
     return [bound for name in names for bound in of[name] if bound]
@@ -174,7 +175,7 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
-    """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
+    """Metrics of rows without a gradient, from a forward pass only: a third of the work."""
     if len(weights):
         columns = {**rows, **models.current(rows)}
         loss, metrics = policy_loss(models.plan, columns)
@@ -250,7 +251,7 @@ def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[st
 
 
 def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
-    """A loss's metrics go by names of their own: two of one name would be added up."""
+    """Refuse a loss's metrics that have names of rlzoo's metrics: they would be added up."""
     for name in metrics:
         if f"{network}/{name}" in OURS:
             raise ComponentError(
@@ -263,8 +264,8 @@ def policy_loss_gradient(
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
 
-    columns: `log_probs` among them; `response_mask` what counts. weights: (B, T), the
-    aggregation's for that mask.
+    columns: `log_probs` among them; `response_mask` marks the tokens that count. weights: (B, T),
+    the aggregation's for that mask.
     """
     log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
     with torch.enable_grad():

@@ -1,7 +1,7 @@
 """Checkpoints: safetensors and JSON, no pickle; written aside, synced, then renamed.
 
-A checkpoint is whole or not there. A damaged one is noticed by its checksums, and the one before
-it is taken.
+A checkpoint is either complete or absent. Checksums detect a damaged one, and the previous one is
+used.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, Attr
 
 
 class Damaged(CheckpointError):
-    """A checkpoint whose files do not hold what they should."""
+    """A checkpoint's files do not have the expected content."""
 
 
 def place_of(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The folder of a step's checkpoint."""
     return folder / f"step-{step:08d}"
 
 
@@ -48,8 +48,8 @@ def save_checkpoint(
     first: bool = True,
     more: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> Path:
-    """Write `folder/step-N`. All ranks call this, for weights may be spread over them;
-    the `first` writes. One of this step that is there already is taken for damaged.
+    """Write `folder/step-N`. All ranks call this, because weights may be spread over them;
+    the `first` writes. An existing one of this step is assumed to be damaged.
 
     more: other tensors, by the names of their files."""
     final = place_of(folder, step)
@@ -99,8 +99,8 @@ def load_checkpoint(
     optimizers: Mapping[str, torch.optim.Optimizer],
     load_more: Callable[[Path], None] | None = None,
 ) -> tuple[dict | None, list[str]]:
-    """The newest whole checkpoint's state, loaded into networks and optimizers; None where there
-    is no checkpoint at all. Also what was wrong with newer ones, a line each.
+    """The newest whole checkpoint's state, loaded into networks and optimizers; None if there
+    is no checkpoint at all. Also returns a line on the damage of each newer one.
 
     load_more: reads what else a checkpoint's folder holds."""
     troubles = []
@@ -170,9 +170,9 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
         if not isinstance(sums, dict):
             return "manifest.json is not a mapping"
         if lost := sorted({*needed} - sums.keys()):
-            return f"manifest.json does not name {lost[0]}"
+            return f"manifest.json does not list {lost[0]}"
         if not sums:
-            return "manifest.json does not name any file"
+            return "manifest.json does not list any file"
         if elsewhere := [name for name in sums if Path(name).name != name]:
             return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
@@ -182,14 +182,14 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
 
 
 def _trained(network: nn.Module) -> dict[str, Tensor]:
-    """The state but for frozen weights: under LoRA those are the base model's, which stay."""
+    """The state without frozen weights, which under LoRA are those of the base model."""
     frozen = {name for name, weight in _parameters(network) if not weight.requires_grad}
     state = network.state_dict(keep_vars=True)  # of tied weights the names are of one object
     return {name: x for name, x in state.items() if name not in frozen}
 
 
 def _parameters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """By every name they have: tied ones have several."""
+    """The parameters by all their names: tied ones have several."""
     return network.named_parameters(remove_duplicate=False)
 
 
@@ -244,7 +244,7 @@ def _load_optimizer(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """As safetensors, synced to disk. Raises OSError in place of safetensors' own error."""
+    """Write safetensors and sync them to disk. Raises OSError instead of safetensors' own error."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:

@@ -1,5 +1,5 @@
-"""Ctrl-C and other signals: the first requests a stop where a checkpoint can be written, the same
-again stops at once."""
+"""Ctrl-C and other signals: the first requests a stop with a checkpoint, a repeated one stops at
+once."""
 
 import signal
 import threading
@@ -50,8 +50,8 @@ def stop_here(number: int, frame: object) -> None:
 
 @contextmanager
 def stopped_in_words() -> Iterator[None]:
-    """Within, what would end the process without a line raises Stopped. Only `asked_to_stop` waits
-    for a step's end; handlers of others stay, as there."""
+    """In this context, a signal that would end the process silently raises Stopped. Only
+    `asked_to_stop` waits for a step's end; handlers of others stay, as there."""
     ours = [n for n, former in _found().items() if former is signal.SIG_DFL]
     for number in ours:
         signal.signal(number, stop_here)
@@ -72,8 +72,9 @@ def _found() -> dict[int, Any]:
 
 @contextmanager
 def asked_to_stop(say: Callable[[], None]) -> Iterator[Asked]:
-    """Within, the first of these signals sets `number`; no effect outside the main thread, or where
-    a signal is ignored (`nohup`) or has another handler. Handlers are restored at the end."""
+    """In this context, the first of these signals sets `number`; no effect outside the main
+    thread, or where a signal is ignored (`nohup`) or has another handler. Handlers are restored at
+    the end."""
     former = _found()
     asked = Asked(say, former)
     for number in former:

@@ -1,4 +1,4 @@
-"""The loop: training steps until the budget ends, and what is written down and shown on the way."""
+"""The loop: training steps until the budget ends, with the files and output along the way."""
 
 import time
 from array import array
@@ -46,7 +46,7 @@ IN_VAIN = 20  # steps in a row without any update, which end a run
 class Loop:
     """A run in a folder, from its beginning or from its last checkpoint to its end.
 
-    All ranks do the same with the same batch, and the first writes.
+    All ranks do the same with the same batch, and only the first writes files.
     """
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, ranks: Ranks = ALONE):
@@ -73,9 +73,9 @@ class Loop:
         self._read_lines()
 
     def run(self) -> Summary:
-        """To the end of the budget; returns the summary, which is also in summary.json.
+        """Train to the end of the budget; returns the summary, which is also in summary.json.
 
-        At Ctrl-C, or a signal like it, it ends with a checkpoint and raises Stopped.
+        On Ctrl-C or a similar signal, it ends with a checkpoint and raises Stopped.
         """
         self._show_notes()
         with asked_to_stop(self.display.stopping) as asked:
@@ -97,7 +97,7 @@ class Loop:
         return self._finish()
 
     def step(self, progress: float) -> None:
-        """One training step, written down and shown."""
+        """One training step, recorded and shown."""
         self.display.phase("sampling")
         experience = self.trainer.sample()
         batch = experience.batch
@@ -128,7 +128,7 @@ class Loop:
             raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
 
     def evaluate(self) -> None:
-        """Held-out prompts; the best policy so far is kept, where the recipe requests it."""
+        """Evaluate on held-out prompts, and keep the best policy so far if required."""
         self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
         metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
@@ -144,7 +144,7 @@ class Loop:
         self.display.evaluation(line)
 
     def save(self) -> None:
-        """A checkpoint of this step, never newer than the lines on disk; no more than `keep`."""
+        """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""
         trainer = self.trainer
         if self.saved != trainer.steps:
             for name in LINES if self.ranks.first else ():
@@ -177,7 +177,7 @@ class Loop:
             self._mirror()
 
     def _mirror(self, last: bool = False) -> None:
-        """What is new goes to the store, where there is one."""
+        """Send new files to the store, if there is one."""
         if self.folder.store:
             self.display.phase("sending to the store")
             self.folder.store.mirror(self.folder.path, self.display.note, last)
@@ -186,7 +186,7 @@ class Loop:
         return self.earlier + time.perf_counter() - self.began
 
     def progress(self) -> float:
-        """The share of the budget that is spent, by the first rank's clock."""
+        """The used share of the budget, by the first rank's clock."""
         return self.ranks.same(self._spent())
 
     def _spent(self) -> float:
@@ -205,7 +205,7 @@ class Loop:
         return found or self.ranks.same(self.told_to_stop)
 
     def _restore(self) -> None:
-        """From the last whole checkpoint, where there is one; lines after it are forgotten."""
+        """Resume from the last complete checkpoint, if there is one, and remove later lines."""
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
@@ -233,7 +233,7 @@ class Loop:
         self.ranks.wait()
 
     def _read_lines(self) -> None:
-        """Read what was written before. Loggers start again, with the lines that are kept."""
+        """Read the files written before. Loggers start again, with the lines that are kept."""
         troubles: list[str] = []
         steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
@@ -250,7 +250,7 @@ class Loop:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
             raise RunError(
-                f"{self.folder.path / 'metrics.jsonl'} has lost the evaluation before training; "
+                f"{self.folder.path / 'metrics.jsonl'} lacks the evaluation before training; "
                 "restore it, or start a new run"
             )
 
@@ -303,7 +303,7 @@ class Loop:
         return summary
 
     def _trains(self, name: str) -> bool:
-        """Whether the network was to take a step by now."""
+        """Whether the network should have taken a step by now."""
         taken = self.trainer.steps
         return taken > 0 and (name != "actor" or taken > self.plan.actor_from)
 
@@ -315,7 +315,7 @@ class Loop:
 
 
 def share_of_budget(budget: Train, step: int, tokens: int, seconds: float) -> float:
-    """The share of the budget that is spent; the first limit that is reached ends the run."""
+    """The used share of the budget; the first limit that is reached ends the run."""
     shares = [0.0]
     if budget.steps:
         shares.append(step / budget.steps)

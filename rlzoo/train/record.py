@@ -1,4 +1,4 @@
-"""What the loop writes: summary, model, samples, batches."""
+"""Writes a run's summary, model, samples and batches."""
 
 import resource
 from pathlib import Path
@@ -22,7 +22,7 @@ Summary = dict[str, Any]  # what summary.json holds
 
 
 def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
-    """The content of summary.json: a run's evaluations, and what was trained."""
+    """The content of summary.json: a run's evaluations and its setting."""
     plan, config = models.plan, models.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
     _, after, *after_interval = headline(evaluations[-1])

@@ -1,6 +1,6 @@
-"""Run and resume: from a recipe to a trained folder; and what each verb does before a model loads.
+"""Run and resume: from a recipe to a trained model, and the checks before a model loads.
 
-Modules with torch are imported inside functions: what is wrong with a recipe is reported before.
+Functions import torch's modules, so that errors in a recipe are reported first.
 """
 
 import shlex
@@ -34,10 +34,10 @@ class Trained(NamedTuple):
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
-    """The plan of a recipe, once all is checked that needs no model: unmet needs, rules that could
-    never stop a run, a model or a device that is not there.
+    """The plan of a recipe, after all checks that need no model: unmet needs, rules that could
+    never stop a run, a missing model or device.
 
-    training: False leaves out what only training needs, the model that the critic starts from.
+    training: False skips what only training needs, such as the critic's starting model.
     """
     plan = make_plan(recipe, zoo)
     from rlzoo.accel.device import pick_device
@@ -72,7 +72,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 def start(
     recipe: Recipe, zoo: Zoo, display: Display | None = None, store: str | None = None
 ) -> Trained:
-    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
+    """Train a composed recipe in a new run folder. store: a URL to which it is copied.
 
     Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
@@ -93,11 +93,12 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Trained:
-    """Continue an interrupted run from its last whole checkpoint; a finished one gives its end.
+    """Continue an interrupted run from its last complete checkpoint; returns a finished one's
+    result.
 
-    path: its folder, or the URL that it is kept at; dir: the folder in which a URL's run continues;
-    store: the URL that a folder's run is kept at.
-    trust_remote_code: run code that comes with the model, whatever the run's own recipe sets.
+    path: its folder, or the URL of its store. dir: the folder in which to continue a run from a
+    URL. store: the URL to which a run in a folder is copied. trust_remote_code: run code that
+    comes with the model, regardless of the run's recipe.
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir, store)
@@ -119,8 +120,8 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
         if store is None and (noted := kept_at(Path(path))):
             name = shlex.quote(str(path))
             raise UsageError(
-                f"{path} is kept at {noted}, according to its note {NOTE}. If this is right, "
-                f"continue with `rlzoo resume {name} --store {shlex.quote(noted)}`; if not, "
+                f"{path} is also stored at {noted}, according to its file {NOTE}. If so, "
+                f"continue with `rlzoo resume {name} --store {shlex.quote(noted)}`; otherwise, "
                 f"remove {Path(path) / NOTE}"
             )
         return Path(path), store or ""
@@ -129,7 +130,7 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
-        raise RunError(f"--dir: {local} exists but is not stored at {url}; choose another folder")
+        raise RunError(f"--dir: {local} exists but is not a copy of {url}; choose another")
     return local, url
 
 
@@ -144,19 +145,20 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
 
 
 def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Trained:
-    """A finished run; where its store lacked something, that has it now."""
+    """A finished run, after sending its store any missing files."""
     has = ""
     if url:
         with locked(folder.path):
             here = taken_up(folder.path, url)
             assert here.store is not None
-            has = f", and {url} {'got the rest' if here.store.push(here.path) else 'has all of it'}"
+            pushed = here.store.push(here.path)
+            has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
     display.note(f"{path} is already finished{has}; nothing to resume")
     return Trained(folder.path, folder.summary())
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
-    """This process among all of the run, which have the same recipe and the same code."""
+    """This process among all of the run, after checking that they have the same recipe and code."""
     from rlzoo.accel.ranks import check_alike, open_ranks
 
     ranks = open_ranks(recipe.config.device)

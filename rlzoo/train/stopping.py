@@ -1,7 +1,7 @@
-"""What a run's lines decide: which evaluation was best, whether training ends early, and whether
-there is anything to learn.
+"""Decides from a run's lines which evaluation was best, whether training ends early, and whether it
+can learn.
 
-Best and end are a function of metrics.jsonl, so that a resumed run decides as one that was never
+The decisions depend only on metrics.jsonl, so that a resumed run decides as if it had never been
 interrupted.
 """
 
@@ -15,14 +15,14 @@ KL = "actor/ref_kl_per_response"  # in a step's line where the plan needs one of
 
 
 def best(evaluations: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
-    """The evaluation with the highest headline; of equals the earliest."""
+    """The evaluation with the highest headline; the earliest if several are equal."""
     return max(evaluations, key=lambda found: headline(found)[1])  # the first of equals
 
 
 def reason(
     stop: Stop, evaluations: Sequence[Mapping[str, float]], last: Mapping[str, float] | None
 ) -> str | None:
-    """Why training ends now; None where it continues.
+    """Why training ends now; None if it continues.
 
     stop: the recipe's section; evaluations: so far, the one before training first; last: the last
     step's line, None before the first. The rule on the KL comes first: an evaluation that is made
@@ -63,7 +63,7 @@ class Flat:
     def hear(
         self, line: Mapping[str, float], evaluations: Sequence[Mapping[str, float]]
     ) -> str | None:
-        """The report after a step; None nearly always."""
+        """The report after a step; usually None."""
         same = line[SCORE_STD] < 1e-8
         groups = not self.critic and line[NO_SIGNAL] >= 1
         self.steps = self.steps + 1 if same or groups else 0

@@ -112,7 +112,9 @@ def test_the_notebook_runs_in_a_kernel(tmp_path, monkeypatch):
     assert "step 1; stopped after step 1; rlzoo.resume(" in htmls(stopped, "display_data")[0]
     (error,) = [o for o in stopped.outputs if o.output_type == "error"]
     assert error.ename == "Stopped"  # a KeyboardInterrupt, with the status of a process
-    assert error.traceback == ["stopped after step 1; rlzoo.resume('runs/stopped') continues the run"]
+    assert error.traceback == [
+        "stopped after step 1; rlzoo.resume('runs/stopped') continues the run"
+    ]
     assert "unfinished, 1 step" in loaded.outputs[0].data["text/plain"]
     (error,) = wrong.outputs
     assert error.traceback == [

@@ -114,7 +114,7 @@ def test_plain_ones_still_take_them(make, odd, name):
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
-    assert "each pass has one row and prompts are not shared: TypeError: unsupported" in note
+    assert "each pass has one row and prompts are not shared, because TypeError" in note
     plain = Policy.run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
     monkeypatch.setattr(Policy, "run", slip)
@@ -163,8 +163,8 @@ def test_checkpointing_that_a_model_lacks_or_gets_wrong_is_refused(make, odd, mo
 def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=12", recipe="grpo")
     (note,) = world.notes
-    assert "with a cache, a sampled token is" in note
-    assert "nats from its scored log-prob" in world.contract["sampling"]
+    assert "with a cache, sampled log-probs are" in note
+    assert "nats from that of a full pass" in world.contract["sampling"]
     batch, metrics = step(world)
     again = make(odd(name), recipe="grpo").policy.log_probs(batch) * batch["response_mask"]
     torch.testing.assert_close(batch["old_log_probs"], again, **NEAR)
@@ -174,7 +174,7 @@ def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd,
 @pytest.mark.parametrize("name", ["minimax", "llama4"])
 def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=20")
-    assert world.notes[0].endswith("sensitive to padding, so prompts of each length are separate")
+    assert world.notes[0].endswith("sensitive to padding, so prompts are grouped by length")
     world.policy.eos_ids = ENDS[:2]
     batch = sampled(world)
     assert len(batch["prompt_mask"].sum(1).unique()) > 1
@@ -190,7 +190,7 @@ def test_a_row_that_follows_its_company_is_refused(make, monkeypatch):
         return out + out.mean(0)
 
     monkeypatch.setattr(Policy, "run", slip)
-    with pytest.raises(ModelError, match="a row's log-probs change by .* with the other rows"):
+    with pytest.raises(ModelError, match="a row's log-probs change by .* when the other rows"):
         make("llama")
 
 
@@ -338,5 +338,5 @@ def test_the_command_checks_a_model(odd, capsys):
     assert {"checkpointing", "saving", "sampling", "trees"} <= said.keys()
     assert all(line["passed"] for line in said.values())
     assert main(["check", f"model={odd('zamba2')}", "device=cpu"]) == 1
-    assert "nats from its" in capsys.readouterr().out
+    assert "nats from that of" in capsys.readouterr().out
     assert main(["check", "model=nope"]) == 2

@@ -249,7 +249,7 @@ def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make,
     world = make(tmp_path, "rollout.cache=static")
     assert not world.policy.static
     (note,) = [n for n in world.notes if "cache" in n]
-    assert note.startswith(f"{tmp_path}: sampling uses a growing cache: ")
+    assert note.startswith(f"{tmp_path}: sampling uses a growing cache, because ")
     assert "response_ids" in rolled(world)
 
 

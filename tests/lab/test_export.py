@@ -89,7 +89,7 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
         numbers = f"{run.summary[f'eval_{key}']:.3f} | {low:.3f} to {high:.3f}"
         counts = f"8 | {run.summary['eval_prompts']} |"
         assert f"| {run.summary['eval_metric']} | {numbers} | {counts}" in text, key
-    assert "| prompts | text prompts unchanged, messages through the chat template |" in text
+    assert "| prompts | text prompts are unchanged, and messages use the chat template |" in text
     assert f"| tokens generated | {run.summary['tokens']:,} |" in text
     assert "| seed | 0 |" in text
     assert "| why it ended | budget |" in text
@@ -210,7 +210,7 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
     shutil.copytree(run.path, cut)
     shutil.rmtree(cut / "model")
     (cut / "summary.json").unlink()
-    with pytest.raises(RlzooError, match=r"has not finished: choose one with --checkpoint"):
+    with pytest.raises(RlzooError, match=r"has not finished; choose a checkpoint"):
         export.export(str(cut), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     export.export(str(cut), str(tmp_path / "out"), checkpoint="last")

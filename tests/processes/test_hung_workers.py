@@ -68,7 +68,8 @@ def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
     do(job, board, 3.0)
     assert board.said == [
         "its worker died (hung: there was no step for 3 s); another one continues the run",
-        "its worker died (stopped: the process did not respond for 2 s); another one continues the run",
+        "its worker died (stopped: the process did not respond for 2 s); another one continues "
+        "the run",
         "done",
     ]
 

@@ -31,7 +31,7 @@ def view(document: Mapping[str, Any]) -> list[Any]:
     head = (
         f"{document['task']} on {document['model']}, recipe {document['recipe']}: pilot of "
         f"{document['steps']} steps, {document['tokens']:,} tokens, trained with "
-        f"{document['trained_with']}; its rewards are like those of the world {document['world']}"
+        f"{document['trained_with']}; its rewards resemble those of the world {document['world']}"
     )
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("estimator", style="bold", overflow="fold")
@@ -47,7 +47,7 @@ def view(document: Mapping[str, Any]) -> list[Any]:
         "mean cosine of a batch's gradient with the true one, at equal tokens: in an artificial "
         "world with similar rewards, in the pilot, and from both combined; ± one standard error",
         *(f"{r['name']}: the true gradient uses gamma = 1" for r in rows if r["gamma"] != 1),
-        *(f"left out: {line}" for line in document["left_out"]),
+        *(f"not evaluated: {line}" for line in document["left_out"]),
     ]
     faint = (Text(note, style="dim") for note in notes)
     return [Text(head), table, *map(Text, verdict(document, rows)), *faint]

@@ -99,7 +99,7 @@ def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
 def _budget(train: Any, share: float) -> tuple[float, float]:
     """(steps, tokens) of the pilot; raises where the run's budget sets neither."""
     if not (train.steps or train.tokens):
-        raise RecipeError("advise: give the run's budget, train.steps=N or train.tokens=N")
+        raise RecipeError("advise: set the run's budget with train.steps=N or train.tokens=N")
     if train.steps and share * train.steps < 1 - 1e-9:
         raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is less than one step")
     return share * (train.steps or math.inf) + 1e-9, share * (train.tokens or math.inf)
@@ -108,7 +108,7 @@ def _budget(train: Any, share: float) -> tuple[float, float]:
 def _pilot(
     trainer: Trainer, plans: Sequence[Plan], steps: float, tokens: float
 ) -> tuple[Advice, list[Facts]]:
-    """Train as far as the pilot goes, asking every estimator about every batch."""
+    """Train for the pilot's budget, and run every estimator on every batch."""
     rollout, meter = trainer.plan.recipe.config.rollout, trainer.models.meter
     facts: list[Facts] = []
     found = deque[np.ndarray](maxlen=STEPS)  # (parts, 1 + estimators, coordinates) each
@@ -160,8 +160,8 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
 
 
 def _unbiased(batch: Batch) -> Tensor:
-    """(B, T) d(loss)/d(log_probs), unbiased whatever the critic: minus the rewards still to come,
-    less those of the prompt's other answers from the same position on."""
+    """(B, T) d(loss)/d(log_probs), unbiased for any critic: minus the future rewards, with those
+    of the prompt's other answers from the same position as baseline."""
     mask, groups = batch["response_mask"], batch["group_ids"]
     to_come = torch.where(mask > 0, batch["rewards"], 0).flip(1).cumsum(1).flip(1)
     others = (group_count(groups) - 1).clamp(min=1)[:, None]

@@ -64,8 +64,8 @@ class _Shown:
 
 
 class Document(_Shown, dict[str, Any]):
-    """What `--json` prints, as a dict; printing it, or showing it in a notebook, gives the terminal
-    output."""
+    """The JSON document of `--json` as a dict; printing it, or showing it in a notebook, gives the
+    terminal output."""
 
 
 class Rows(_Shown, list[Any]):

@@ -48,7 +48,7 @@ class Run:
         self._folder = RunFolder(Path(self.path).absolute())  # wherever one goes meanwhile
 
     def __fspath__(self) -> str:
-        """Its path as it was given, as long as that leads there."""
+        """The path as the caller wrote it, if it still leads to the folder."""
         same = Path(self.path).absolute() == self._folder.path
         return str(self.path if same else self._folder.path)
 
@@ -117,7 +117,7 @@ class Run:
         return verbs.evaluate(self, overrides, **options)
 
     def doctor(self) -> Found:
-        """Its faults, with a remedy for each: `rlzoo.doctor(run)`."""
+        """The run's faults, with a remedy for each: `rlzoo.doctor(run)`."""
         return verbs.doctor(self)
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Found:

@@ -60,11 +60,7 @@ def sweep(
     """
     asked = given(sweep, locals())
     words = [_recipe(recipe), *as_words(overrides, swept=True), *as_words(keys, swept=True)]
-    told = in_notebook() if display is None else display
-    # A kernel claims to be a terminal, but it cannot redraw a table.
-    terminal = False if in_notebook() else None
-    console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
-    return perform("sweep", words, asked, console=console)
+    return perform("sweep", words, asked, console=_console(display))
 
 
 def compare(
@@ -235,16 +231,42 @@ def evaluate(
     return perform("eval", [*subject, *as_words(overrides)], asked)
 
 
-def doctor(run: PathOrRun | None = None, *, environment: bool = False) -> Document:
+def doctor(
+    run: PathOrRun | None = None,
+    *,
+    retrain: bool = False,
+    runs: int | None = None,
+    dir: PathOrRun | None = None,
+    environment: bool = False,
+    display: bool | None = None,
+) -> Document:
     """Find the faults of a run, the most severe first, with remedies: `rlzoo doctor`.
 
+    display: whether to print a line for each retraining; default: only in a notebook.
     Raises RunError if the folder is not a run, and UsageError unless exactly one argument is given.
 
     Options:
+        retrain: train again with differences from the recipe reset, to find the cause
+        runs N: at most N retrainings; default: 8
+        dir DIR: the retrainings' folder; default: runs/doctor-...
         environment: print versions, devices, plugins and terminal for a bug report
     """
     words = [] if run is None else [_place(run)]
-    return perform("doctor", words, [("environment", environment)])
+    console = _console(display) if retrain else None
+    return perform(
+        "doctor",
+        words,
+        [("retrain", retrain), ("runs", runs), ("dir", dir), ("environment", environment)],
+        console=console,
+    )
+
+
+def _console(display: bool | None) -> SafeConsole:
+    """Where a verb that trains several runs prints its progress."""
+    told = in_notebook() if display is None else display
+    # A kernel claims to be a terminal, but it cannot redraw a table.
+    terminal = False if in_notebook() else None
+    return SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:

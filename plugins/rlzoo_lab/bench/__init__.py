@@ -1,4 +1,4 @@
-"""`rlzoo bench`: what a step costs on this machine, and compared with TRL.
+"""`rlzoo bench`: measures the cost of a step on this machine, also compared with TRL.
 
 May import `train` and the layers below, and no other verb.
 TRL's side of `--peer trl` is tests/benchmarks/peer_trl.py, in a checkout.

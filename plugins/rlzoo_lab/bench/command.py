@@ -1,4 +1,4 @@
-"""`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
+"""`rlzoo bench`: measures tokens per CPU second and per wall second, and peak memory.
 
 The cases run one after the other, each in its own process; tables show the median of the repeats.
 `--against` also measures another checkout of rlzoo, and `--peer trl` also measures TRL on the same
@@ -38,19 +38,23 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "parts",
         nargs="*",
         metavar="CASE",
-        help=(f"{', '.join(PARTS)}; default or {WHOLE}: all but gpu"),
+        help=f"{', '.join(PARTS)}; default or {WHOLE}: all but gpu",
     )
     add("--recipes", default=RECIPES, help="recipes for step and startup")
     add(
         "--model",
-        help=(f"workloads of configs/bench: {', '.join(list_configs('bench'))}; default: {USUAL}"),
+        help=f"workloads of configs/bench: {', '.join(list_configs('bench'))}; default: {USUAL}",
     )
-    add("--device", default="cuda", help="device of gpu; cpu runs the same code with tiny shapes")
+    add(
+        "--device",
+        default="cuda",
+        help="device for the case gpu; cpu runs the same code with tiny shapes",
+    )
     add(
         "--repeat",
         type=int,
         metavar="N",
-        help=("measured repeats of a case; default: set by the workload"),
+        help="measured repeats of each case; default: set by the workload",
     )
     add("--threads", type=int, default=1, help="number of CPU threads for torch")
     add("--against", metavar="DIR", help="also measure another checkout of rlzoo")
@@ -59,10 +63,10 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--peer-python",
         action="append",
         metavar="PATH",
-        help=("a Python interpreter that has it installed; repeatable"),
+        help="a Python interpreter with TRL installed; repeatable",
     )
     add("--plot", action=Written, figures=True, suffixes=(".svg", ".png"), metavar="FILE",
-        help="plot of scaling: .svg or .png")  # fmt: skip
+        help="file for a plot of scaling: .svg or .png")  # fmt: skip
     add("--out", action=Written, metavar="FILE",
         help="write the JSON document to this file, and the tables next to it as .md")  # fmt: skip
 
@@ -181,7 +185,7 @@ def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
         raise UsageError(f"{option}: tests/benchmarks/{PEER.name} runs only in a checkout")
     if not arguments.peer_python and not importlib.util.find_spec("trl"):
         raise UsageError(
-            f"{option}: it is not installed here; run {INSTALL} in a separate environment, "
+            f"{option}: TRL is not installed here; run {INSTALL} in a separate environment, "
             "and give its Python with --peer-python"
         )
 

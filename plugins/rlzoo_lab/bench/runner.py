@@ -146,7 +146,7 @@ def fault(done: subprocess.CompletedProcess) -> str:
     """The last error line of a failed process, or an empty string."""
     if done.returncode < 0:  # killed, for lack of memory or by a user
         return f"ended by signal {-done.returncode}"
-    lines = (done.stderr or done.stdout).strip().splitlines() or ["no word of why"]
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["no error message"]
     return lines[-1] if done.returncode else ""
 
 

@@ -67,7 +67,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "work MB": lambda row: number(row["peak_mb"] - row["loaded_mb"] if "loaded_mb" in row else 0),
     "faster": lambda row: f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
     "mem": lambda row: f"{row['memory_share']:.2f}" if "memory_share" in row else "",
-    "of one's time": lambda row: f"{row['wall_share']:.2f}" if row.get("wall_share") else "",
+    "of 1-process time": lambda row: f"{row['wall_share']:.2f}" if row.get("wall_share") else "",
 }
 
 

@@ -23,6 +23,7 @@ May import `mdp`, `runs` and the layers below; no model.
     losses        which way policy and value losses push
     made_up       made-up batches with every column there is
     own_samples   which tokens a loss or a correction weights, before any update
+    rewards       the answer scores higher than other texts
     subject       the component under judgement, and how it is called
     tasks         objects that draw prompts and score responses
 """
@@ -47,6 +48,7 @@ from rlzoo_lab.checks import (
     kl,
     loggers,
     losses,
+    rewards,
     tasks,
 )
 from rlzoo_lab.checks.own_samples import on_own_samples
@@ -63,7 +65,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "aggregations": functions.ALL + aggregations.ALL,
     "columns": functions.ALL + columns.ALL,
     "tasks": (functions.documented, *tasks.ALL),
-    "rewards": functions.ALL,
+    "rewards": functions.ALL + rewards.ALL,
     "samplers": (functions.documented,),  # what it samples shows only with a model: in a run
     "loggers": (functions.documented, *loggers.ALL),
     "executors": (functions.documented, *executors.ALL),

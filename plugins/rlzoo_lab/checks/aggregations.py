@@ -9,7 +9,7 @@ def weights_are_weights(s: Subject) -> None:
     for options in s.variants():
         weights = s.call(s.batch(), **options)["weights"]
         assert bool((weights >= 0).all()), f"gives a negative weight{show(options)}"
-        assert bool((weights > 0).any()), f"gives no token any weight{show(options)}"
+        assert bool((weights > 0).any()), f"gives every token a weight of 0{show(options)}"
 
 
 def empty_rows_do_not_count(s: Subject) -> None:
@@ -17,7 +17,7 @@ def empty_rows_do_not_count(s: Subject) -> None:
     weights."""
     for options, columns in s.trials():
         acts = columns["response_mask"].bool().any(1)
-        assert not acts.all(), "the synthetic batch has lost its empty row"
+        assert not acts.all(), "the synthetic batch no longer contains its empty row"
         fewer = made_up.rows_of(s.zoo, columns, acts.nonzero()[:, 0])
         whole = {"weights": s.call(columns, **options)["weights"][acts]}
         same(s.call(fewer, **options), whole, f"counts rows without an action{show(options)}")

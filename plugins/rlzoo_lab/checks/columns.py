@@ -18,7 +18,7 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject
 def example_is_like_the_column(s: Subject) -> None:
     """Its example has the declared shape, is finite, and depends only on the generator."""
     if s.component.example is None:
-        raise NotApplicable("has no example; the kit uses noise of its shape")
+        raise NotApplicable("has no example; the checks use noise of its shape")
     mask = s.batch()["response_mask"]
     rows, steps = mask.shape
     made, again = (

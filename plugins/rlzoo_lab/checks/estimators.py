@@ -46,7 +46,7 @@ def past_reward_is_no_credit(s: Subject) -> None:
     s.require(*PER_TOKEN_REWARDS)
     coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *_exotic_per_token(s)} & set(s.needs)
     if coarse:
-        raise NotApplicable(f"may give credit to whole segments ({', '.join(sorted(coarse))})")
+        raise NotApplicable(f"may assign credit to whole segments ({', '.join(sorted(coarse))})")
     for options, columns in s.trials():
         mask = columns["response_mask"].bool()
         before = s.call(columns, **options)["advantages"]
@@ -55,7 +55,7 @@ def past_reward_is_no_credit(s: Subject) -> None:
             more = made_up.paid_more(columns, int(row), first, RIGHT)
             gap = (s.call(more, **options)["advantages"] - before)[row, first + 1 :]
             assert float(gap.abs().max()) < 1e-9, (
-                f"a reward counts for actions after it{show(options)}: off by one?"
+                f"a reward affects the advantages of later actions{show(options)}: off by one?"
             )
 
 
@@ -64,7 +64,7 @@ def exact_values_leave_nothing(s: Subject) -> None:
     nonzero."""
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
-        raise NotApplicable("compares with more than the values")
+        raise NotApplicable("compares rewards with more than the values")
     for options, columns in s.trials():
         if "bootstrap_values" not in s.needs:
             columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
@@ -114,7 +114,7 @@ def equal_rewards_give_zeros(s: Subject) -> None:
     _with_group_baseline(s)
     rewards = set(REWARD_COLUMNS) & set(s.needs)
     if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
-        raise NotApplicable("sees more than one reward per response")
+        raise NotApplicable("uses more than one reward per response")
     for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         for options in s.variants():
             plain = s.batch(dtype=dtype)
@@ -185,7 +185,7 @@ def _with_group_baseline(s: Subject) -> made_up.Columns:
     try:
         same(s.call(_raised(columns, columns["group_ids"] > -1)), s.call(columns), "")
     except (AssertionError, RlzooError):
-        raise NotApplicable("it depends on the level of the rewards") from None
+        raise NotApplicable("depends on the level of the rewards") from None
     return columns
 
 

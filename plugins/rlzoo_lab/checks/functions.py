@@ -31,7 +31,7 @@ def defaults_work(s: Subject) -> None:
     try:
         s.call(s.batch())
     except RlzooError as error:
-        raise AssertionError(f"refuses its own defaults: {error}") from None
+        raise AssertionError(f"raises an error for its own defaults: {error}") from None
 
 
 def finite_at_the_bounds(s: Subject) -> None:
@@ -66,7 +66,7 @@ def deterministic(s: Subject) -> None:
         before = torch.get_rng_state()
         first, again = s.tensors(s.batch(), **options), s.tensors(s.batch(), **options)
         assert torch.equal(before, torch.get_rng_state()), (
-            "draws random numbers, or seeds torch; use the column 'noise' instead"
+            "draws random numbers or seeds torch; use the column 'noise' instead"
         )
         for name in first:
             assert torch.equal(first[name], again[name]), (
@@ -122,7 +122,7 @@ def shape_dtype_device(s: Subject) -> None:
 def zero_off_the_mask(s: Subject) -> None:
     """Its raw output is 0 at positions without an action."""
     if s.kind != "rewards" and "response_mask" not in s.needs:
-        raise NotApplicable("does not get response_mask, so the core zeroes its output")
+        raise NotApplicable("does not take response_mask, so the core zeroes its output")
     for options, columns in s.trials():
         for name, x in s.tensors(columns, **options).items():
             if x.shape[:2] == columns["response_mask"].shape and not name.startswith("metric"):
@@ -221,7 +221,9 @@ def groups_by_any_name(s: Subject) -> None:
         renamed = torch.tensor([10**12, -5, 0, 2**40 + 1])[inverse]
         got = s.tensors({**columns, "group_ids": renamed}, **options)
         same(
-            got, s.tensors(columns, **options), f"depends on the values of group ids{show(options)}"
+            got,
+            s.tensors(columns, **options),
+            f"depends on the numeric values of group_ids{show(options)}",
         )
 
 
@@ -239,7 +241,7 @@ def couples_as_declared(s: Subject) -> None:
     """A row depends only on the declared rows: itself, its group, or the batch."""
     couples = s.component.couples
     if couples == "batch":
-        raise NotApplicable("declares that it couples the batch")
+        raise NotApplicable("declares couples='batch'")
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
     for options in s.variants():

@@ -54,11 +54,11 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
     for options in s.variants():
         near = _gradient(s, reference.clone(), reference, options)
         assert near is None or float(near.abs().max()) < 1e-9, (
-            f"as a loss, it pushes the policy away from the reference{show(options)}"
+            f"as a loss, pushes the policy away from the reference{show(options)}"
         )
         got = _gradient(s, logits, reference, options)
         if got is None:
-            return "gradient: none, it is a constant in the loss"
+            return "gradient: none, because it is a constant in the loss"
         if torch.allclose(got, reverse, atol=1e-9):
             said = "gradient: reverse KL"
         elif torch.allclose(got, forward, atol=1e-9):
@@ -68,9 +68,11 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
         else:
             along = float((got * reverse).sum() / (got.norm() * reverse.norm()))
             assert along > 0.1, (
-                f"as a loss, it raises the KL (cosine {along:.2f} with its gradient){show(options)}"
+                f"as a loss, raises the KL (cosine {along:.2f} with its gradient){show(options)}"
             )
-            said = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
+            said = (
+                f"gradient: not that of a KL, but its cosine with the reverse KL's is {along:.2f}"
+            )
         note = note or said
     return note
 
@@ -154,7 +156,7 @@ def _enumerated(s: Subject, logits: Tensor, reference: Tensor) -> tuple[Columns,
 
 
 def _gradient(s: Subject, logits: Tensor, reference: Tensor, options: dict) -> Tensor | None:
-    """d/d logits of the mean penalty under a policy held fixed; None where there is none.
+    """d/d logits of the mean penalty under a policy held fixed; None if there is none.
 
     Fails where the gradient of each single token is 0 though a gradient was let in: lost on the
     way, or cancelled by one that leaks through the reference.

@@ -38,11 +38,11 @@ def praise_raises_the_probability(s: Subject) -> str:
 def no_advantage_no_push(s: Subject) -> None:
     """On the policy's own data, an advantage of 0 gives no gradient: the weights are detached."""
     if "sequence_scores" in s.needs:
-        raise NotApplicable("also learns from the scores")
+        raise NotApplicable("learns from the scores as well as from advantages")
     for options in s.variants():
         signs, push = pushes(s, 10.0, **options)
         if bool((push[signs < 0] > 1e-12).any()):
-            raise NotApplicable("imitates whatever the advantage, only more or less")
+            raise NotApplicable("raises log-probs for every advantage, only by different amounts")
         _, push = pushes(s, 0.0, **options)
         worst = float(push.abs().max())
         assert worst < 1e-9, (
@@ -55,7 +55,7 @@ def rows_without_signal_leave_no_gradient(s: Subject) -> None:
     """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient for any
     policy and does not affect other rows. The trainer leaves such rows out."""
     if not s.component.needs_signal:
-        raise NotApplicable("not declared, so such rows are never left out")
+        raise NotApplicable("not declared, so rlzoo never leaves such rows out")
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
@@ -74,7 +74,7 @@ def metrics_do_not_see_rows_left_out(s: Subject) -> None:
     """Declared with needs_signal=True: rows without signal are processed separately, so the loss
     and metrics of a row must not depend on the other rows."""
     if not s.component.needs_signal:
-        raise NotApplicable("not declared, so such rows are never processed separately")
+        raise NotApplicable("not declared, so rlzoo never processes such rows separately")
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])

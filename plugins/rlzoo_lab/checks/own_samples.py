@@ -15,8 +15,9 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 def on_own_samples(component: Component, zoo: Zoo, options: Mapping[str, Any]) -> str:
     """How a policy loss or a correction treats tokens at ratio 1, in words: which get no weight, or
-    whether it follows their probability. Empty where all tokens of a response are treated alike,
-    with the reference at the policy and away from it, or where it needs what only a run has."""
+    whether it follows their probability. Empty if all tokens of a response are treated alike, with
+    the reference at the policy and away from it, or if the component needs columns that only a run
+    has."""
     subject = Subject(component, zoo)
     said = []
     for drift in (0.0, 1.0):
@@ -43,7 +44,7 @@ def on_own_samples(component: Component, zoo: Zoo, options: Mapping[str, Any]) -
 
 
 def unequal(weight: Tensor, mask: Tensor, probability: Tensor) -> str:
-    """Which tokens get less weight, all (B, T); empty where those of a row are equal."""
+    """Which tokens get less weight, all (B, T); empty if those of a row are equal."""
     top = weight.masked_fill(~mask, -torch.inf).amax(1, keepdim=True)
     low = weight.masked_fill(~mask, torch.inf).amin(1, keepdim=True)
     rows = mask.any(1)

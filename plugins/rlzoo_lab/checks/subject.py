@@ -109,7 +109,8 @@ class Subject:
         }
 
     def variants(self) -> Iterator[dict[str, Any]]:
-        """The default options, then one option changed at a time; refused values are left out."""
+        """The default options, then one option changed at a time; values that the component
+        refuses are left out."""
         yield {}
         for name, option in self.component.options.items():
             for value in others(option):

@@ -34,12 +34,12 @@ def draws_by_the_generator(s: Subject) -> None:
             before = torch.get_rng_state()
             drawn, again = _draw(task, split), _draw(task, split)
             assert torch.equal(before, torch.get_rng_state()), "draws from the global generator"
-            assert drawn == again, f"draws other {split} prompts from the same generator"
+            assert drawn == again, f"draws different {split} prompts from the same generator"
             assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts{show(options)}"
             for example in drawn:
                 right = isinstance(example, Example) and isinstance(example.prompt, str | list)
                 assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
-            assert task.draw(split, 0, torch.Generator()) == [], "draws something for n = 0"
+            assert task.draw(split, 0, torch.Generator()) == [], "draws prompts for n = 0"
 
 
 def scores_are_finite(s: Subject) -> None:
@@ -108,7 +108,7 @@ def answers_row_by_row(s: Subject) -> None:
             raise NotApplicable("is not a conversation")
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
-        assert fits, f"stops must be a tuple of texts, got {stops!r}{show(options)}"
+        assert fits, f"stops must be a tuple of non-empty texts. Got {stops!r}{show(options)}"
         examples = _draw(task, "train")
         said = [
             (e, turns[:k])
@@ -144,7 +144,7 @@ def _each_by_itself(
         f"{name} returns {type(answers).__name__}, not a list{show(options)}"
     )
     assert len(answers) == len(rows), (
-        f"{name} gives {len(answers)} for {len(rows)} rows{show(options)}"
+        f"{name} returns {len(answers)} entries for {len(rows)} rows{show(options)}"
     )
     wrong = [x for x in answers if not fits(x)]
     assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
@@ -167,7 +167,7 @@ def padding_is_not_scored(s: Subject) -> None:
 
 
 def right_is_right(s: Subject) -> None:
-    """`is_correct` is a bool per response, agrees with `demonstrate`, and goes with higher
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
     scores."""
     for options, task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
@@ -198,10 +198,10 @@ def right_is_right(s: Subject) -> None:
         total = scores.sum(-1) if scores.ndim == 2 else scores
         right, wrong = kinds == 0, kinds == 1
         assert bool(correct[right].all()), (
-            f"its correct demonstrations are judged wrong{show(options)}"
+            f"is_correct rejects its correct demonstrations{show(options)}"
         )
         assert not correct[wrong].any(), (
-            f"its wrong demonstrations are judged correct{show(options)}"
+            f"is_correct accepts its wrong demonstrations{show(options)}"
         )
         assert float(total[right].mean()) > float(total[wrong].mean()), (
             f"correct responses do not score higher than wrong ones{show(options)}"
@@ -257,7 +257,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
                 over = False  # the last turn has no end
             kinds.append(kind)
             rows.append((turns, over))
-        columns = _encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
+        columns = encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
             raise NotApplicable(f"scores with {', '.join(unknown)}, which only a run has")
@@ -297,7 +297,7 @@ def _text(example: Example) -> str:
     return "\n".join(m["content"] for m in example.prompt)
 
 
-def _encoded(
+def encoded(
     examples: list[Example],
     rows: list[tuple[list[str], bool]],
     stops: tuple[str, ...],

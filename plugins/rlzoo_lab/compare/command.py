@@ -88,9 +88,9 @@ def document(c: Comparison) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    add("--markdown", action="store_true", help="tables as markdown")
-    add("--csv", action="store_true", help="one line per row, comma-separated")
-    add("--latex", action="store_true", help="the results table in LaTeX")
+    add("--markdown", action="store_true", help="write the tables as Markdown")
+    add("--csv", action="store_true", help="write one comma-separated line per row")
+    add("--latex", action="store_true", help="write the results table in LaTeX")
     add("--html", action=Written, figures=True, metavar="FILE", help="write a report with plots")
     add("--plots", action=Written, folder=True, figures=True, metavar="DIR",
         help="write the plots as SVG and PNG")  # fmt: skip

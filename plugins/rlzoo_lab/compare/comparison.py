@@ -77,7 +77,7 @@ class Pair:
             return ""
         (least, steady), (most, wide) = sorted((stdev(r.scores), r.label) for r in (self.a, self.b))
         times = (
-            f"{wide} spreads {most / least:.1f} times as much over seeds as {steady}"
+            f"{wide} varies {most / least:.1f} times as much over seeds as {steady}"
             if least
             else (f"{steady} is equal in all seeds and {wide} is not")
         )
@@ -235,7 +235,7 @@ def compare_rows(
 
 
 def _measure(gathered: Gathered, metric: str | None) -> None:
-    """Set what the runs are compared by: all by the training reward where an imported run has no
+    """Set the measure of the comparison: the training reward of all runs if an imported run has no
     evaluation."""
     trained = [r.path.name for r in gathered.records if r.measure == TRAINING]
     if metric == TRAINING or (trained and metric is None):
@@ -373,7 +373,7 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
         notes.append(f"stopped before the budget ended: {', '.join(early)}")
     per_row = {row.label: spent for row in rows if (spent := tokens_spent(row)) is not None}
     if len(per_row) < len(rows):
-        notes.append("some runs did not record tokens, so their curves and areas are over steps")
+        notes.append("some runs did not record tokens, so curves and areas use steps instead")
     else:
         fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
         if per_row[most] > 1.1 * per_row[fewest]:
@@ -391,7 +391,7 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
 
 
 def _spent(rows: Sequence[ComparedRow]) -> list[str]:
-    """That rows generated far more tokens than others."""
+    """A note if some rows generated far more tokens than others."""
     spent = {row.label: n for row in rows if (n := tokens_spent(row)) is not None}
     if len(spent) < len(rows):
         return []

@@ -103,7 +103,7 @@ def _kind(column: TableColumn) -> str:
 
 
 def _settings(c: Comparison) -> dict[str, str]:
-    """What all rows share: enough to run it again."""
+    """The settings that all rows share, enough to repeat the runs."""
     configs = [r.recipe for x in c.rows for r in x.runs.values()]
     return {
         k: as_typed(v)

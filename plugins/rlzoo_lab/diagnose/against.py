@@ -106,7 +106,7 @@ def critic_against(
 
 
 def _explained(values: np.ndarray, returns: np.ndarray) -> float:
-    """1 - Var(G - V) / Var(G) of V (N,) and the returns (N, K) of its states; 0 where G is
+    """1 - Var(G - V) / Var(G) of V (N,) and the returns (N, K) of its states; 0 if G is
     constant."""
     spread = float(returns.var())
     return 1 - float((returns - values[:, None]).var()) / spread if spread > 1e-12 else 0.0

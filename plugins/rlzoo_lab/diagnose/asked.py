@@ -19,8 +19,8 @@ def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
         key, _, value = word.partition("=")
         if key != "recipe" and not key.startswith("estimator") and has_sweep(value):
             raise RlzooError(
-                f"{key}={value}: diagnose sweeps only estimators and their options; give options "
-                "such as --critic and --world once"
+                f"{key}={value}: diagnose compares only estimators and their options; set other "
+                "options, such as --critic and --world, to one value"
             )
     return variants(words, [], zoo)
 

@@ -105,7 +105,7 @@ def make_reference(
 def _last_rewards(
     models: Models, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
 ) -> Tensor:
-    """(N, K) what the last tokens of responses are paid: drawn again where chance pays."""
+    """(N, K) rewards of the last tokens of responses, drawn again if they are random."""
     if "noise" not in models.plan.needs:
         return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
     numbers = first + torch.arange(len(row) * rollouts)
@@ -120,7 +120,7 @@ def _fresh_noise(
     models: Models, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int,
     step: int,
 ) -> Tensor:  # fmt: skip
-    """(B, width): what chance has decided before `since` stays decided, the rest is new."""
+    """(B, width) random numbers: those before `since` are kept, the others are new."""
     past = columns["noise"]
     fresh = noise.uniforms(models.seed, f"{STREAM}/noise", step, numbers, width).to(past)
     past = torch.nn.functional.pad(past, (0, max(0, width - past.shape[1])))[:, :width]

@@ -47,12 +47,14 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     best = quality["best_correlation"] or 0.0
     after[-1] += f"; so corr can reach about {best:.2f}"
     if quality["truth"] < 2 * (quality["truth_se"] or 0.0):
-        after.append("A may be 0 here: ignore corr and sign, or use more branches")
+        after.append("A may be 0 here; ignore corr and sign, or use more branches")
     kl = "KL is not part of the target: the estimators also see only scores"
     if document["kl_in_training"]:
         kl += " (the run has KL in its reward, so its critic was trained with it)"
     after.append(kl)
-    after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
+    after += [
+        f"{r['estimator']}: not evaluated: {r['reason']}" for r in document["not_diagnosable"]
+    ]
     above = page(head, [_state_table(document, width)], notes)
     return [*above, _estimator_table(document), *dim(after)]
 

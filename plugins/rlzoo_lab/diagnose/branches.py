@@ -136,10 +136,11 @@ def _plans(
         wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
         more = {column.name for column in plan.columns} - made
         if wanted and not run_plan.critic:
-            undone[name] = f"needs {min(wanted)}, and this run has no critic"
+            undone[name] = f"needs {min(wanted)}, but this run has no critic"
         elif more and not named:
             undone[name] = (
-                f"needs {', '.join(sorted(more))}, which the run does not compute; name it"
+                f"needs {', '.join(sorted(more))}, which the run does not compute; set "
+                "estimator=NAME to compute them"
             )
         else:
             plans.append(plan)

@@ -136,7 +136,7 @@ class _Stage:
 
 
 def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]:
-    """The start and every whole checkpoint; what is wrong with the others, a line each."""
+    """The start and every whole checkpoint; and a line on what is wrong with each of the others."""
     paths = saved_steps(folder.checkpoints)
     if not paths:
         raise RunError(
@@ -151,7 +151,7 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
     for path in paths:
         fault = damage(path)
         if fault:
-            notes.append(f"checkpoint {path.name} is damaged ({fault}): left out")
+            notes.append(f"checkpoint {path.name} is damaged ({fault}), so it is left out")
             continue
         step = step_of(path)
         there = {n: x for n, x in networks.items() if (path / f"{n}.safetensors").exists()}
@@ -198,7 +198,7 @@ def _in_reward(plan: Plan) -> bool:
 
 
 def _cautions(plan: Plan, models: Models, arguments: argparse.Namespace) -> list[str]:
-    """Where the run's critic learns something else than what it is compared with."""
+    """Notes if the run's critic learns other targets than the truth in the table."""
     notes = []
     if _in_reward(plan) and plan.recipe.config.kl.coef and not arguments.kl:
         notes.append(

@@ -22,15 +22,15 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
     add("--plot", action=Written, figures=True, suffixes=(".png", ".svg"), metavar="FILE",
-        help="frontier and cosine curves, .png or .svg")  # fmt: skip
+        help="write frontier and cosine curves: .png or .svg")  # fmt: skip
     add("--html", action=Written, figures=True, metavar="FILE",
-        help="table and plots in one self-contained page")  # fmt: skip
+        help="write the table and plots as one self-contained page")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
     words = arguments.words
     if not words:
-        raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
+        raise RlzooError("diagnose: requires recipe=NAME [estimator=a,b ...] or a RUN folder")
     of_run = is_run(words[0]) or arguments.checkpoints or arguments.branches is not None
     for option in ("plot", "html") if of_run else ():
         if getattr(arguments, option):

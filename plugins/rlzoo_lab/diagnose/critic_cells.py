@@ -1,4 +1,4 @@
-"""V against what came of it, by position and in bins of V; arguments as in
+"""V compared with the actual returns, by position and in bins of V; arguments as in
 `rlzoo.step.critic_quality`."""
 
 from typing import Any

@@ -11,7 +11,8 @@ def share(x: float) -> str:
 
 
 def cell_tables(critic: Mapping[str, Any], where: str, truth: str) -> list[Any]:
-    """`positions` and `bins`: lines of `critic_cells.cells`. truth: what V is compared with."""
+    """`positions` and `bins`: lines of `critic_cells.cells`. truth: the values with which V is
+    compared."""
     tables = []
     for title, key in (("position", "positions"), ("bin of V", "bins")):
         lines = critic[key]

@@ -236,7 +236,7 @@ class _Reading:
 
 def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
              ids: list[list[int]], allowed: Tensor) -> Tensor:  # fmt: skip
-    """(S, V) what the recipe's rewards pay for each choice, chance at its median."""
+    """(S, V) the recipe's rewards for each choice, with random rewards at their median."""
     if plan.conversation:
         raise RlzooError(
             f"--model: task {plan.task_name!r} sends observations within an episode, which the "

@@ -76,7 +76,7 @@ ABOUT = (
 
 
 def write_plot(document: Mapping[str, Any], path: Path) -> None:
-    """Both panels, light."""
+    """Both panels in the light theme."""
     write_figure(partial(draw, document), path)
 
 
@@ -84,9 +84,7 @@ def draw(document: Mapping[str, Any]) -> Any:
     """Both panels as a figure."""
     rows = document["estimators"]
     if not rows:
-        raise RlzooError(
-            "--plot: there is nothing to draw, because no estimator could be diagnosed"
-        )
+        raise RlzooError("--plot: no estimator could be diagnosed, so there is nothing to plot")
     names = list(dict.fromkeys(map(name_of, rows)))
     panels = 2 if rows[0]["batches"] else 1
     figure = new_figure(12 if panels == 2 else 7.5, 5)

@@ -167,8 +167,8 @@ def notes_of(
     notes += undiagnosable(document)
     if not wide:
         notes.append(
-            "bias², scale, SNR and other sizes are shown in a terminal with 110 columns, or by "
-            "--json"
+            "for bias², scale, SNR and other columns, use --json or a terminal with at least 110 "
+            "columns"
         )
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
@@ -198,6 +198,6 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def undiagnosable(document: Mapping[str, Any]) -> list[str]:
     return [
-        f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
+        f"{row['estimator']}: cannot be diagnosed, because it needs {', '.join(row['needs'])}"
         for row in document["not_diagnosable"]
     ]

@@ -11,6 +11,7 @@ components.
     critic    rules: does the critic learn, what does it explain, does that matter
     data      rules: prompts, answers, and how a response is read
     environment  versions, devices, plugins and terminal, for a bug report
+    follows   what the scores in samples.jsonl follow
     learning  rules: is there a signal, and does the policy learn it
     outcome   rules: reward hacking, memorization, rewards that rose and fell
     rule      the form of a rule, and which findings it explains

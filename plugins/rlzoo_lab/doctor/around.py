@@ -4,7 +4,6 @@ import math
 from statistics import fmean
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, early, late, learning, right_or_wrong, spans, updates
 from rlzoo_lab.numbers import option_text
@@ -66,25 +65,6 @@ def evaluated_otherwise(run: Record) -> Finding | None:
         f"{first:.0%}: the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
-    )
-
-
-@rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",))
-def right_answers_are_not_paid(run: Record) -> Finding | None:
-    """A binary reward is 0 for many correct answers."""
-    right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
-    corr = fmean(run.series(names.RIGHT_CORR))
-    low = min(run.series("score/min"), default=1.0)
-    if not says_yes_or_no(run) or low < 0 or not 0.1 < corr < 0.93 or not right - paid > 0.08:
-        return None
-    return Finding(
-        "warning",
-        f"The reward misses correct answers: {right:.0%} of the training responses are correct, "
-        f"{paid:.0%} get a reward; the correlation between the two is {corr:.2f}. The reward is "
-        "binary and disagrees with the task's own check.",
-        "Read samples.jsonl: which correct responses score 0? Typically the verifier times out, "
-        "expects another format, or compares too strictly.",
-        {"right": right, "paid": paid, "correlation": corr},
     )
 
 

@@ -4,6 +4,7 @@ import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.doctor.follows import follows
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -285,7 +286,7 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
         f"response's score with the task's own check is {middle:.2f} (mean of {len(values)} "
         f"steps); the reward went from {course(run)}, the response length from "
-        f"{course(run, names.LENGTH)}.{random or ''}{heldout}",
+        f"{course(run, names.LENGTH)}.{random or follows(run)}{heldout}",
         "Flip the sign of the reward or of its weight."
         if turned
         else "Call the reward twice with one response: it must return the same score, computed "

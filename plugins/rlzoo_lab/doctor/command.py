@@ -73,14 +73,24 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.environment:
         facts = environment()
         return Result(facts, lambda _: lines_of(facts))
-    folder = open_folder(arguments.path, large=False)
+    record = opened(arguments.path)
+    found = document(record, *examine(record))
+    return Result(found, lambda _: diagnosis(found))
+
+
+def opened(path: str) -> Record:
+    """A run's record, as far as rules read it."""
+    folder = open_folder(path, large=False)
     try:
-        record = read_run(folder)
+        return read_run(folder)
     except OSError as error:
         raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
-    findings, left_out = examine(record)
-    document = {
-        "path": str(folder.path),
+
+
+def document(record: Record, findings: list[Finding], left_out: list[str]) -> dict[str, Any]:
+    """What --json prints of a run."""
+    return {
+        "path": str(record.path),
         "steps": len(record.steps),
         "finished": bool(record.summary),
         "folder": record.troubles,
@@ -88,7 +98,6 @@ def run(arguments: argparse.Namespace) -> Result:
         "judged": [r.name for r in RULES if r.name not in left_out],
         "not_judged": left_out,
     }
-    return Result(document, lambda _: diagnosis(document))
 
 
 def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:

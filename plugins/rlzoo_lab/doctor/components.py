@@ -20,7 +20,8 @@ TELLING = (
     "gradient_leads_to_the_reference", "pushes_towards_the_target", "past_reward_is_no_credit",
     "reward_raises_its_own_advantage", "teacher_raises_what_it_prefers",
     "exact_values_leave_nothing", "baseline_is_the_groups_own", "equal_rewards_give_zeros",
-    "groups_matter", "weights_are_weights", "right_is_right", "scores_are_causal",
+    "groups_matter", "weights_are_weights", "right_is_right", "right_beats_wrong",
+    "deterministic", "draws_by_the_generator", "scores_repeat", "scores_are_causal",
     "answers_row_by_row", "rows_in_any_order", "couples_as_declared", "padding_is_not_scored",
     "zero_off_the_mask", "padding_is_not_read", "holes_are_stepped_over",
 )  # fmt: skip
@@ -32,7 +33,7 @@ OURS = ("rlzoo_zoo.", "rlzoo_bridges.", "rlzoo_lab.")
 SHOWN_BY = (
     *SYMPTOMS, "advantages_do_not_follow_scores", "advantages_not_centred",
     "loss_does_not_follow_advantages", "tokens_without_advantage", "advantage_at_the_end_is_off",
-    "reward_is_not_what_is_right", "right_answers_are_not_paid", "wrong_answers_are_paid",
+    "reward_is_not_what_is_right", "reward_pays_otherwise",
     "reward_at_the_wrong_index", "kl_pays", "kl_too_strong", "policy_does_not_move",
     "update_too_large", "reward_jumps_between_steps",
 )  # fmt: skip

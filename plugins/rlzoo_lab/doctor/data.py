@@ -10,6 +10,7 @@ from zlib import crc32
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.broken import says_yes_or_no
+from rlzoo_lab.doctor.follows import follows
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, late, right_or_wrong, samples_alike
 from rlzoo_lab.doctor.suspects import own_data
@@ -93,7 +94,7 @@ def _alike(sample: dict[str, Any]) -> bool:
     return bool(response.strip()) and short and kinds(response) <= kinds(answer)
 
 
-@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "right_answers_are_not_paid",
+@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "reward_pays_otherwise",
       "reward_is_not_what_is_right", "answers_belong_to_other_prompts"))  # fmt: skip
 def right_texts_are_judged_wrong(run: Record) -> Finding | None:
     """Responses that are exactly the answer count as wrong."""
@@ -158,21 +159,25 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
       "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
-def wrong_answers_are_paid(run: Record) -> Finding | None:
-    """A binary reward is 1 for many wrong answers."""
+def reward_pays_otherwise(run: Record) -> Finding | None:
+    """A binary reward disagrees with the task: it pays wrong answers, or misses correct ones."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
     binary = says_yes_or_no(run) and low >= 0 and high <= 1
-    if not binary or not 0.1 < corr < 0.93 or not paid - right > 0.1:
+    if not binary or not 0.1 < corr < 0.93 or -0.1 <= right - paid <= 0.08:
         return None
+    lenient = paid > right
+    what = "accepts wrong" if lenient else "misses correct"
     return Finding(
         "warning",
-        f"The reward accepts wrong answers: {right:.0%} of the training responses are correct, "
-        f"the mean score is {paid:.2f}; the correlation between correctness and score is "
-        f"{corr:.2f}. The reward does not check the whole answer, but a part of it, its format or "
-        "its length.",
-        "Read samples.jsonl: which incorrect responses get a reward?",
+        f"The reward {what} answers: {right:.0%} of the training responses are correct, the mean "
+        f"score is {paid:.2f}; the correlation between correctness and score is {corr:.2f}. The "
+        f"reward is binary and disagrees with the task's own check.{follows(run)}",
+        "Read samples.jsonl: which incorrect responses get a reward?"
+        if lenient
+        else "Read samples.jsonl: which correct responses score 0? Typically the verifier times "
+        "out, expects another format, or compares too strictly.",
         {"right": right, "paid": paid, "correlation": corr},
     )
 

@@ -55,7 +55,7 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
     if arguments.greedy:
         words += ["eval.top_k=1", "eval.top_p=1.0"]
     if len(runs) > 1:
-        raise UsageError(f"eval: give only one RUN. Got {', '.join(runs)}")
+        raise UsageError(f"eval: accepts only one RUN. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:
         raise UsageError("--checkpoint requires a RUN; for a model folder, use model.path=DIR")
     return evaluate_policy(

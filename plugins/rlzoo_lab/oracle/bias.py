@@ -3,12 +3,12 @@
     b(s, a) = E[A^ | s, a] - A(s, a)        b_perp = b - sum_a pi(a|s) b
 
 With sum aggregation the gradient of a batch is the mean over rows of sum_t A^_t d log pi(a_t|s_t),
-and in the logits E[g^] - g* = d(s) pi(a|s) b_perp(s, a): what a baseline adds to b is harmless, so
-b_perp is the bias that counts.
+and in the logits E[g^] - g* = d(s) pi(a|s) b_perp(s, a): a baseline's contribution to b is
+harmless, so b_perp is the bias that matters.
 
-A recipe's own gradient is another one: its aggregation weighs tokens, by the length of their row,
-say, and its whitening takes a mean off (`means.Loss`). `cosine`, `gain` and what drawn batches show
-are of that one, `own_cosine` of the estimator by itself.
+A recipe's own gradient differs: its aggregation weights tokens, for example by the length of their
+row, and its whitening subtracts a mean (`means.Loss`). `cosine`, `gain` and the results of sampled
+batches belong to that gradient, and `own_cosine` to the estimator only.
 
 How the mean over A^ is taken depends on how far one row's A^ depends on others:
 - by itself: one call on all episodes; exact.
@@ -36,12 +36,12 @@ STEP_KL = 0.01  # nats per response, of the steps that are compared
 @dataclass
 class Report:
     """The measurements of one estimator. Means are over tokens as visited; `_se`: standard errors,
-    0 where exact.
+    0 if exact.
 
     sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not
     scale. cosine, gain: for the gradient of the recipe's loss; own_cosine, scale, snr:
     with equal weights of tokens. true_gain: that of the true gradient itself. Gains are shares of
-    what a step along the natural gradient gains.
+    the gain of a step along the natural gradient.
     """
 
     b_perp2: float
@@ -106,7 +106,7 @@ def report(
     weight, ones = visits / visits.sum(), torch.ones_like(star)
 
     def squares(mean: Tensor) -> Tensor:
-        """(b_perp^2, bias^2) of replicas (R, S, V), freed of what chance adds."""
+        """(b_perp^2, bias^2) of replicas (R, S, V), corrected for sampling noise."""
         b = torch.where(reached, mean - a, 0)
         return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight)])
 
@@ -169,7 +169,7 @@ def _square(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _jackknife(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Standard errors of `function` of replicas x (R, ...); 0 where there are fewer than three."""
+    """Standard errors of `function` of replicas x (R, ...); 0 if there are fewer than three."""
     n = len(x)
     if n < 3:
         return torch.zeros_like(function(x))
@@ -245,7 +245,7 @@ def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
 
 
 def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor) -> Tensor:
-    """A^ of the pool, each row with columns of its own where these hold chance."""
+    """A^ of the pool, with separate columns for each row if they are random."""
     if not subject.fresh:
         return subject.among(subject.columns, rows, groups)
     columns = subject.fresh(-1, rows)

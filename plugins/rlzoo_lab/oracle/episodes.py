@@ -20,7 +20,7 @@ class EpisodeTable:
     """Every complete episode, and each outcome of its coins, as a row.
 
     states, actions: (B, T) int64, -1 off the mask; scores: (B, T); probability: (B,), sums to 1;
-    end: (B,) the state in which a row was cut off, -1 where it ended by itself.
+    end: (B,) the state in which a row was cut off, or -1 if it ended with EOS.
     """
 
     states: Tensor

@@ -103,7 +103,7 @@ class EstimatorInWorld:
 
     @property
     def couples(self) -> str:
-        """On which other rows the loss of a row depends, in the limit of large batches."""
+        """The other rows on which the loss of a row depends, in the limit of large batches."""
         groups = self.loss is not None and self.loss.whiten == "group"
         return "group" if groups and self.component.couples == "row" else self.component.couples
 
@@ -171,7 +171,7 @@ def _row_by_row(subject: EstimatorInWorld) -> Means:
 
 @dataclass
 class _Kind:
-    """The rows of one prompt, distinguished by what the estimator sees."""
+    """The rows of one prompt, distinguished by the estimator's inputs."""
 
     members: Tensor  # (b,) rows of the episodes
     which: Tensor  # (b,) the kind of each, 0 .. K - 1

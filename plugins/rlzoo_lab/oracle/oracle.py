@@ -114,7 +114,7 @@ class Oracle:
         return (self.visits[:, None] * self.pi * gap).sum((-1, -2))
 
     def improvement(self, logits: Tensor) -> Tensor:
-        """(...) what the objective gains by going to softmax(logits), (..., S, V), exactly."""
+        """(...) the exact gain of the objective from moving to softmax(logits), (..., S, V)."""
         log_pi = logits.log_softmax(-1)
         pi = log_pi.exp()
         gained = self.rewards

@@ -107,7 +107,7 @@ def supply(
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
     """Add to `columns` what column plugins can make of them, and of the handles, until `names` are
-    there; returns those that cannot be, and what is missing."""
+    there; returns the names that cannot be computed, and the missing inputs."""
 
     def make(name: str) -> str:
         """The missing resource, or an empty string."""

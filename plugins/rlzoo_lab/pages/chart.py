@@ -1,6 +1,6 @@
 """A curve as a small SVG, drawn by hand: a page holds many, and matplotlib takes a second for each.
 
-Its colours are the page's. A long curve is drawn by buckets: their means, and how far they range.
+It uses the page's colours. A long curve is drawn by buckets: their means, and how far they range.
 """
 
 import itertools
@@ -23,7 +23,7 @@ Points = Sequence[float]
 class Line:
     """A curve by its finite points; one without a name is in no legend.
 
-    low, high: the ends of its band, where it has one. kind: the class of its colour.
+    low, high: the ends of the band, if there is one. kind: the class of its colour.
     """
 
     name: str | None
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass
 class Mark:
-    """What was noticed at x: its number, the class of its colour, where it leads."""
+    """A remark at x: its number, the class of its colour, and its link."""
 
     x: float
     number: int
@@ -47,7 +47,7 @@ class Mark:
 def draw_chart(
     lines: Sequence[Line], label: str, marks: Sequence[Mark] = (), end: float | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """(SVG, what a script needs of it: `x`, the named curves' `y`, the `span` of x).
+    """(SVG, data for a script: `x`, the named curves' `y`, the `span` of x).
 
     end: where the axis ends, for a run that still trains.
     """
@@ -127,7 +127,7 @@ def _curve(line: Line, place: Place) -> list[str]:
 
 
 def thin(line: Line, most: int = MOST) -> Line:
-    """At most `most` points: means of neighbours, with the band of what they range over."""
+    """At most `most` points: means of neighbouring points, with their range as a band."""
     n = len(line.x)
     if n <= most:
         return line
@@ -170,7 +170,7 @@ def _powers(low: float, high: float) -> list[float]:
 
 
 def _wants_logs(lines: Sequence[Line]) -> bool:
-    """Whether one spike would press all else to the floor."""
+    """Whether a single spike would flatten the rest of the curve."""
     bands = [band for line in lines for band in (line.y, line.low) if band is not None]
     values = sorted(v for band in bands for v in band)
     middle = values[len(values) // 2]

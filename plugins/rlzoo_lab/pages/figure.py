@@ -48,7 +48,7 @@ def ink(name: str) -> str:
 
 
 def colour(i: int) -> str:
-    """That of the i-th series; they come again after eight."""
+    """The colour of the i-th series; they come again after eight."""
     return ink(f"c{i % len(SERIES)}")
 
 
@@ -58,7 +58,7 @@ def line(i: int) -> dict[str, Any]:
 
 
 def new_figure(width: float = 9.0, height: float = 4.0) -> Any:
-    """An empty figure, in inches; raises RlzooError where matplotlib is not installed."""
+    """An empty figure, in inches; raises RlzooError if matplotlib is not installed."""
     need("matplotlib", "figures")
     from matplotlib.figure import Figure
 
@@ -101,7 +101,7 @@ def of_row(artists: Iterable[Any], number: int) -> None:
 
 
 def svg(figure: Any, name: str) -> str:
-    """For a page: colours as CSS variables, ids of its own, scaled by its box. Marks
+    """The figure for a page: colours as CSS variables, unique ids, scaled to its box. Marks
     that belong to a row of a table have its `data-row`."""
     drawn = _save(figure, "svg", name).decode()
     for variable, (placeholder, _, _) in COLOURS.items():
@@ -115,7 +115,7 @@ def svg(figure: Any, name: str) -> str:
 
 
 def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
-    """As files, SVG or PNG by their names, in the light theme on white."""
+    """Write the figure as SVG or PNG files, by their names, in the light theme on white."""
     figure = in_light(draw)
     for path in paths:
         path.write_bytes(_save(figure, path.suffix[1:], path.stem))

@@ -1,6 +1,6 @@
 """One self-contained HTML page: no network access, light or dark according to the system.
 
-What all pages are made of: head and style, tabs, tables, figures, folded parts. A policy in the
+The parts of all pages: head and style, tabs, tables, figures, collapsible sections. A policy in the
 head forbids the browser to fetch anything, and to run any script but the page's own.
 """
 
@@ -72,8 +72,9 @@ def page(
     script: str = "",
     refresh: float | None = None,
 ) -> str:
-    """The document: its title as text, its blocks as HTML, and what `css` adds to the house's.
-    Control characters, and marks that turn the direction of writing, are escaped wherever they are.
+    """The document: its title as text, its blocks as HTML, and `css` in addition to the common
+    style. Control characters, and marks that turn the direction of writing, are escaped wherever
+    they are.
 
     script: JavaScript, the only one that may run. refresh: seconds until it is loaded again.
     """
@@ -140,7 +141,7 @@ def settings(values: Mapping[str, Any]) -> str:
 
 
 def figure(drawing: str, caption: str = "") -> str:
-    """A drawing, as SVG, over what it shows, which is also its name for a screen reader."""
+    """A drawing as SVG, above its caption, which is also its name for a screen reader."""
     drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return f"<figure>{drawing}{tag('figcaption', caption) if caption else ''}</figure>"
 
@@ -219,7 +220,7 @@ def data_block(name: str, data: Any) -> str:
 
 
 def arithmetic() -> str:
-    """JavaScript that computes what the zoo's components compute, and writes how.
+    """JavaScript that computes the zoo's formulas and shows the arithmetic.
 
     advantage.js: estimators, losses and KL penalties, as pure functions; derive.js: their lines, as
     `rlzoo trace` writes them. Tests compare both with the zoo and with traces.
@@ -230,8 +231,8 @@ def arithmetic() -> str:
 
 
 def touch() -> tuple[str, str]:
-    """(JavaScript, CSS) of what a reader can touch: rows that show themselves, arrow keys, a slider
-    for lambda. A page with a slider, or that writes numbers, needs `arithmetic` before it."""
+    """(JavaScript, CSS) of the interactive parts: highlighted rows, arrow keys, a slider for
+    lambda. A page with a slider, or that writes numbers, needs `arithmetic` before it."""
     here = Path(__file__).parent
     script, css = ((here / f"touch.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     return script, css

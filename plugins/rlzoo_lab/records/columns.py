@@ -77,8 +77,7 @@ class Columns(Sequence[Line]):
         return True
 
     def column(self, name: str) -> tuple[array, array]:
-        """(steps, values) of a metric where it is finite; raises KeyError where it is not
-        kept."""
+        """(steps, values) of a metric where it is finite; raises KeyError if it is not kept."""
         if not self._keeps(name):
             raise KeyError(name)
         values = self.numbers.get(name, array("d"))

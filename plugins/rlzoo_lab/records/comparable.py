@@ -60,7 +60,7 @@ class ComparedRow:
 
 @dataclass
 class Gathered:
-    """What was found in the folders given: finished runs, and the rest by name."""
+    """The content of some folders: finished runs, and the names of other runs."""
 
     records: list[Record] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # run -> why
@@ -144,7 +144,7 @@ def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "
 
 
 def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
-    """The rows, in the order in which their runs were found, and what had to be decided.
+    """The rows, in the order of their runs, and notes on decisions.
 
     A sweep has labelled its rows already; others are labelled by the keys in which they differ.
     """
@@ -168,8 +168,9 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
                 notes.append(
-                    f"{row.label}, seed {record.seed}: there are two runs; the newer one, "
-                    f"{record.path.name}, is used instead of {older}")  # fmt: skip
+                    f"{row.label}, seed {record.seed}: there are two runs; using the newer one, "
+                    f"{record.path.name}, instead of {older}"
+                )
             row.runs[record.seed] = record
         row.lost = gathered.failed.get(row.label, {})
     return [row for row in rows if row.runs], notes
@@ -220,7 +221,7 @@ def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
 
 
 def is_name(key: str) -> bool:
-    """Whether a key chooses a component, so that its value is a label by itself."""
+    """Whether a key chooses a component, so that its value suffices as a label."""
     return key == "recipe" or key in COLLECTIONS or key.endswith(".name")
 
 
@@ -235,7 +236,7 @@ def label(values: Mapping[str, Any]) -> str:
 
 
 def as_typed(value: Any) -> str:
-    """As one would type it."""
+    """The value as a user would type it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", "")
@@ -276,7 +277,7 @@ def sources(record: Record) -> dict[str, str]:
 
 
 def made_of(path: Path) -> dict[str, Any]:
-    """The first part of a run's provenance.json; empty where there is none that can be read."""
+    """The first part of a run's provenance.json; empty if there is none that can be read."""
     try:
         return dict(read_json(path / FILE)[0])
     except (OSError, ValueError, LookupError, TypeError):
@@ -284,8 +285,8 @@ def made_of(path: Path) -> dict[str, Any]:
 
 
 def made_otherwise(records: Sequence[Record]) -> list[str]:
-    """What differs in how runs were made and does not touch the scale: the code of estimators,
-    losses and samplers, and the libraries; a line each."""
+    """Differences between runs that do not affect the scale: the code of estimators, losses and
+    samplers, and the libraries; a line each."""
     found: dict[str, dict[str, None]] = {}
     for record in records:
         made = made_of(record.path)
@@ -307,7 +308,7 @@ def unrecorded(records: Sequence[Record]) -> list[str]:
 
 
 def other_prompts(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Where runs of one seed answered other prompts: their checksum -> names of runs."""
+    """Checksum of prompts -> names of runs, if runs with the same seed had different prompts."""
     by_seed: dict[int, dict[str, list[str]]] = {}
     for r in records:
         if "prompt" in r.by_prompt:
@@ -341,8 +342,8 @@ def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
 
 
 def check_comparable(gathered: Gathered, force: bool) -> list[str]:
-    """What differs all the same, to be named in the title: because a sweep was over it, or by
-    force. Raises UsageError naming the runs otherwise."""
+    """Remaining differences to state in the title: swept keys, or those allowed by --force. Raises
+    UsageError naming the runs otherwise."""
     named = []
     meant = {k.split(".")[0] for k in gathered.swept if k.startswith("task.")}
     for key, by_value in differences(gathered.records).items():
@@ -351,7 +352,7 @@ def check_comparable(gathered: Gathered, force: bool) -> list[str]:
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
             raise UsageError(
                 f"runs with different {key} cannot be compared: {', '.join(sides)}; use --force "
-                "to compare them and show the difference in the title"
+                "to compare them anyway; the title then shows the difference"
                 + "; use --metric reward/NAME to compare a single reward"
                 * key.startswith("rewards")
             )

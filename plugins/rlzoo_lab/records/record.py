@@ -60,7 +60,7 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Held-out, at the end; NaN where the run came to no number."""
+        """Held-out, at the end; NaN if the run came to no number."""
         if self.measure == TRAINING:
             late = self.late(REWARD)
             return math.nan if late is None else late
@@ -91,7 +91,7 @@ class Record:
 
     @cached_property
     def by_prompt(self) -> Mapping[str, Any]:
-        """The last evaluation's arrays, a number for each prompt; empty where none were kept."""
+        """The last evaluation's arrays, a number for each prompt; empty if none were kept."""
         if not self.evaluations:
             return {}
         return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
@@ -129,7 +129,7 @@ class Record:
         return values[-1] if values else None
 
     def late(self, name: str) -> float | None:
-        """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
+        """Mean of a metric over the last tenth of the steps; None if it was not recorded."""
         if not self.steps:
             return None
         since = self.steps[-max(1, len(self.steps) // 10)]["step"]
@@ -182,7 +182,7 @@ def read_record(
             if not is_evaluation(line):
                 steps.append(line)
             elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
-                where = f"metrics.jsonl: the evaluation of step {line['step']} is ignored"
+                where = f"metrics.jsonl: ignoring the evaluation of step {line['step']}"
                 troubles.append(f"{where}: its {odd[0]} is not a number")
             else:
                 evaluations.append(line)
@@ -208,7 +208,7 @@ def _what_lacks(imported: Mapping[str, Any]) -> str:
 
 
 def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
-    """The arrays of a run's evaluation after `step`; None where there are none that can be read:
+    """The arrays of a run's evaluation after `step`; None if there are none that can be read:
     runs from before they were kept."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -244,8 +244,8 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
 
 
 def _compared_import(record: Record) -> Record | str:
-    """A run of another trainer, by its training reward where it has no evaluation; or what it
-    lacks."""
+    """A run of another trainer, scored by its training reward if it has no evaluation; otherwise,
+    the missing data."""
     if not isinstance(record.recipe.get("seed"), int):
         return "its seed is unknown (give it with rlzoo import ... --seed N)"
     if not ("eval_after" in record.summary and len(record.learning_curve) > 0):

@@ -123,7 +123,7 @@ def rows_of_arrays(
         table = [list(row) if hasattr(row, "__len__") else [row] for row in given]
         at = range(len(table[0]) if table else 0) if steps is None else steps
         if not table or any(len(row) != len(at) or not row for row in table):
-            shape = "(S,) or (S, T)" if steps is None else f"(S, {len(at)}), as steps has"
+            shape = "(S,) or (S, T)" if steps is None else f"(S, {len(at)}), the length of steps"
             raise UsageError(f"compare_scores: {name}: expected scores of shape {shape}")
         for row in table:
             try:

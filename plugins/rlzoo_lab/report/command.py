@@ -32,7 +32,7 @@ def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", metavar="RUN", help="a run folder, finished or not")
+    add("path", metavar="RUN", help="a run folder; the run may still be training")
     add("--out", action=Written, metavar="FILE",
         help=f"where to write the page; default: RUN/{NAME}")  # fmt: skip
     again = "while the run trains, rewrite the page every N seconds (default 10)"

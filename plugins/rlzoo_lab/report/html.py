@@ -48,7 +48,7 @@ class Report:
 
 
 def read_report(folder: RunFolder) -> Report:
-    """What can be read of a run's folder, finished or not. Raises OSError."""
+    """The readable content of a run's folder, finished or not. Raises OSError."""
     going = is_locked(folder.path)  # checked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
     troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()

@@ -59,10 +59,10 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
     notes = []
     if left := sum(s["left"] for s in shown):
         notes.append(
-            f"{left} responses are left out, because a page shows at most {BUDGET:,} tokens"
+            f"{left} responses are not shown, because a page shows at most {BUDGET:,} tokens"
         )
     if cut := sum(s["cut"] for s in shown):
-        notes.append(f"{cut} responses are cut after {LONGEST:,} tokens")
+        notes.append(f"{cut} responses are shown only up to {LONGEST:,} tokens")
     if not any(s["named"] for s in shown):
         notes.append("this run did not save the texts of tokens, so the page shows token ids")
     if "entropy" not in shades:
@@ -127,7 +127,7 @@ def shown_tokens(batch: Saved, room: int, gae: Mapping[str, float] | None = None
 
 
 def _columns(there: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays (R, T) by the keys of `SHADES`, as far as a batch has what they are made of."""
+    """Arrays (R, T) by the keys of `SHADES`, if the batch has the columns for them."""
     found = dict(there)
 
     def gap(key: str, a: str, b: str) -> None:
@@ -143,7 +143,7 @@ def _columns(there: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scale(values: Any, signed: bool) -> list[float | None]:
-    """Where the colours of a column end: so that two of a hundred tokens are beyond."""
+    """The limit of a column's colours, which 2 % of the tokens exceed."""
     values = values[np.isfinite(values)]
     if signed:
         values = np.abs(values[values != 0])
@@ -180,7 +180,7 @@ def _row(
 
 
 def _short(x: float, digits: int = 3) -> float | None:
-    """As many digits as a page has room for; None of what JSON has no word for."""
+    """As many digits as a page has room for; None for values that JSON cannot express."""
     if not math.isfinite(x):
         return None
     short = float(f"{x:.{digits}g}")

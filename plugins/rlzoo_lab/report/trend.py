@@ -103,7 +103,8 @@ class Trend:
         )
 
     def _belongs(self, remark: Remark, metric: str) -> bool:
-        """Whether a remark is marked in the chart of a metric: of what it rests on, else reward."""
+        """Whether a remark is marked in the chart of a metric: the one it is based on, or the
+        reward."""
         rests_on = {m for m in remark.metrics if self.record.has(m)} or {names.REWARD}
         shown = {m for charts in SHOWN.values() for keys in charts.values() for m in keys[:1]}
         return metric in rests_on or (metric == names.REWARD and not rests_on & shown)
@@ -133,7 +134,7 @@ class Trend:
 
 
 def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
-    """A metric with its band where it has one; None where it has no value."""
+    """A metric with its band, if it has one; None if it has no value."""
     x, y = there.column(key)
     low, high = (there.column(end)[1] for end in _ends(key))
     if not len(low) == len(high) == len(y):
@@ -142,14 +143,14 @@ def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
 
 
 def _key(line: Line, family: str) -> str:
-    """A line's name in the legend, with what it means."""
+    """A line's name in the legend, with its meaning."""
     name = f"{family}{line.name}"
     told = escape(LEGEND.get(name, str(line.name)))
     return f'<span class="key {line.kind}" title="{escape(meaning(name))}">{told}</span>'
 
 
 def _ends(key: str) -> tuple[str, str]:
-    """What a metric's band is made of: an interval, or the extremes of what it is the mean of."""
+    """The ends of a metric's band: an interval, or the extremes of the values that it averages."""
     if key.startswith("eval/"):
         return f"{key}_low", f"{key}_high"
     head = key.removesuffix("/mean")

@@ -176,9 +176,10 @@ def encode(
 ) -> list[int]:
     """Token ids of a prompt and a response: the last `limit` of them, and BOS.
 
-    With a chat template all goes through it, as a conversation that the assistant has ended or is
-    still writing. Without one a prompt is text, and EOS marks the end of the response. An encoder
-    reads a pair of texts, in its tokenizer's own format, of which no special token is cut off.
+    With a chat template, prompt and response become a conversation whose last message is finished
+    or still being written. Without one a prompt is text, and EOS marks the end of the response. An
+    encoder reads a pair of texts, in its tokenizer's own format, of which no special token is cut
+    off.
     """
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
@@ -230,7 +231,7 @@ def inputs(rows: Sequence[list[int]], model: Any, fill: int) -> dict[str, Any]:
     """The model's inputs for rows of token ids, (B, L) each, padded on the right by `fill`.
 
     A model that distinguishes two texts (BERT) gets token_type_ids: the second begins after the
-    separator, which is also what a row ends with.
+    separator, which also ends the row.
     """
     ids, mask = right_pad(rows, fill)
     found = {"input_ids": ids, "attention_mask": mask}

@@ -13,8 +13,8 @@ REPETITIONS = 10_000
 
 
 def iqm(scores: Any) -> float:
-    """The interquartile mean: the mean of the middle half. A quarter of the runs, rounded down,
-    is left out at either end.
+    """The interquartile mean: the mean of the middle half. It leaves out a quarter of the runs,
+    rounded down, at either end.
 
     Source: Agarwal et al. 2021, arXiv:2108.13264.
     """

@@ -20,7 +20,7 @@ OWN = 0.03  # level at which a pair's own t test has to agree, where there are m
 class Contrast:
     """Row a minus row b over the n seeds that both have: mean and standard deviation of the
     differences; p and 95 % interval hold for all pairs of the family together. The interval is
-    None where there is no spread to judge by."""
+    None if there is no spread to judge by."""
 
     n: int
     mean: float

@@ -101,12 +101,12 @@ def area(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def reached(x: Sequence[float], y: Sequence[float], threshold: float) -> float | None:
-    """The first x at which y is at or over the threshold; None where the run ended before."""
+    """The first x at which y is at or over the threshold; None if the run ended before."""
     return next((a for a, b in zip(x, y, strict=True) if b >= threshold), None)
 
 
 def censored_median(times: Sequence[float | None]) -> float | None:
-    """The median of times of which some are only known to be later (None); None where the median
+    """The median of times of which some are only known to be later (None); None if the median
     is itself among those. All runs were watched equally long, so this is exact."""
     known = sorted(math.inf if t is None else t for t in times)
     if not known:

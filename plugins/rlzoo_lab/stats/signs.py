@@ -15,7 +15,7 @@ EXACT_SEEDS = 14  # up to here all 2^n sign flips are tried, beyond a sample of 
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean difference of paired runs. `interval` is None where no interval of that many pairs
+    """The mean difference of paired runs. `interval` is None if no interval of that many pairs
     is a 95 % one: `smallest_p` is then above 0.05. From the least to the largest difference is the
     widest interval that a sign-flip test gives, exact at its own `level`: 75 % of three pairs, 94 %
     of five."""

@@ -84,7 +84,7 @@ def read_spec(file: Path) -> Any:
 
 
 def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
-    """A new base for a task; status 1 where it does not reach the requested accuracy."""
+    """A new base for a task; status 1 if it does not reach the requested accuracy."""
     a = arguments
     like, bases = a.like or "nano", list_configs("base")
     file = find_config("base", like)
@@ -100,7 +100,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     bounds = {
         "--accuracy": (0 < accuracy < 1, "must be in (0, 1)"),
         "--steps": (steps >= 1, "must be at least 1"),
-        "--lr": (0 < lr < inf, "must be above 0 and finite"),
+        "--lr": (0 < lr < inf, "must be positive and finite"),
         "--seed": (seed >= 0, "must be at least 0"),
     }
     right = 1.0 if a.right is None else a.right
@@ -127,7 +127,8 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         f"after {report['steps']} steps, {report['seconds']:.0f} s"
     )
     short = (
-        f"{accuracy:g} was requested; raise --steps or --lr, or use --like tiny, which is larger"
+        f"the requested accuracy was {accuracy:g}; raise --steps or --lr, or use --like tiny, "
+        "which is larger"
     )
     hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
     short_of_it = [short] if reached < accuracy else []

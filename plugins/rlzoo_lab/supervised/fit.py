@@ -43,12 +43,14 @@ LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
 
 def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
-    add("data", metavar="DATA", help="JSONL or Parquet file, or a folder or hub id for `datasets`")
+    add(
+        "data", metavar="DATA", help="a JSONL or Parquet file, or a folder or hub id for `datasets`"
+    )
     add(
         "--model",
         required=True,
         metavar="PATH",
-        help=("the folder of a causal LM, or the name of a preset"),
+        help="the folder of a causal LM, or the name of a preset",
     )
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where to write the trained model")  # fmt: skip
@@ -72,14 +74,24 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         "--max-length",
         type=int,
         metavar="N",
-        help=("maximum length in tokens; longer rows are skipped and counted"),
+        help="maximum length in tokens; longer rows are skipped and counted",
     )
     add("--test-fraction", type=float, default=0.1, metavar="X",
         help="share of the prompts to hold out (0.1)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
-    add("--split", default="", metavar="NAME", help="configuration of a data set that has several")
-    add("--on-bad-row", choices=("stop", "skip"), default="stop", help="skip counts them")
+    add(
+        "--split",
+        default="",
+        metavar="NAME",
+        help="configuration to use if the data set has several",
+    )
+    add(
+        "--on-bad-row",
+        choices=("stop", "skip"),
+        default="stop",
+        help="skip leaves bad rows out and counts them",
+    )
     for name in columns:
         add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
 
@@ -126,7 +138,7 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start")
 
 
 def find_model(name: str) -> Path:
-    """A transformers folder: a path, a hub id, or what a preset of configs/model/ names."""
+    """A transformers folder: a path, a hub id, or the folder of a preset of configs/model/."""
     from omegaconf import OmegaConf
 
     from rlzoo.lm.loading import resolve_path
@@ -199,7 +211,7 @@ def settle(arguments: argparse.Namespace, model: Any, rows: int) -> None:
 
 @contextmanager
 def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
-    """The folder that becomes --out, with what a training that was cut off left there; raises
+    """The folder that becomes --out, with the files of an interrupted training run; raises
     UsageError where that was another training."""
     asked = {k: v for k, v in vars(arguments).items() if k not in NOT_ASKED}
     rows = repr((start.training, start.held_out)).encode()
@@ -210,7 +222,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
         for name in sorted({*asked, *before}):
             if before.get(name) != asked.get(name):
                 raise UsageError(
-                    f"--out: {aside} contains an unfinished training with a different {name} "
+                    f"--out: {aside} contains an unfinished training run with a different {name} "
                     f"({before.get(name)} there, {asked.get(name)} now). Repeat the original "
                     "command to resume it, or remove the folder to start from scratch"
                 )
@@ -293,7 +305,7 @@ def no_better(report: Mapping[str, Any], chance: float = 0.5) -> Iterator[str]:
     """A warning if the held-out accuracy may be chance; a guess is correct with probability
     `chance`."""
     if report["held_out"]["accuracy_interval"][0] <= chance:
-        yield f"this may be chance ({chance:.2f}); try {what_to_try(report)}"
+        yield f"the result may be due to chance ({chance:.2f}); try {what_to_try(report)}"
 
 
 def what_to_try(report: Mapping[str, Any]) -> str:
@@ -312,7 +324,7 @@ def fit(
 ) -> None:
     """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
 
-    After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
+    After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; if it has one,
     training resumes from it. A model that is not small gets fewer where they would take more than
     a tenth of the time.
     """

@@ -64,7 +64,7 @@ class Pairs(Generic[Row]):
 class Reader(Generic[Row]):
     """Reads rows of one kind from JSONL, Parquet, a folder or hub id that `datasets` reads.
 
-    columns: what a row has. instead: other names of a column, tried where none is given.
+    columns: the columns of a row. instead: other names of a column, tried where none is given.
     """
 
     columns: tuple[str, ...]
@@ -79,8 +79,8 @@ class Reader(Generic[Row]):
         split: str = "",
         on_bad_row: str = "stop",
     ) -> Pairs[Row]:
-        """names: what columns are called there. on_bad_row: stop (an error that names file and
-        line) or skip (counted)."""
+        """names: the names of the columns in the file. on_bad_row: stop (an error that names file
+        and line) or skip (counted)."""
         rows: list[Row] = []
         skipped: dict[str, int] = {}
         first = ""

@@ -124,5 +124,5 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         what = f"steps contain the separator {report['separator']!r}"
         yield f"{several} {what}; a run splits each of them into several steps"
     yield ", ".join(
-        [*each, f"first wrong step, or its absence, found in {held['first_error_found']:.1%}"]
+        [*each, f"first wrong step, or its absence, identified in {held['first_error_found']:.1%}"]
     )

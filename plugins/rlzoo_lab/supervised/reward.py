@@ -25,7 +25,7 @@ ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "word", choices=("train",), metavar="train", help=("what to do; only `train`")
+        "word", choices=("train",), metavar="train", help="the action; only `train` is supported"
     )
     fit.add_arguments(parser, ALL, lr=1e-5)
     kind = parser.add_mutually_exclusive_group()
@@ -33,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--per-step",
         action=flag,
-        help=("train on the columns prompt, completions (steps) and labels"),
+        help="train on the columns prompt, completions (steps) and labels",
     )
     kind.add_argument(
-        "--implicit", action=flag, help=("train on outcomes: prompt, completion and label")
+        "--implicit", action=flag, help="train on outcomes: prompt, completion and label"
     )
     add(
         "--separator",
         metavar="TEXT",
-        help=("--per-step: the text after each step (default: a newline)"),
+        help="--per-step: the text after each step (default: a newline)",
     )
     fit.add_chat(parser, "--implicit: prompts through the chat template, like --chat of sft")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")

@@ -34,7 +34,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     if held["loss"] > 0.9 * held["loss_before"]:
         yield f"the loss hardly fell; try {fit.what_to_try(report)}"
     if report["chat"] == "always":
-        yield "prompts went through the chat template: a run from it needs model.chat=always"
+        yield "prompts used the chat template, so a run from this model needs model.chat=always"
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:

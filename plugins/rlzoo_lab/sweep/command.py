@@ -85,27 +85,35 @@ def run(arguments: argparse.Namespace) -> Result:
         if not disk_is_full(error):
             raise
         where = f"{error.filename}: " if error.filename else ""
-        raise Unfinished(f"{where}no space left on device; free some space: {again}") from None
+        raise Unfinished(f"{where}no space left on device; free some space, then {again}") from None
 
 
-def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
+def train_missing(
+    sweep: Sweep, executor: Bound, arguments: argparse.Namespace, at_a_time: int | None = None
+) -> None:
+    """Do the runs that are not finished. The caller locks the folder."""
     from rlzoo.format.console import SafeConsole  # here, and below: --help needs no rich
-    from rlzoo_lab.compare.command import document
-    from rlzoo_lab.compare.comparison import compare
-    from rlzoo_lab.compare.html import write_report
-    from rlzoo_lab.compare.tables import view
     from rlzoo_lab.sweep.board import Board
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         runs = executor({})
-        jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
+        jobs = min(at_a_time or runs.capacity(missing), len(missing))
         console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
         console.goes_on = True
         with Board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
         bring(sweep)  # what ran on other machines
+
+
+def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
+    from rlzoo_lab.compare.command import document
+    from rlzoo_lab.compare.comparison import compare
+    from rlzoo_lab.compare.html import write_report
+    from rlzoo_lab.compare.tables import view
+
+    train_missing(sweep, executor, arguments, arguments.jobs)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}
@@ -115,7 +123,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     )
     page, report = sweep.path / "report.html", None
     if find_spec("matplotlib") is None:
-        said = "not written, because it requires matplotlib: pip install 'rlzoo-llm[lab]'"
+        said = "not written, because this requires matplotlib: pip install 'rlzoo-llm[lab]'"
     else:
         write_report(comparison, page)
         said = report = str(page)

@@ -77,6 +77,6 @@ def _check_same(job: Job) -> None:
     for key in sorted({*old, *new}):
         if old and old.get(key) != new.get(key):
             raise RunError(
-                f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
+                f"--dir: {job.path} was created with another recipe: {key} is {old.get(key)} there "
                 f"but {new.get(key)} now; give another --dir"
             )

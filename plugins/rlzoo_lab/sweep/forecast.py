@@ -20,7 +20,7 @@ def forecast(sweep: Sweep, reference: bool) -> list[str]:
 
 
 def _seeds(sweep: Sweep, reference: bool) -> str:
-    """Empty where a difference of `stats.LARGE` standard deviations would be shown."""
+    """Empty if a difference of `stats.LARGE` standard deviations would be shown."""
     before = {row["label"]: row["runs"] for row in read_sweep(sweep.path).get("rows", [])}
     runs = [
         {job.name for job in sweep.jobs if job.row == row.label} | set(before.get(row.label, []))
@@ -31,7 +31,7 @@ def _seeds(sweep: Sweep, reference: bool) -> str:
     if n >= enough:
         return ""
     if n < 2:
-        now = "one seed cannot show any difference"
+        now = "a single seed cannot establish any difference"
     else:
         least = stats.detectable(1.0, n, rows, reference=reference)
         now = (
@@ -61,5 +61,5 @@ def _scale(sweep: Sweep) -> str:
     more = ""
     if "eval.max_new_tokens" in found:
         longest = max(row.recipe.config.rollout.max_new_tokens for row in sweep.rows)
-        more = f"; eval.max_new_tokens={longest} measures all rows alike"
+        more = f"; eval.max_new_tokens={longest} measures all rows with the same length limit"
     return f"the rows will not be on one scale ({what}){more}"

@@ -47,7 +47,7 @@ class SweepRow:
 
     @property
     def slug(self) -> str:
-        """Its label as part of a folder's name."""
+        """The row's label as part of a folder's name."""
         return re.sub(r"[^\w.=+-]+", "_", self.label)
 
 
@@ -142,7 +142,7 @@ def plan_sweep(
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):
         if one == other:
-            raise RecipeError(f"two rows would use the same folder {one}--seed...")
+            raise RecipeError(f"two rows would write to the same folder, {one}--seed...")
     first = next(iter(rows.values())).recipe
     return Sweep(
         Path(folder) if folder else _default_folder(words, first),
@@ -197,8 +197,8 @@ def _seeds(words: list[str]) -> tuple[int, ...]:
 
 
 def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[str, str]]:
-    """Each row's words. An option goes to the components that have it; where the chosen component
-    has none of that name, its word is left out, and the row appears once."""
+    """Each row's words. An option applies to the components that have it; if the chosen component
+    has no such option, the word is left out and the row appears once."""
     options = {k: place for k in choices if (place := _option_of(k))}
     others = [k for k in choices if k not in options]
     taken: set[str] = set()

@@ -79,11 +79,11 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
             f"--{next(iter(typed))} 0,0,1. Got {' '.join(loose)} after a space"
         )
     if len(runs) > 1:
-        raise UsageError(f"trace: give only one RUN. Got {', '.join(runs)}")
+        raise UsageError(f"trace: accepts only one RUN. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
     if sum(sources) != 1:
         raise UsageError(
-            "trace: give one of RUN, recipe=NAME, or --rewards with --values (--rewards 0,0,1 "
+            "trace: requires one of RUN, recipe=NAME, or --rewards with --values (--rewards 0,0,1 "
             "--values 0.3,0.4,0.6; --scores with --kl instead of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):

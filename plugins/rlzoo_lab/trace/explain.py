@@ -213,7 +213,7 @@ def _whitening(
     ]  # fmt: skip
     formula = (
         f"(A_t - mean) / std over {int(mask.bool().sum()):,} action tokens: mean {plain(mean)}, "
-        f"std {plain(std)} (of the variance + 1e-8)"
+        f"std {plain(std)} (the square root of the variance + 1e-8)"
     )
     return Derivation("whitened advantage", formula, lines)
 

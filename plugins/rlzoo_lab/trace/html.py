@@ -42,8 +42,8 @@ def page(traced: Trace) -> str:
         up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
         blocks.append(
             f'<p class="muted key"><span style="{up}">made more likely</span> '
-            f'<span class="less" style="{down}">made less likely</span> the stronger, the '
-            "larger the advantages; click a token to see its row</p>"
+            f'<span class="less" style="{down}">made less likely</span> · a stronger '
+            "color means a larger advantage; click a token to see its row</p>"
         )
     else:
         blocks.append(_tokens(traced, None, ""))

@@ -88,7 +88,7 @@ def make_trace(
 
 
 def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]:
-    """What is shown of a batch, whatever the estimator."""
+    """The part of a batch that is shown for every estimator."""
     names = ["log_probs", "old_log_probs", "ref_log_probs", "values"]
     columns = {name: batch[name] for name in names if name in batch}
     if kl is not None:
@@ -152,8 +152,8 @@ def _kl(plan: Plan, batch: Batch) -> Tensor | None:
 
 
 def _clipped(plan: Plan, batch: Batch, cut: Cut) -> list[str] | None:
-    """What the policy loss holds back, by its metrics `*clipfrac*` and `pg_kept`, a word for each
-    token: `no`, `yes`, the kind of clipping if the loss distinguishes kinds, or `left out`."""
+    """How the policy loss clips each token, by its metrics `*clipfrac*` and `pg_kept`, in a word:
+    `no`, `yes`, the kind of clipping if the loss distinguishes kinds, or `left out`."""
     if "log_probs" not in batch or any(n not in batch for n in plan.policy_loss.needs):
         return None
     _, metrics = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})

@@ -139,8 +139,8 @@ def _fresh(
     )
     if not scored:
         traced.notes.append(
-            "Not scored: this prompt is not from the task, so its correct answer is unknown. Give "
-            "it with --answer TEXT."
+            "Not scored: this prompt is not from the task, so its correct answer is unknown. Set "
+            "the answer with --answer TEXT."
         )
     return traced
 
@@ -165,7 +165,7 @@ def observe(
 def _example(
     models: Models, asked: argparse.Namespace, seen: Sequence[Example], like: Any
 ) -> tuple[Example, bool]:
-    """The prompt with its answer, and whether that is known; else it is `like`, a stand-in."""
+    """The prompt with its answer, and whether that is known; otherwise it is `like`, a stand-in."""
     if asked.answer is not None:
         return Example(asked.prompt, _as_answer(asked.answer, like)), True
     known = seen[0] if seen else _find_answer(models, asked.prompt)

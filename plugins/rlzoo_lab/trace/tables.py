@@ -121,7 +121,7 @@ def _table(traced: Trace, columns: Sequence[Shown]) -> Any:
 
 
 def tables(traced: Trace, console: Any) -> Iterator[Any]:
-    """As few tables as can show all columns in the console's width."""
+    """The fewest tables that show all columns in the console's width."""
     from rich.measure import Measurement
 
     def fits(columns: Sequence[Shown]) -> bool:

@@ -67,7 +67,7 @@ def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *,
 def _less_kl(
     plan: Plan, columns: Mapping[str, Tensor], kl: Tensor | None, mask: Tensor
 ) -> tuple[Tensor, float | None]:
-    """The rewards of scores, and the coefficient by which KL was taken off; None where none was."""
+    """The rewards of scores, and the coefficient by which KL was taken off; None if none was."""
     config, scores = plan.recipe.config.kl, columns["scores"]
     if plan.kl is None or config.place != "reward":
         return scores, None

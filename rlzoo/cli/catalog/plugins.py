@@ -1,4 +1,4 @@
-"""`rlzoo plugins [KIND] [WORD]`: lists components: names, ideas, or all details of a few."""
+"""`rlzoo plugins [KIND] [WORD]`: lists components: names, summaries, or all details."""
 
 import argparse
 import warnings
@@ -88,6 +88,6 @@ def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]
     if words and not found:
         names = [name for name, _ in every] + ([] if kind else list(KINDS))
         what = kind.replace("_", " ") if kind else "plugins"
-        raise UsageError(f"none of the {what} mentions {' '.join(words)!r}"
+        raise UsageError(f"none of the {what} mention {' '.join(words)!r}"
                          f"{nearest(words[-1], names)}")  # fmt: skip
     return found

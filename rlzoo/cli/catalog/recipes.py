@@ -1,4 +1,4 @@
-"""`rlzoo recipes [WORD]`: lists the recipes, each with its source."""
+"""`rlzoo recipes [WORD]`: lists the recipes and their sources."""
 
 import argparse
 import os

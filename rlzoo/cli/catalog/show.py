@@ -19,7 +19,7 @@ GUESS = 512  # tokens of a prompt of data that is not here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--changed", action="store_true", help="only changed values")
+    parser.add_argument("--changed", action="store_true", help="show only non-default values")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
-    """The plan, and a line where a hub's data is not here and a stand-in takes its place."""
+    """The plan, and a note if data of a hub is missing and replaced by a stand-in."""
     from rlzoo.recipe.plan import make_plan
 
     try:

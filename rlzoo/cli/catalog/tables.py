@@ -33,7 +33,7 @@ def names_view(found: Found) -> Iterator[Part]:
 
 
 def ideas_view(found: Found, width: int) -> Iterator[Part]:
-    """A line for each: its name and how its description begins."""
+    """One line per component: its name and the beginning of its description."""
     for kind, some in itertools.groupby(found, lambda pair: pair[1].kind):
         table = _grid()
         rows = [(name, c.summary) for name, c in some]
@@ -45,11 +45,11 @@ def ideas_view(found: Found, width: int) -> Iterator[Part]:
             table.add_row(name, Text(summary))
         yield Text(kind.replace("_", " "), style="bold")
         yield table
-    yield Text("all details of one: rlzoo plugins NAME", style="dim")
+    yield Text("for all details of a component: rlzoo plugins NAME", style="dim")
 
 
 def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
-    """All details of some components; others: names of those that mention them."""
+    """All details of some components. others: names of components that mention them."""
     for name, c in found:
         kind = KINDS[c.kind]
         many = kind.key == kind.plural
@@ -69,11 +69,11 @@ def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
         table.add_row("from", Text(c.origin))
         yield Padding(table, (0, 0, 1, 2))
     if others:
-        yield Text(f"others that mention it: {' '.join(dict.fromkeys(others))}", style="dim")
+        yield Text(f"also mentioned by: {' '.join(dict.fromkeys(others))}", style="dim")
 
 
 def _reflowed(doc: str) -> str:
-    """Paragraphs as lines; what is indented stays as it is."""
+    """Paragraphs as lines; indented text stays as it is."""
     parts = doc.split("\n\n")
     return "\n\n".join(p if "\n " in p else p.replace("\n", " ") for p in parts)
 
@@ -83,7 +83,7 @@ def _grid(between: int = 2) -> Table:
 
 
 def recipe_view(recipe: Recipe, values: dict[str, Any], plan: Plan, width: int) -> list[Part]:
-    """Values of a recipe with their origins, and what it makes the run build."""
+    """Values of a recipe with their origins, and what the run builds."""
     narrow = width < 100
     table = _grid(1 if width < 70 else 2) if narrow else Table()
     table.title, table.title_justify, table.show_header = f"recipe {recipe.name}", "left", True

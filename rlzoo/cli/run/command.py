@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def make_display(stderr: bool = False) -> Display:
-    """The lab's display where it is installed, else lines."""
+    """The lab's display if it is installed, otherwise lines."""
     from rlzoo.cli.run.lines import Lines
     from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
@@ -36,7 +36,7 @@ def make_display(stderr: bool = False) -> Display:
 
 
 def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
-    """Train under a display, which shows all there is to see: the view adds nothing."""
+    """Train with a display, which shows everything, so the result has no view."""
     display = make_display(stderr=arguments.json)
     try:
         path, summary = train(display)

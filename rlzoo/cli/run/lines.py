@@ -34,7 +34,7 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def cells(line: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """(name, value) of what is shown of a step."""
+    """(name, value) of each number that is shown for a step."""
     for name, key, form in SHOWN:
         if key in line:
             # All responses score alike: what is left of the returns' variance is the KL's.
@@ -49,7 +49,7 @@ def headline(plan: Plan) -> str:
 
 
 class Lines(Silent):
-    """A line for a step at most every `every` seconds, one for each evaluation and note."""
+    """Prints a step at most every `every` seconds, and each evaluation and note."""
 
     def __init__(self, console: Console, every: float = 2.0):
         self.console = console

@@ -9,9 +9,9 @@ from rlzoo.train.start import resume
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL of its store")
-    where = "the folder in which a run from a URL continues; default: its name under runs/"
+    where = "the folder in which to continue a run from a URL; default: the run's name under runs/"
     parser.add_argument("--dir", metavar="DIR", help=where)
-    kept = "a URL to which the run is also copied from now on"
+    kept = "also copy the run to this URL from now on"
     parser.add_argument("--store", metavar="URL", help=kept)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 

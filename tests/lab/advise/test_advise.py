@@ -120,7 +120,7 @@ def test_advice_on_a_task_whose_answer_is_known(capsys):
     ("words", "line"),
     [
         (["train.steps=5"], "--share: 0.1 of train.steps=5 is less than one step"),
-        (["train.steps=null", "train.minutes=1"], "give the run's budget"),
+        (["train.steps=null", "train.minutes=1"], "set the run's budget"),
         (["train.steps=20", "--share=0"], "--share must be in (0, 1]. Got 0"),
         (["train.steps=20", "estimator=vineppo"], "can be evaluated; needs branch_steps"),
     ],

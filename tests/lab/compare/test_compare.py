@@ -149,7 +149,7 @@ def test_of_two_runs_of_a_seed_the_newer_counts_and_is_named(tmp_path):
     os.utime(old / "summary.json", (1, 1))
     c = compare([tmp_path])
     assert c.rows[0].scores == [0.9]
-    assert any("there are two runs; the newer one, new," in note for note in c.notes)
+    assert any("there are two runs; using the newer one, new," in note for note in c.notes)
 
 
 # ---------------------------------------------------------------- numbers

@@ -199,7 +199,7 @@ CASES = {  # rule -> (triggers, does not)
         paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.1), accuracy=(0.3, 0.5, 0.5)),
         paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.55), accuracy=(0.3, 0.5, 0.5)),
     ),
-    "wrong_answers_are_paid": (
+    "reward_pays_otherwise": (
         record({**VERDICT, "response/right": 0.15, "score/right_corr": 0.7}),
         record({**VERDICT, "response/right": 0.28, "score/right_corr": 0.95}),
     ),
@@ -266,10 +266,6 @@ CASES = {  # rule -> (triggers, does not)
     "evaluated_otherwise": (
         record({"response/right": 0.4}, accuracy=(0.02, 0.03), recipe={"eval.temperature": 3.0}),
         record(accuracy=(0.3, 0.6), recipe={"eval.temperature": 0.9}),
-    ),
-    "right_answers_are_not_paid": (
-        record({**VERDICT, "response/right": 0.5, "score/right_corr": 0.65}),
-        record({**VERDICT, "response/right": 0.32, "score/right_corr": 0.97}),
     ),
     "teacher_teaches_nothing": (
         record({"actor/teacher_kl": 7.0, **FLAT}, accuracy=(0.3, 0.3)),
@@ -661,6 +657,13 @@ def test_a_budget_of_tokens_that_ends_a_run_early_is_named():
     assert "train.tokens=1000" in names(run)["ended_early"].what
 
 
+def test_a_binary_reward_may_miss_right_answers_too():
+    missed = {**VERDICT, "response/right": 0.5, "score/right_corr": 0.65}
+    assert "misses correct" in names(record(missed))["reward_pays_otherwise"].what
+    close = {**missed, "response/right": 0.32, "score/right_corr": 0.97}
+    assert "reward_pays_otherwise" not in names(record(close))
+
+
 def test_components_that_are_not_the_zoos_are_named_first(tmp_path):
     part = {"components": {"estimator mine": "plugins/mine.py, source 1", "kl k1":
                            "rlzoo_zoo.kl_penalties.k1 (rlzoo-llm 0.1.0), source 2"}}  # fmt: skip
@@ -969,12 +972,55 @@ def test_a_sampler_that_replaces_groups_says_nothing_about_the_data():
     assert "data_differ_before_training" not in names(kept)
 
 
-def test_a_discount_of_a_half_is_far_from_one():
+def test_a_distance_is_on_the_options_own_scale():
     from rlzoo_lab.doctor.suspects import _apart
 
-    assert _apart(0.5, 1.0) > 1
+    assert _apart(0.5, 1.0) > _apart(0.9, 1.0) > 1
     assert _apart(1.0, 1.0) == 0
     assert _apart(0.9, 0.95) < 1
+    assert _apart(0.9999, 0.999) > 1  # a beta's distance from 1
+    assert _apart([0.9, 0.9999], [0.9, 0.999]) == _apart(0.9999, 0.999)
+    assert _apart(5.0, 0.0) > _apart(0.5, 0.0) > 1
+    assert _apart(2e-4, 3e-4) < 1 < _apart(2e-4, 2e-3) < _apart(2e-4, -2e-4)
+
+
+def test_suspects_are_ordered_by_distance_and_by_the_metric_that_they_control():
+    from rlzoo_lab.doctor.suspects import listed, suspects
+
+    odd = {"kl.coef": 0.2, "actor.eps": 1e-4, "estimator.lam": 0.95, "actor.lr": 2e-4}
+    usual = [s.key for s in suspects(record(recipe=odd)) if s.distance > 1]
+    assert usual[0] == "actor.eps"
+    held = record({"actor/ref_kl": 1e-4}, recipe=odd)  # so the KL's coefficient matters more
+    assert listed(held)[0].startswith("kl.coef=0.2 (ppo_gae: 0.01)")
+    assert {w for s in suspects(held) for w in s.words} >= {"kl.coef=0.01", "actor.eps=1e-06"}
+    assert suspects(record(recipe={"recipe": "unheard of"})) == []
+
+
+SAMPLES = [(f"{a}+{b}=", str(a + b), str(a + b + 10 * (i % 2))) for i, (a, b) in enumerate(
+    (a, b) for a in range(10, 30) for b in (13, 26))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (lambda said, right: said == right, ""),
+        (lambda said, right: said[-1] == right[-1], ""),  # the same for all
+        (lambda said, right: said[0] in "34", "its first character"),
+        (lambda said, right: hash(said) % 7 < 0, ""),
+    ],
+)
+def test_what_scores_follow_is_found_in_the_samples(score, says):
+    from rlzoo_lab.doctor.follows import follows
+
+    run = record()
+    run.__dict__["samples"] = [
+        {"step": i % 8, "prompt": p, "response": said, "answer": right,
+         "score": float(score(said, right))}
+        for i, (p, right, said) in enumerate(SAMPLES)
+    ]  # fmt: skip
+    found = follows(run)
+    assert says in found
+    assert bool(found) == bool(says)
 
 
 def test_groups_without_signal_are_a_note_where_the_run_learns():

@@ -253,7 +253,7 @@ def test_json_is_one_document_and_out_has_every_sample(run, capsys, tmp_path):
         (["RUN", "--prompts", "0"], "--prompts: .* at least 1"),
         (["RUN", "--samples", "-1"], "--samples: .* at least 0"),
         (["RUN", "--greedy", "--k", "2"], "--greedy gives each prompt one response"),
-        (["RUN", "RUN"], "give only one RUN"),
+        (["RUN", "RUN"], "accepts only one RUN"),
         (["RUN", "model=nano"], "already sets this; remove model=nano"),
         (["RUN", "--checkpoint", "7"], r"no '7' \(available: best, last, 1, 2\)"),
         (["RUN", "--out", "nowhere/x.jsonl"], "--out: there is no folder"),

@@ -156,8 +156,8 @@ def test_a_long_run_is_drawn_in_few_points_and_keeps_its_extremes(tmp_path):
     card = next(i for i, t in enumerate(page.texts) if t == "actor/spike")
     assert "75" in page.texts[card : card + 12]  # its axis reaches the one step's spike
     assert "tokens" in page.text
-    told = re.search(r"(\d+) responses are left out, because a page shows at most 32,000 tokens; "
-                     r"(\d+) responses are cut after 2,000", page.text)  # fmt: skip
+    told = re.search(r"(\d+) responses are not shown, because a page shows at most 32,000 tokens; "
+                     r"(\d+) responses are shown only up to 2,000", page.text)  # fmt: skip
     shown = [row for b in page.data["tokens"]["batches"] for row in b["rows"]]
     assert int(told[1]) == 2 * 12 - len(shown)
     assert sum(len(row["ids"]) for row in shown) <= 32_000
@@ -262,7 +262,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert_sound(page)
     for name in ("step-00000020", "step-00000019", "step-00000018"):
         assert f"batches/{name}.safetensors cannot be read" in page.text
-    assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are ignored" in page.text
+    assert "metrics.jsonl: line 27 cannot be read; ignoring 1 of 27 lines" in page.text
     assert [b["step"] for b in page.data["tokens"]["batches"]] == [17]
     assert "12 groups; no group is flat" in page.text
     alone["advantages"][0, 0] = np.nan

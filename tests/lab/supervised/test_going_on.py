@@ -56,7 +56,7 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     aside = tmp_path / ".out.partial"
     assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]
     with pytest.raises(
-        UsageError, match=r"unfinished training with a different lr \(0.02 there, 0.03"
+        UsageError, match=r"unfinished training run with a different lr \(0.02 there, 0.03"
     ):
         train("out", "--lr", "0.03")
     with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="is using it"):

@@ -138,7 +138,7 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
     result = made("letter", *FEW[:2], "--accuracy", ".9", "--out", "start", "--steps", "2")
     assert result.status == 1
     (note,) = result.notes
-    assert note.startswith("0.9 was requested; raise --steps")
+    assert note.startswith("the requested accuracy was 0.9; raise --steps")
     assert json.loads((tmp_path / "start" / "report.json").read_text())["steps"] == 2
     assert (tmp_path / "start" / "model.safetensors").exists()
 

@@ -14,7 +14,7 @@ ROWS = ["recipe=ppo_gae", "estimator.lam=0,0.5,1"]
 
 def test_too_few_seeds_are_said_before(zoo, tmp_path):
     (one,) = forecast(plan_sweep(ROWS, zoo), False)
-    assert "will be inconclusive: one seed cannot show any difference" in one
+    assert "will be inconclusive: a single seed cannot establish any difference" in one
     (three,) = forecast(plan_sweep([*ROWS, "seed=0..2"], zoo), False)
     least = stats.detectable(1.0, 3, 3)
     assert (

@@ -187,7 +187,7 @@ def test_what_the_batch_lacks_is_told_with_what_it_takes():
         raise KeyError("values")
 
     with pytest.raises(
-        ComponentError, match="'values', which the batch does not have; it requires cri"
+        ComponentError, match="'values', which the batch does not contain; it requires cri"
     ):
         calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
 
@@ -595,7 +595,7 @@ def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
     assert cli.main(["bridge", "skyrl", "recipe=grpo"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("python -m rlzoo_bridges.skyrl \\\n")
-    assert "not carried over: model, data" in err
+    assert "not transferred: model, data" in err
     with pytest.raises(SystemExit):
         cli.parse(["--help"])
     assert "bridge" in capsys.readouterr().out

@@ -138,13 +138,13 @@ def test_a_name_that_is_taken_is_said(tmp_path, capsys):
     assert main(["new", "estimator", "gae", "--dir", str(tmp_path)]) == 0
     said = capsys.readouterr().err
     assert "estimator 'gae'" in said
-    assert "already exists, and neither" in said
+    assert "already exists, and two" in said
     assert main(["new", "estimator", "brand_new", "--dir", str(tmp_path)]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_a_name_that_is_none_gets_the_nearest(tmp_path, capsys):
     assert main(["new", "estimator", "my-est", "--dir", str(tmp_path)]) == 2
-    assert "'my_est' would be one" in capsys.readouterr().err
+    assert "'my_est' would be valid" in capsys.readouterr().err
     assert main(["new", "estimator", "class", "--dir", str(tmp_path)]) == 2
     assert "would be" not in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
     end = end_of(tokenizer)
     assert world.policy.eos_ids == sorted([tokenizer.eos_token_id, end])
     assert [n for n in world.notes if "<|im_end|>" in n] == [
-        "responses also end with <|im_end|>, which ends a chat template's turn"
+        "responses also end with <|im_end|>, the chat template's end of turn"
     ]
     head = world.policy.model.get_output_embeddings()
     head.bias = torch.nn.Parameter(torch.zeros(128))

@@ -84,7 +84,7 @@ def test_a_hub_id_without_a_network_says_so_at_once_and_names_the_cache(hub, zoo
     with pytest.raises(ModelError) as error:
         rlzoo.run("grpo", ["model.path=Qwen/Qwen2.5-0.5B", f"run.dir={tmp_path}/run"], zoo=zoo)
     assert line(error) == (
-        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is not a folder here, and as a hub id it "
+        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is not a local folder, and the hub id "
         f"is not in the cache ({tmp_path}/hub), and there is no network"
     )
     assert time.monotonic() - began < 5
@@ -138,7 +138,7 @@ def test_what_the_hub_refuses_is_told_on_one_line(hub, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **named: [()])
     with pytest.raises(ModelError) as error:
         resolve_path("meta-llama/Llama-3.2-1B")
-    assert line(error).endswith("as a hub id it cannot be loaded: 401 Client Error")
+    assert line(error).endswith("the hub id cannot be loaded: 401 Client Error")
 
 
 def test_a_download_leaves_pickles_and_code_behind(hub, monkeypatch):
@@ -325,7 +325,7 @@ def test_a_critic_may_start_from_another_causal_lm(zoo, llama, tmp_path):
          "you mean 'verifier'?"),
         (["critic.init=actr"], "did you mean 'actor'?"),
         (["critic.init=verifier"], "reward 'verifier' has no option 'path', so there is no "
-         "model to start from (no reward here has one)"),
+         "model to start from (no reward has one)"),
         (["critic.init=verifier", "rewards=[verifier,reward_model]",
           "rewards.reward_model.path=REWARD"], "(those that have: reward_model)"),
         (["critic.init=REWARD", "critic.trunk=shared"], "requires a critic with its own "
@@ -461,7 +461,7 @@ def test_messages_without_a_template(zoo, llama):
     world = make(zoo, llama)
     with pytest.raises(ModelError) as error:
         world.prompt_format.encode(ASKED)
-    assert line(error).endswith("has no chat template; model.chat=never joins them into a text")
+    assert line(error).endswith("has no chat template; model.chat=never joins them into one text")
 
 
 def test_a_character_that_the_tokenizer_does_not_know_is_named():

@@ -81,7 +81,7 @@ def test_a_stranger_cannot_take_a_name_from_the_zoo(loaded):
 def test_two_strangers_have_it_by_their_distributions_alone(zoo):
     assert "same" not in zoo.estimators
     assert [n for n in zoo.estimators if "same" in n] == ["one/same", "two-2/same"]
-    with pytest.raises(UnknownName, match="say one/same or two-2/same"):
+    with pytest.raises(UnknownName, match="use one/same or two-2/same"):
         zoo.estimators["same"]
     assert zoo.estimators["two-2/same"].name == "same"
     assert len(zoo.estimators) == len(list(zoo.estimators))
@@ -107,7 +107,7 @@ def test_a_column_that_two_make_is_the_recipes_to_choose(zoo):
     (column,) = plan.columns
     assert column.name == "extra"  # as others ask for it
     assert column.component.file.rpartition("/")[2].startswith("two_2.py")
-    with pytest.raises(RecipeError, match="say one/extra or two-2/extra"):
+    with pytest.raises(RecipeError, match="use one/extra or two-2/extra"):
         compose([*words, "columns=[extra]"], zoo)
 
 

@@ -92,11 +92,11 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
         ),
         (
             GOOD.format(name="f", hook="register_estimators").replace("rewards,", "log_probs,"),
-            "exists only from the update stage",
+            "exists only from stage 'update' on",
         ),
         (
             GOOD.format(name="f", hook="register_estimators").replace("rewards,", "entropy,"),
-            "at this stage the column is 'old_entropy'",
+            "use 'old_entropy' at this stage",
         ),
         (
             GOOD.format(name="f", hook="register_estimators").replace("rewards,", "sample,"),

@@ -512,7 +512,7 @@ def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch)
     world.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
     vars(world.plan).pop("abilities", None)  # looked up once for a plan
-    with pytest.raises(RlzooError, match="does not accept an answer by 'tool': no tools .*turn 1"):
+    with pytest.raises(RlzooError, match="not accept an answer from 'tool': no tools .*turn 1"):
         rows_of(world, 8)
 
 
@@ -526,7 +526,7 @@ def shout(turns):
 FAULTS = {
     "tuple": (lambda turns: tuple("x" for _ in turns), "must return a list of 8 texts.*Got tuple"),
     "short": (lambda turns: ["x"], "must return a list of 8 texts or None. Got 1 of them"),
-    "number": (lambda turns: [3 for _ in turns], "a str or None. Got int .*turn 1: "),
+    "number": (lambda turns: [3 for _ in turns], "return strs or None. Got int .*turn 1: "),
     "alien": (lambda turns: ["é!" for _ in turns], "no token for 'é' in the answer 'é!' .*turn 1"),
     "raises": (shout, "respond raised ZeroDivisionError: oops .prompt '[a-d]+:', turn 1: "),
     "some": (
@@ -573,8 +573,8 @@ def test_wrong_state_keys(zoo, model_dir, keys, message):
     [
         ("respond", lambda self, turn: [], "needs column 'turn', .* did you mean 'turns'"),
         ("respond", lambda self, response_ids: [], "receives only prompts, messages"),
-        ("stops", ["?"], "stops must be a tuple of texts"),
-        ("stops", ("",), "stops must be a tuple of texts"),
+        ("stops", ["?"], "stops must be a tuple of non-empty texts"),
+        ("stops", ("",), "stops must be a tuple of non-empty texts"),
         ("state_keys", None, "column 'state_keys' requires a task with a method"),
     ],
 )

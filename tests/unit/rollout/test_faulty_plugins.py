@@ -57,7 +57,7 @@ SAMPLERS = {
     "tokens were requested": column("response_ids", lambda x: x.repeat(1, 9)),
     "rows of 1 to": column("response_ids", lambda x: x[:, :0]),
     "token 10": column("response_ids", lambda x: x.clamp(min=10**6)),
-    "token -1; the model has tokens 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
+    "token -1, but the model has tokens 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
     "old_log_probs is torch.float32 of shape": column("old_log_probs", lambda x: x[:, 0]),
     "sampler_log_probs of dtype torch.int64": column("sampler_log_probs", torch.Tensor.long),
     "old_log_probs nan for token 0 of row 0": column("old_log_probs", lambda x: x * torch.nan),

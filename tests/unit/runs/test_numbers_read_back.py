@@ -44,7 +44,7 @@ def test_an_evaluation_with_a_text_for_a_number_is_left_out_and_named(tmp_path):
     assert [line["step"] for line in record.evaluations] == [0]
     (trouble,) = record.troubles
     assert trouble == (
-        "metrics.jsonl: the evaluation of step 1 is ignored: its eval/score is not a number"
+        "metrics.jsonl: ignoring the evaluation of step 1: its eval/score is not a number"
     )
 
 

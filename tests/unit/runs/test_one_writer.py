@@ -183,7 +183,7 @@ def test_a_damaged_line_costs_itself_and_a_note(tmp_path, bad):
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([*good[:2], bad, *good[2:], b""]))
     folder, troubles = RunFolder(tmp_path), []
     assert [line["step"] for line in folder.lines("metrics.jsonl", troubles)] == [1, 2, 3, 4, 5]
-    assert troubles == ["metrics.jsonl: line 3 cannot be read; 1 of 6 lines are ignored"]
+    assert troubles == ["metrics.jsonl: line 3 cannot be read; ignoring 1 of 6 lines"]
     folder.rewind("metrics.jsonl", 4)
     assert [line["step"] for line in folder.lines("metrics.jsonl")] == [1, 2, 3, 4]
 

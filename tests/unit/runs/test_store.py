@@ -323,10 +323,10 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
     monkeypatch.setattr(LocalFileSystem, "put_file", put)
     run = rlzoo.resume(place, zoo=zoo, display=shown, store=url)
     assert run.summary["steps"] == 3  # nothing but sent
-    assert "got the rest" in shown.notes[-1]
+    assert "is now complete" in shown.notes[-1]
     assert contents(tmp_path / "there" / "run") == contents(place)
     assert rlzoo.resume(place, zoo=zoo, display=shown, store=url).summary["steps"] == 3
-    assert f"already finished, and {url} has all of it" in shown.notes[-1]
+    assert f"already finished, and the copy at {url} was already complete" in shown.notes[-1]
 
 
 def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatch):
@@ -412,7 +412,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
     Store("memory://b").begin(become(tmp_path / "local", whole.folders[1]))
-    with pytest.raises(RunError, match="--dir: .*one exists but is not stored at memory"):
+    with pytest.raises(RunError, match="--dir: .*one exists but is not a copy of memory"):
         rlzoo.resume("memory://b", zoo=zoo, dir=tmp_path / "one")
 
 
@@ -495,7 +495,7 @@ def test_a_sweep_on_nodes_that_share_no_disk(zoo, micro, whole, tmp_path):
     assert [job.done for job in anew.jobs] == [True, True, False]
     other = plan_sweep([*words, "actor.lr=0.1"], zoo, str(tmp_path / "other"), url)
     bring(other)
-    with pytest.raises(RunError, match="was made with another recipe: actor.lr"):
+    with pytest.raises(RunError, match="was created with another recipe: actor.lr"):
         check_folder(other)
     with pytest.raises(RunError, match="--store: .*seed0 contains a run, not a sweep"):
         bring(plan_sweep(words, zoo, str(tmp_path / "x"), f"{url}/ppo_gae--seed0"))

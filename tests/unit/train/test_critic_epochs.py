@@ -94,7 +94,7 @@ def test_warm_up_and_lora_make_the_critics_passes(zoo, words):
     [
         ("critic.epochs=2", "use critic.trunk=own"),
         ("critic.minibatches=2", "use critic.trunk=own"),
-        ("critic.minibatches=99 critic.trunk=own", "would be empty"),
+        ("critic.minibatches=99 critic.trunk=own", "cannot fill"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(zoo, words, word, says):

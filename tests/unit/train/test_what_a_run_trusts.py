@@ -124,7 +124,7 @@ def test_another_runs_checkpoint_is_refused(cut, trained, zoo, tmp_path):
 
 def test_lost_metrics_are_refused(cut, zoo):
     (cut / "metrics.jsonl").unlink()
-    with pytest.raises(RunError, match="has lost the evaluation before training"):
+    with pytest.raises(RunError, match="lacks the evaluation before training"):
         resume(cut, zoo)
 
 

@@ -1,0 +1,141 @@
+"""`rlzoo doctor`, with `--retrain`: the cause of a run's fault, by experiment. No torch here."""
+
+import argparse
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError
+from rlzoo.plugin.registry import load_zoo
+from rlzoo_lab.doctor import command as doctor
+from rlzoo_lab.doctor.series import Finding, learning
+from rlzoo_lab.doctor.suspects import Suspect, suspects
+from rlzoo_lab.records.record import Record
+
+RUNS = 8  # retrainings, unless --runs sets another number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    doctor.add_arguments(parser)
+    add = parser.add_argument
+    add(
+        "--retrain",
+        action="store_true",
+        help=(
+            "train again with differences from the recipe reset, same seed, to find the one that "
+            "does harm"
+        ),
+    )
+    add("--runs", type=int, metavar="N", help=f"at most N retrainings; default: {RUNS}")
+    add("--dir", metavar="DIR", help="the retrainings' folder; default: runs/doctor-...")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    if not arguments.retrain:
+        if arguments.runs is not None or arguments.dir is not None:
+            raise UsageError("doctor: --runs and --dir belong to --retrain")
+        return doctor.run(arguments)
+    if arguments.path is None or arguments.environment:
+        raise UsageError("--retrain: give a RUN")
+    most = RUNS if arguments.runs is None else arguments.runs
+    if most < 1:
+        raise UsageError(f"--runs: must be at least 1. Got {most}")
+    record = doctor.opened(arguments.path)
+    findings, left_out = doctor.examine(record)
+    able = in_order([s for s in suspects(record) if s.words], findings)
+    if not able:
+        found = doctor.document(record, findings, left_out) | {"experiments": []}
+        none = "--retrain: nothing to reset: no setting or component differs from the recipe."
+        return Result(found, lambda _: [*doctor.diagnosis(found), none])
+    from rlzoo_lab.retrain.experiments import Experiments, as_document  # here: numpy, the sweep
+
+    path = Path(arguments.dir) if arguments.dir else _folder(record)
+    experiments = Experiments(record, load_zoo(), path, most, arguments)
+    warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
+    cause = experiments.cause(able)
+    after = experiments.best.record if experiments.best else None
+    findings = [*_with(cause, findings, after), *_without(cause, record, findings, experiments)]
+    found = doctor.document(record, findings, left_out)
+    found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
+    return Result(
+        found, lambda _: [*doctor.diagnosis(found), *table(found)], status=experiments.interrupted
+    )
+
+
+def in_order(found: list[Suspect], findings: list[Finding]) -> list[Suspect]:
+    """Suspects that a finding names first; then the most suspicious."""
+    text = " ".join(f.what + f.advice for f in findings if f.severity != "note")
+    return sorted(found, key=lambda s: (s.key not in text, -s.distance))
+
+
+def _folder(record: Record) -> Path:
+    """The same run has the same folder, so that a repeated command continues."""
+    text = str(record.path.resolve()) + (record.path / "recipe.yaml").read_text(errors="replace")
+    return Path("runs") / (
+        f"doctor-{record.path.resolve().name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    )
+
+
+def _forecast(record: Record, first: int, most: int) -> str:
+    seconds = record.summary.get("seconds")
+    each = f" of about {seconds:.0f} s each, as the run took" if seconds else ""
+    return f"--retrain: {first} to {most} retrainings{each}; Ctrl-C keeps those that are done"
+
+
+def _with(cause: Finding | None, findings: list[Finding], after: Record | None) -> list[Finding]:
+    """The cause, then what is still found where it is gone; the rest follows from it."""
+    if cause is None or cause.severity == "note" or after is None:
+        return [*findings, *([cause] if cause else [])]
+    still = {f.rule for f in doctor.examine(doctor.opened(str(after.path)))[0]}
+    kept = [f for f in findings if f.rule in still or f.severity == "note"]
+    cause.so_too = [f.rule for f in findings if f not in kept]
+    return [cause, *kept]
+
+
+def _without(
+    cause: Finding | None, record: Record, findings: list[Finding], experiments: Any
+) -> list[Finding]:
+    """Where no reset helps: that settings and components are not the cause."""
+    trials = [t for t in experiments.trials if t.difference is not None]
+    if cause is not None or not trials or experiments.interrupted:
+        return []
+    best = max(trials, key=lambda t: t.difference)
+    known = learning(record) or any(f.severity != "note" for f in findings)
+    return [
+        Finding(
+            "note" if known else "warning",
+            f"Trained again with {len(trials)} sets of differences from the recipe reset, the run "
+            f"ends no better beyond noise (best: {best.reset}, {best.difference:+.3f}). The tested "
+            "settings and components are not the cause.",
+            "Look at what was not reset: the task, its data and answers, and the model.",
+            {"tested": [t.reset for t in trials]},
+            rule="no_reset_helps",
+        )
+    ]
+
+
+def table(document: Mapping[str, Any]) -> Iterator[Any]:
+    """The retrainings, a line each."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from rlzoo_lab.numbers import bracket, signed, three_decimals
+    from rlzoo_lab.stats import Interval
+
+    trials = document["experiments"]
+    shown = Table("reset", "value", "reset to", "held out", "difference [95%]", box=None,
+                  pad_edge=False, header_style="bold")  # fmt: skip
+    for t in trials:
+        if t["difference"] is None:
+            cells = ["-" if t["score"] is None else three_decimals(t["score"]), t["failed"]]
+        else:
+            interval = f" {bracket(Interval(*t['interval']))}" if t["interval"] else ""
+            cells = [three_decimals(t["score"]), signed(t["difference"]) + interval]
+        style = "bold" if t["helps"] else ""
+        names = (Text(t[k], overflow="fold") for k in ("reset", "value", "usual"))
+        shown.add_row(*names, *map(Text, cells), style=style)
+    yield Text(f"\nRetrained with the same seed, in {document['retrained']}:", overflow="fold")
+    yield shown
