@@ -1,7 +1,7 @@
 """A fifth blind set for `rlzoo doctor`: faults and healthy runs by an author who had not read it.
 
-    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs            # train, about 12 CPU min
-    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs --judge    # print what doctor says
+    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs           # train 13 CPU min, judge
+    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs --judge   # print what doctor says
 
 The keys below were written before any run was judged.
 
@@ -672,6 +672,43 @@ UNHEALTHY = {  # they learn less than the rule above demands
     "high lambda critic",
 }
 
+# By the keys above, after judging: the rule of the first finding above a note, or "", and whether
+# the fault was noticed (n), its cause right by reading (r), or only by experiments (e). Not judged
+# again when the doctor changes: a run whose first rule is another one now is marked.
+VERDICTS = {
+    "warm-up longer than the run": ("rate_never_reached", "nr"),
+    "argsort once": ("component_fails_its_check", "nr"),
+    "answers without carry": ("data_differ_before_training", "n"),  # blames held-out prompts
+    "controller runs away": ("kl_too_strong", "nr"),
+    "ratio upside down": ("component_fails_its_check", "nr"),
+    "well-formed is right": ("component_fails_its_check", "nr"),
+    "nucleus too small": ("sampler_and_policy_disagree", "nr"),
+    "returns of the past": ("component_fails_its_check", "nr"),
+    "wrong eos": ("base_never_ends_right", "nr"),  # the model or the limit; not that it is EOS
+    "critic pretrains all run": ("actor_not_trained", "nr"),
+    "loss at the end": ("tokens_without_advantage", "ne"),  # names no component
+    "pattern takes a digit": ("update_too_large", "n"),  # experiments say: no setting is to blame
+    "entropy bonus too large": ("entropy_bonus_too_strong", "nr"),
+    "values added": ("component_fails_its_check", "nr"),
+    "copied clip": ("clip_too_narrow", "nr"),
+    "only confident tokens": ("update_too_large", "ne"),
+    "over-trained start": ("", ""),
+    "epsilon too large": ("epsilon_shortens_steps", "nr"),
+    "same seed per request": ("samples_are_copies", "nr"),
+    "odd answers inverted": ("component_fails_its_check", "nr"),
+    "norm limit too small": ("policy_does_not_move", "nr"),
+    "shifted labels": ("component_fails_its_check", "nr"),
+    # The key is in the second finding; the first says that answers belong to other prompts.
+    "prompts cut at the start": ("answers_belong_to_other_prompts", "ne"),
+    "entropy with the wrong sign": ("", "e"),
+    "scores arrive late": ("component_fails_its_check", "nr"),
+    "value loss rules the trunk": ("held_out_falls", "nr"),
+    "weights upside down": ("component_fails_its_check", "nr"),
+    "evaluation too hot": ("evaluated_otherwise", "nr"),
+    "cool sampler": ("sampler_and_policy_disagree", "nr"),  # names temperature among three
+    "only two marks": ("training_and_held_out_part", "nr"),
+}
+
 
 def number(at: int) -> str:
     return f"{at:02d}"
@@ -866,6 +903,29 @@ def judge(out: Path, which: str) -> list[dict]:
     return report
 
 
+def rates(report: list[dict]) -> None:
+    """The examination's rates, by VERDICTS, and which first findings differ from them."""
+    rules = {row["name"]: above_notes(row["findings"]) for row in report}
+    for at, (name, (rule, verdict)) in enumerate(VERDICTS.items()):
+        now = next(iter(rules.get(name, [])), "")
+        mark = "" if now == rule else f"  CHANGED: {now or 'nothing'}; judge it again"
+        print(f"{number(at)} {verdict:3}{name:30}{rule}{mark}")
+    count = len(VERDICTS)
+    noticed = sum("n" in v for _, v in VERDICTS.values())
+    after = sum(bool(v) for _, v in VERDICTS.values())
+    right = sum("r" in v for _, v in VERDICTS.values())
+    found = sum("r" in v or "e" in v for _, v in VERDICTS.values())
+    print(f"reading: noticed {noticed} of {count}, cause right {right} of {count}")
+    print(f"with experiments: noticed {after} of {count}, cause right {found} of {count}")
+    sound = [row["name"] for row in report if row["run"].startswith("healthy")][:20]
+    alarms = [name for name in sound if rules[name]]
+    print(f"false alarms: {len(alarms)} of {len(sound)} healthy {alarms}")
+
+
+def above_notes(findings: list[dict]) -> list[str]:
+    return [f["rule"] for f in findings if f["severity"] != "note"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
@@ -881,6 +941,7 @@ def main() -> None:
         return
     if not asked.judge:
         train_all(out, asked.only, asked.more.split())
+    if asked.more:
         return
     report = judge(out, asked.only)
     for row in report:
@@ -888,6 +949,8 @@ def main() -> None:
         print(f"  {row.get('cause', '')}")
         for f in row["findings"]:
             print(f"  {f['severity']} {f['rule']}: {f['what']}\n      try: {f['advice']}")
+    if not asked.only:
+        rates(report)
     if asked.json:
         asked.json.write_text(json.dumps(report, indent=1))
 
