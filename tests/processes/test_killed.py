@@ -79,7 +79,7 @@ def test_a_signal_to_the_whole_group_changes_no_score(how, words, tmp_path):
         os.close(terminal[0])
     else:
         os.killpg(process.pid, signal.Signals[how])
-    process.join(60)
+    process.join(180)
     assert process.exitcode == 128 + getattr(signal, how, signal.SIGHUP)
     assert main(["resume", str(cut)]) == 0
     assert untimed(cut) == untimed(tmp_path / "whole")
