@@ -1,16 +1,17 @@
 """Computes the columns after the scores: those of policy, reference, critic and plugins, then the
 rewards with their KL, then the estimator's advantages."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
-from rlzoo.lm.models import Models
-from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
@@ -18,6 +19,10 @@ from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources, streams
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.models import Models
+    from rlzoo.lm.policy import Policy
 
 STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
 GAP_ROWS = 4  # scored to see how far the sampler is from it

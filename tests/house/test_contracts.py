@@ -42,6 +42,7 @@ SHARED = (
     "pages",
     "preview",
     "records",
+    "retrain",
     "reward_models",
     "staged",
     "strict",

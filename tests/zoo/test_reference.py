@@ -398,7 +398,7 @@ def test_docs_name_what_is_compared():
         line = [x for x in lines if f"`{pair.verl}`" in x and f"`{pair.component}`" in x]
         assert line, f"docs/agreement.md has no row for {pair.verl} and {pair.component}"
         tolerance = f"{pair.tolerance:.0e}".replace("e-0", "e-")
-        found = [re.findall(r"\| (1e-\d)(?:;| \|)", x) or ["1e-9"] for x in line]
+        found = [re.findall(r"\|\s*(1e-\d)(?:;|\s*\|)", x) or ["1e-9"] for x in line]
         assert any(tolerance in x for x in found), f"{pair.verl}: {tolerance} is not in its row"
 
 

@@ -23,7 +23,7 @@ FUNCTIONS = {
     "diagnose": ("diagnose", {"what", "overrides"}),
     "trace": ("trace", {"what", "overrides", "options"}),
     "evaluate": ("eval", {"what", "overrides"}),
-    "doctor": ("doctor", {"run"}),
+    "doctor": ("doctor", {"run", "display"}),
     "report": ("report", {"run"}),
     "advise": ("advise", {"recipe", "overrides"}),
     "check": ("check", {"name", "overrides"}),

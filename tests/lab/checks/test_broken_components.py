@@ -316,6 +316,12 @@ class Forgetful(Sound):
         return [turns[0][-1] if len(t) < 2 else None for t in turns]
 
 
+@broken("rewards", "right_beats_wrong")
+def only_the_first_character(responses, answers):
+    """Source: here."""
+    return torch.tensor([float(r[:1] == a[:1]) for r, a in zip(responses, answers, strict=True)])
+
+
 @broken("loggers", "takes_what_a_run_gives")
 class Fussy:
     """Knows only the names of the first step.  Source: here."""

@@ -159,11 +159,11 @@ def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monk
         encoded["length"] = lambda text: len(world.prompt_format.encode(text))
         return sample(world, sampler, prompts, rows, **more)
 
-    def ended(plan, columns):
+    def ended(plan, columns, *given):
         length = columns["response_mask"].sum(1)
         last = columns["response_ids"].gather(1, length.long()[:, None] - 1).squeeze(1)
         ends.append((length, columns["truncated"], columns["terminated"], last))
-        return score(plan, columns)
+        return score(plan, columns, *given)
 
     monkeypatch.setattr(branch_rollouts, "respond", started)
     monkeypatch.setattr(branch_rollouts.mdp, "score", ended)
