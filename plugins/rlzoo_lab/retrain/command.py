@@ -15,7 +15,7 @@ from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
 from rlzoo_lab.numbers import bracket, signed, three_decimals
 from rlzoo_lab.records.record import Record
-from rlzoo_lab.retrain.experiments import Experiments, as_document
+from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document
 from rlzoo_lab.stats import Interval
 
 RUNS = 8  # retrainings, unless --runs sets another number
@@ -99,21 +99,27 @@ def _with(cause: Finding | None, findings: list[Finding], after: Record | None) 
 def _without(
     cause: Finding | None, record: Record, findings: list[Finding], experiments: Any
 ) -> list[Finding]:
-    """Where no reset helps: that settings and components are not the cause."""
+    """Where no reset helps: that settings and components are not the cause. A task's setting that
+    does worse at the recipe's value is not cleared: the user's data may need another."""
     trials = [t for t in experiments.trials if t.difference is not None]
+    unclear = [t.reset for t in trials if t.reset.startswith("task.") and t.difference < 0]
+    tested = [t for t in trials if not (unclear and t.reset in (*unclear, ALL))]
     if cause is not None or not trials or experiments.interrupted:
         return []
     best = max(trials, key=lambda t: t.difference)
     known = learning(record) or any(f.severity != "note" for f in findings)
+    cleared = ", ".join(t.reset for t in tested if t.reset != ALL)
     return [
         Finding(
             "note" if known else "warning",
             f"The run was trained again with {len(trials)} sets of differences from the recipe "
             "reset, and no result is better by more than noise (best: "
-            f"{best.reset}, {best.difference:+.3f}). The tested settings and components are not "
-            "the cause.",
-            "Look at what was not reset: the task, its data and answers, and the model.",
-            {"tested": [t.reset for t in trials]},
+            f"{best.reset}, {best.difference:+.3f})."
+            + f" Not the cause: {cleared}." * bool(cleared)
+            + f" Not cleared, since the data may need it: {', '.join(unclear)}." * bool(unclear),
+            f"Look at what was not reset: {''.join(f'{k}, ' for k in unclear)}the task, its data "
+            "and answers, and the model.",
+            {"tested": [t.reset for t in tested]},
             rule="no_reset_helps",
         )
     ]

@@ -108,6 +108,16 @@ def test_unusual_settings_without_a_sizeable_effect_are_not_accused(retrained, g
     assert found["findings"][-1]["rule"] == "no_reset_helps"
 
 
+def test_a_setting_that_the_data_need_is_not_cleared(retrained):
+    found, _ = retrained(
+        lambda c: BAD if c.task.digits == 1 else 0.0, "task.digits=1", "actor.lr=0.02"
+    )
+    last = found["findings"][-1]
+    assert last["rule"] == "no_reset_helps"
+    assert "task.digits" in last["advice"]
+    assert set(last["evidence"]["tested"]) == {"actor.lr", "kl.coef"}
+
+
 def test_an_effect_that_another_seed_does_not_show_accuses_nothing(retrained):
     lucky = lambda c: 0.5 + 0.2 * (c.actor.lr < 0.01 and c.seed == 0)  # noqa: E731
     found, done = retrained(lucky, "actor.lr=0.02")
