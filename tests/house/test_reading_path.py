@@ -68,7 +68,7 @@ def functions(file):
     return found
 
 
-@pytest.mark.process
+@pytest.mark.landing
 def test_a_run_enters_few_functions(tmp_path):
     """In a process of its own: what is found out once is found out there."""
     words = ["recipe=grpo", "train.steps=2", "device=cpu", "model=tiny", f"run.dir={tmp_path}/run"]
