@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = {ROOT / "CONTRIBUTING.md": "contributing.md", ROOT / "CHANGELOG.md": "changelog.md"}
 HOMES = {page: path for path, page in PAGES.items()}
-CODE_OR_LINK = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\(([^)\s:#]+)(#[^)\s]*)?\)", re.M | re.S)
+CODE = r"^```.*?^```$|`[^`\n]*(?:\n[^`\n]+)*`"  # a span of code may go over the end of a line
+CODE_OR_LINK = re.compile(CODE + r"|\]\(([^)\s:#]+)(#[^)\s]*)?\)", re.M | re.S)
 
 
 def on_config(config: Any) -> Any:

@@ -104,6 +104,8 @@ def test_links_out_of_the_docs_turn_inwards():
     )
     assert wanted["source/rlzoo/ops.py.txt"] == ROOT / "rlzoo" / "ops.py"
     assert hooks.linked("[a](docs/design.md#x)", "contributing.md", {}) == "[a](design.md#x)"
+    over_lines = "no `f(\n  x)` ([a](docs/design.md#x)). `b`"  # code that goes over a line's end
+    assert hooks.linked(over_lines, "contributing.md", {}) == over_lines.replace("docs/", "")
     assert hooks.linked("[a](half.ipynb)", "log.md", {}) == "[a](half.md)"
     assert hooks.linked("[a](docs/half.ipynb)", "changelog.md", {}) == "[a](half.md)"
     assert hooks.linked("[a](../CONTRIBUTING.md)", "log.md", {}) == "[a](contributing.md)"
