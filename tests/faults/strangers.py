@@ -146,8 +146,9 @@ def folder(place, here, draw, small):
     words = [*draw.choice(READERS if kind != "cut" and draw.random() < 0.7 else WRITERS)]
     if draw.random() < 0.15:
         words, out = draw.choice(OUTPUTS), draw.choice(OUTS)
-        if "--plots" in words and os.path.isdir(here / out.strip("\x00")):
-            out = "out"  # a folder of mine that I name is mine to fill
+        named = here / out.strip("\x00")
+        if "--plots" in words and (os.path.isdir(named) or not os.path.lexists(named)):
+            out = "out"  # a folder of mine that I name is mine to fill, a new one to make
         words = [word.replace("{out}", out) for word in words]
     if words[0] in ("run", "sweep"):
         words[2:2] = small
