@@ -136,8 +136,28 @@ def every_verb() -> list[str]:
     return [*VERBS, *(name for name in brought() if name not in VERBS)]
 
 
+class _Help(argparse.HelpFormatter):
+    """argparse's, with texts folded as in all other help."""
+
+    def add_usage(self, usage: Any, *more: Any) -> None:
+        super().add_usage(guide.usage(str(usage)), *more)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return guide.fold(text)
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse's parser, whose error for an unknown option suggests the nearest one."""
+    """argparse's parser, with examples in its help and the nearest option in its errors.
+
+    takes_keys: whether the verb takes the words of a recipe.
+    """
+
+    takes_keys = False
+
+    def format_help(self) -> str:
+        """Made only where it is shown: a command that runs needs none of it."""
+        examples = described(self.prog.split()[-1]).examples
+        return f"{super().format_help()}\n{guide.epilog(examples, self.takes_keys)}".rstrip() + "\n"
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -156,15 +176,15 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of a verb, with examples."""
+def parser_of(name: str) -> _Parser:
+    """The parser of a verb."""
     about, verb = described(name), find_verb(name)
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
-        description=guide.fold(about.help),
+        description=about.help,
         allow_abbrev=not hasattr(verb, "sort_out"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.set_defaults(command=name)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -178,8 +198,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     verb.add_arguments(parser)
     if about.function:
         add_declared(parser, resolve_name(about.function))
-    parser.usage = guide.usage(str(parser.usage))
-    parser.epilog = guide.epilog(about.examples, parser.epilog or "", takes_keys(parser))
+    positional = parser._get_positional_actions()
+    parser.takes_keys = any("key=value" in str(action.metavar) for action in positional)
     return parser
 
 
@@ -195,9 +215,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         arguments, rest = parser.parse_known_args(_joined(words))
         sort_out(arguments, rest)
     else:  # key=value may follow an option
-        words = _as_keys(words, parser) if takes_keys(parser) else words
+        words = _as_keys(words, parser) if parser.takes_keys else words
         arguments = parser.parse_intermixed_args(words)
-    if takes_keys(parser) or sort_out:
+    if parser.takes_keys or sort_out:
         from rlzoo.recipe.words import name_recipe, refuse_near_recipes
 
         arguments.words = name_recipe(arguments.words)
@@ -206,11 +226,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
             warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
         refuse_near_recipes(arguments.words)
     return arguments
-
-
-def takes_keys(parser: argparse.ArgumentParser) -> bool:
-    """Whether a verb takes the words of a recipe."""
-    return any("key=value" in str(a.metavar) for a in parser._get_positional_actions())
 
 
 def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:

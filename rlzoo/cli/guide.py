@@ -51,11 +51,9 @@ def table(verbs: Lines) -> str:
     return "\n\n".join([fold(head), _beside(verbs), fold(foot)])
 
 
-def epilog(examples: Sequence[tuple[str, str]], said: str, takes_keys: bool) -> str:
+def epilog(examples: Sequence[tuple[str, str]], takes_keys: bool) -> str:
     """The end of a verb's help: examples and the most common recipe keys."""
-    parts = [fold(said)] if said else []
-    if examples:
-        parts.append("examples:\n" + _beside(list(examples)))
+    parts = ["examples:\n" + _beside(list(examples))] if examples else []
     if takes_keys:
         parts += ["common keys:\n" + _beside(_common()), fold(WHERE_THE_REST)]
     return "\n\n".join(parts)

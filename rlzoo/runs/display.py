@@ -18,7 +18,7 @@ class Silent:
     def phase(self, name: str) -> None:
         """A phase begins: loading, evaluating, sampling, updating."""
 
-    def ready(self, facts: str) -> None:
+    def ready(self, text: str) -> None:
         """The models are loaded; their size and the number of threads."""
 
     def step(self, line: dict[str, float], progress: float) -> None: ...

@@ -59,8 +59,8 @@ class Notebook(Silent):
         if time.monotonic() >= self.next:
             self.draw()
 
-    def ready(self, facts: str) -> None:
-        self.facts = facts
+    def ready(self, text: str) -> None:
+        self.facts = text
 
     def stopping(self) -> None:
         self.asked = "; stopping after this step"

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console, Group
@@ -42,12 +43,11 @@ def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     return lines
 
 
+@dataclass
 class Plain(Lines):
     """Lines, the curve of the reward and the closing tables."""
 
-    def __init__(self, console: Console):
-        super().__init__(console)
-        self.rewards: list[float] = []
+    rewards: list[float] = field(default_factory=list)
 
     def step(self, line: dict[str, float], progress: float) -> None:
         self.rewards.append(line[REWARD])
@@ -56,7 +56,7 @@ class Plain(Lines):
     def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         width = self.console.width
         for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
-            self.show(part)
+            self.note(part)
 
 
 class Panelled(Silent):
@@ -92,8 +92,8 @@ class Panelled(Silent):
         if self.doing != STOPPING:
             self.doing = name
 
-    def ready(self, facts: str) -> None:
-        self.facts = facts
+    def ready(self, text: str) -> None:
+        self.facts = text
 
     def stopping(self) -> None:
         self.doing = STOPPING  # shown when the panel is next drawn

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
-from rlzoo.plugin.installed import face, names
+from rlzoo.plugin.installed import names
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
@@ -31,8 +31,9 @@ def make_display(stderr: bool = False) -> Display:
 
     console = SafeConsole(stderr=stderr)
     console.goes_on = True
-    make = face("display", "make") if "display" in names() else Lines
-    return make(console)
+    found = names().get("display")
+    display: Display = found.load().make(console) if found else Lines(console)
+    return display
 
 
 def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +49,29 @@ def headline(plan: Plan) -> str:
     return f"{plan.recipe.name}: {model.name or model.path} on {plan.task_name}"
 
 
+@dataclass
 class Lines(Silent):
     """Prints a step at most every `every` seconds, and each evaluation and note."""
 
-    def __init__(self, console: Console, every: float = 2.0):
-        self.console = console
-        self.every = every
-        self.path: Path | str = "its folder"
-        self._last = 0.0
+    console: Console
+    every: float = 2.0
+    path: Path | str = "its folder"
+    _last: float = 0.0
 
-    def show(self, line: Any) -> None:
-        """If the reader is gone or the disk is full, the run continues and reports it once."""
+    def note(self, text: Any) -> None:
+        """A line, or what rich renders. If the reader is gone or the disk is full, the run
+        continues and reports it once."""
         if self.console.quiet:
             return
-        self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
+        self.console.print(text, markup=False, highlight=False, soft_wrap=isinstance(text, str))
         if self.console.quiet:
             say(f"rlzoo: output can no longer be printed; the run continues in {self.path}")
 
     def start(self, plan: Plan, folder: RunFolder) -> None:
         self.path = folder.path
-        self.show(f"{headline(plan)} -> {folder.path}")
+        self.note(f"{headline(plan)} -> {folder.path}")
 
-    def ready(self, facts: str) -> None:
-        self.show(facts)
+    ready = note
 
     def step(self, line: dict[str, float], progress: float) -> None:
         now = time.monotonic()
@@ -78,13 +79,10 @@ class Lines(Silent):
             return
         self._last = now
         shown = "  ".join(f"{name} {value}" for name, value in cells(line))
-        self.show(f"step {line['step']:>4} {progress:4.0%}  {shown}")
+        self.note(f"step {line['step']:>4} {progress:4.0%}  {shown}")
 
     def evaluation(self, line: dict[str, float]) -> None:
-        self.show(f"step {line['step']:>4} held-out {evaluation_text(line)}")
-
-    def note(self, text: str) -> None:
-        self.show(text)
+        self.note(f"step {line['step']:>4} held-out {evaluation_text(line)}")
 
     def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
-        self.show(f"run folder: {folder.path}")
+        self.note(f"run folder: {folder.path}")
