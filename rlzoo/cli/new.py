@@ -41,7 +41,7 @@ _THEN = {  # what trains with it
 def _taken(plural: str, name: str) -> list[str]:
     """Lines on components of this name that exist already, as far as source shows."""
     zoo = sketch()
-    there = dict(zoo.shelves[plural].items()).get(name) if zoo else None
+    there = zoo.shelves[plural].get(name) if zoo else None
     if there is None:
         return []
     return [

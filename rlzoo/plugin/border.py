@@ -47,8 +47,8 @@ class Bound:
     @property
     def gamma(self) -> float:
         """The option that the component declares as its discount, otherwise 1."""
-        name = self.component.discount
-        return 1.0 if name is None else float(self.options[name])
+        marked = (name for name, option in self.component.options.items() if option.discount)
+        return float(self.options.get(next(marked, ""), 1.0))
 
     def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
         """Call the component; any exception in it becomes a ComponentError."""

@@ -76,7 +76,6 @@ class Component:
     needs: tuple[str, ...]
     options: Mapping[str, Option]
     doc: str
-    source: str
     origin: str
     file: str
     couples: str  # "row", "group" or "batch": how far one row's output may depend on others
@@ -99,14 +98,22 @@ class Component:
         return f"{KINDS[self.kind].singular} {self.name!r} ({self.file})"
 
     @property
+    def source(self) -> str:
+        """The citation in a docstring: the text after `Source:`, or the phrase around an arXiv
+        id."""
+        _, stated, after = self.doc.partition("Source:")
+        if stated:  # to the end of its paragraph
+            return " ".join(after.split("\n\n")[0].split())
+        found = _ARXIV.search(self.doc)
+        if not found:
+            return ""
+        before = re.split(r"[.\n(]", self.doc[: found.start()].removesuffix("("))[-1]
+        return " ".join(f"{before}{found.group()}".split()).strip(" (")
+
+    @property
     def summary(self) -> str:
         """The docstring's first paragraph, on one line."""
         return " ".join(self.doc.split("\n\n")[0].split())
-
-    @property
-    def discount(self) -> str | None:
-        """The option that is annotated as `Discount`."""
-        return next((o.name for o in self.options.values() if o.discount), None)
 
     def check_options(self, options: Mapping[str, object]) -> dict[str, Any]:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
@@ -178,9 +185,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
     except ValueError as error:
         raise ComponentError(f"{KINDS[kind].singular} {name!r} ({place}): {error}") from None
     doc = inspect.cleandoc(function.__doc__ or "")
-    return Component(
-        kind, name, function, needs, options, doc, _source(doc), origin, place, couples, **extra
-    )
+    return Component(kind, name, function, needs, options, doc, origin, place, couples, **extra)
 
 
 def name_of(function: str) -> str:
@@ -219,16 +224,13 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
 
 
 @functools.cache
-def _first_line(function: Function) -> int:
-    code = getattr(function, "__code__", None)  # functions have it; classes do not
-    return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
-
-
 def _place(function: Function) -> str:
     """`file.py:12`, with the path below its import root."""
-    code = inspect.unwrap(function)
+    inner = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)  # functions have it; classes do not
     try:
-        file, line = inspect.getsourcefile(code) or "?", _first_line(code)
+        file = inspect.getsourcefile(inner) or "?"
+        line = code.co_firstlineno if code else inspect.findsource(inner)[1] + 1
     except (OSError, TypeError):
         return getattr(function, "__module__", "?")
     return f"{path_below_root(file)}:{line}"
@@ -237,15 +239,3 @@ def _place(function: Function) -> str:
 def path_below_root(file: str) -> str:
     roots = [p for p in sys.path if p and file.startswith(p.rstrip("/") + "/")]
     return file[len(max(roots, key=len)) :].lstrip("/") if roots else file
-
-
-def _source(doc: str) -> str:
-    """The citation in a docstring: the text after `Source:`, or the phrase around an arXiv id."""
-    _, stated, after = doc.partition("Source:")
-    if stated:  # to the end of its paragraph
-        return " ".join(after.split("\n\n")[0].split())
-    found = _ARXIV.search(doc)
-    if not found:
-        return ""
-    before = re.split(r"[.\n(]", doc[: found.start()].removesuffix("("))[-1]
-    return " ".join(f"{before}{found.group()}".split()).strip(" (")

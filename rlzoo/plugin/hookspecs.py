@@ -8,20 +8,16 @@ from collections.abc import Callable
 
 import pluggy
 
-from rlzoo.plugin.component import KINDS, Kind
+from rlzoo.plugin.component import KINDS
 
 Register = Callable[..., None]
 
 hookimpl = pluggy.HookimplMarker("rlzoo")
 
-_hookspec = pluggy.HookspecMarker("rlzoo")
+HOOKS = type("Hooks", (), {})
+for _kind in KINDS.values():
 
+    def _register(register: Register) -> None: ...
 
-def _hook(kind: Kind) -> Callable[[Register], None]:
-    def register_kind(register: Register) -> None: ...
-
-    register_kind.__name__, register_kind.__doc__ = f"register_{kind.plural}", kind.what
-    return _hookspec(register_kind)
-
-
-HOOKS = type("Hooks", (), {f"register_{k.plural}": _hook(k) for k in KINDS.values()})
+    _register.__name__, _register.__doc__ = f"register_{_kind.plural}", _kind.what
+    setattr(HOOKS, _register.__name__, pluggy.HookspecMarker("rlzoo")(_register))

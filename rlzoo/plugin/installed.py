@@ -69,16 +69,16 @@ def _modules(name: str) -> Iterator[tuple[str, Path | None]]:
         spec = find_spec(top)
     for part in rest:
         spec = spec and PathFinder.find_spec(part, spec.submodule_search_locations)
-    yield from _inside(name, spec)
-
-
-def _inside(name: str, spec: ModuleSpec | None) -> Iterator[tuple[str, Path | None]]:
-    origin = str(spec and spec.origin)
-    yield name, Path(origin) if origin.endswith(".py") else None
-    for info in pkgutil.iter_modules((spec and spec.submodule_search_locations) or ()):
-        if info.name != "__main__":  # it is a command: importing it would run it
-            finder: Any = info.module_finder
-            yield from _inside(f"{name}.{info.name}", finder.find_spec(info.name))
+    left: list[tuple[str, ModuleSpec | None]] = [(name, spec)]
+    while left:
+        name, spec = left.pop()
+        origin = str(spec and spec.origin)
+        yield name, Path(origin) if origin.endswith(".py") else None
+        inside = pkgutil.iter_modules((spec and spec.submodule_search_locations) or ())
+        for info in reversed([*inside]):
+            if info.name != "__main__":  # it is a command: importing it would run it
+                finder: Any = info.module_finder
+                left.append((f"{name}.{info.name}", finder.find_spec(info.name)))
 
 
 def installed(group: str) -> list[EntryPoint]:

@@ -17,7 +17,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,115 +53,90 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
     return "".join(f" ({b})" for b in broken if name in b.origin + b.reason)
 
 
-class Shelf(Mapping[str, Component]):
-    """The components of one kind, by name.
+class Shelf(dict[str, Component]):
+    """The components of one kind, by name, and by `distribution/name` if the plain name is taken
+    or disputed.
 
     If several plugins claim a name, it refers to the shipped zoo's component, if there is one, and
     otherwise to none. `distribution/name` always refers to one component.
+
+    claims: all components that register a plain name. clashes: for disputed names, an error that
+    lists the plugins that claim it. notes: a line for each component that needs
+    `distribution/name`, because the zoo uses its name.
     """
 
-    def __init__(self, kind: str, broken: list[Broken]):
-        self.kind = kind
-        self._broken = broken
-        self._claims: dict[str, list[Component]] = {}
+    def __init__(self, kind: str, components: Iterable[Component], broken: Sequence[Broken]):
+        super().__init__()
+        self.kind, self._broken = kind, broken
+        self.claims: dict[str, list[Component]] = {}
+        self.clashes: dict[str, str] = {}
+        self.notes: list[str] = []
+        for component in components:
+            self.claims.setdefault(component.name, []).append(component)
+        for name, claims in sorted(self.claims.items()):
+            owners = [c for c in claims if c.distribution == OWN] or claims
+            if len(owners) == 1:
+                self[name] = owners[0]
+            else:
+                self.clashes[name] = self._clash(name, owners)
+            for c in claims:
+                if c is self.get(name):
+                    continue
+                if [other.full_name for other in claims].count(c.full_name) == 1:
+                    self[c.full_name] = c
+                if name in self:
+                    self.notes.append(
+                        f"{KINDS[kind].singular} {name!r} refers to the zoo's own component "
+                        f"({owners[0].origin}); use {c.full_name!r} for that of {c.origin}"
+                    )
 
-    def add(self, component: Component) -> None:
-        self._claims.setdefault(component.name, []).append(component)
-
-    def remove(self, component: Component) -> None:
-        left = [c for c in self._claims.pop(component.name, []) if c is not component]
-        if left:
-            self._claims[component.name] = left
-
-    @property
-    def claimed(self) -> Iterable[str]:
-        """Every plain name that a plugin registers."""
-        return self._claims
-
-    def _find(self, name: str) -> list[Component]:
-        """The components to which a name refers, plain or with its distribution."""
-        distribution, slash, plain = name.rpartition("/")
-        claims = self._claims.get(plain, [])
-        if slash:
-            return [c for c in claims if c.distribution == distribution]
-        return [c for c in claims if c.distribution == OWN] or claims
-
-    def _clash(self, name: str) -> str:
+    def _clash(self, name: str, claims: list[Component]) -> str:
         """An error that names the plugins that claim a name."""
-        ways = dict.fromkeys(c.full_name for c in self._find(name))
+        ways = dict.fromkeys(c.full_name for c in claims)
         way = "uninstall or rename one" if len(ways) == 1 else f"use {' or '.join(ways)}"
-        origins = " and by ".join(sorted(c.origin for c in self._find(name)))
+        origins = " and by ".join(sorted(c.origin for c in claims))
         return f"{KINDS[self.kind].singular} {name!r} is claimed by {origins}; {way}"
 
-    @property
-    def clashes(self) -> dict[str, str]:
-        """name -> an error that lists the plugins that claim it, for disputed names."""
-        return {name: self._clash(name) for name in self._claims if len(self._find(name)) > 1}
-
-    @property
-    def notes(self) -> list[str]:
-        """A line for each component that needs `distribution/name`, because the zoo uses its
-        name."""
-        singular = KINDS[self.kind].singular
-        return [
-            f"{singular} {c.name!r} refers to the zoo's own component ({owners[0].origin}); use "
-            f"{c.full_name!r} for that of {c.origin}"
-            for name, claims in self._claims.items()
-            if len(owners := self._find(name)) == 1
-            for c in claims
-            if c is not owners[0]
-        ]
-
-    def __getitem__(self, name: str) -> Component:
-        found = self._find(name)
-        if len(found) > 1:
-            raise UnknownName(self._clash(name))
-        if not found:
-            singular = KINDS[self.kind].singular
-            hint = nearest(name, self) + left_out(name, self._broken)
-            raise UnknownName(f"no {singular} {name!r}{hint}")
-        return found[0]
-
-    def __iter__(self) -> Iterator[str]:
-        """The plain names, and `distribution/name` if the plain one is taken or disputed."""
-        for name in sorted(self._claims):
-            owners = self._find(name)
-            if len(owners) == 1:
-                yield name
-            others = [c for c in self._claims[name] if len(owners) > 1 or c is not owners[0]]
-            yield from (c.full_name for c in others if len(self._find(c.full_name)) == 1)
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
+    def __missing__(self, name: str) -> Component:
+        """`distribution/name` where the plain name is enough. Raises UnknownName otherwise."""
+        distribution, _, plain = name.rpartition("/")
+        found = [c for c in self.claims.get(plain, ()) if c.distribution == distribution]
+        if len(found) == 1:
+            return found[0]
+        if found or name in self.clashes:
+            raise UnknownName(self.clashes.get(name) or self._clash(name, found))
+        hint = nearest(name, self) + left_out(name, self._broken)
+        raise UnknownName(f"no {KINDS[self.kind].singular} {name!r}{hint}")
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and len(self._find(name)) == 1
+        try:
+            self[str(name)]
+        except UnknownName:
+            return False
+        return True
 
 
-@dataclass
 class Zoo:
-    """All components, by kind (`zoo.estimators["gae"]`), and the plugins that were left out."""
+    """All components, by kind (`zoo.estimators["gae"]`), and the plugins that were left out.
 
-    broken: list[Broken] = field(default_factory=list)
-    shelves: dict[str, Shelf] = field(init=False)
+    notes: one line for each component whose name is longer than the one it registers.
+    """
 
-    def __post_init__(self) -> None:
-        self.shelves = {kind: Shelf(kind, self.broken) for kind in KINDS}
+    def __init__(self, components: Sequence[Component] = (), broken: Sequence[Broken] = ()):
+        self.broken = list(broken)
+        self.shelves = {
+            kind: Shelf(kind, [c for c in components if c.kind == kind], self.broken)
+            for kind in KINDS
+        }
+        self.notes = [text for shelf in self.shelves.values() for text in shelf.notes]
+        self.__dict__ |= self.shelves
 
     def __getattr__(self, kind: str) -> Shelf:
-        shelves = self.__dict__.get("shelves", {})
-        if kind in shelves:
-            return shelves[kind]
         raise AttributeError(f"a zoo has no {kind!r}{nearest(kind, KINDS)}")
 
     def __iter__(self) -> Iterator[Component]:
         for shelf in self.shelves.values():
             yield from shelf.values()
-
-    @property
-    def notes(self) -> list[str]:
-        """One line for each component whose name is longer than the one it registers."""
-        return [text for shelf in self.shelves.values() for text in shelf.notes]
 
     def code_digest(self) -> str:
         """SHA-256 of the source of rlzoo and of every package that a component comes from."""
@@ -190,11 +165,12 @@ def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
 
 
 def _load(plugins: Sequence[object]) -> Zoo:
-    zoo = Zoo()
+    components: list[Component] = []
+    broken: list[Broken] = []
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(HOOKS)
     with Watch() as watch:
-        loader = _Loader(zoo.broken, watch)
+        loader = _Loader(broken, watch)
         seen = set()
         for origin, distribution, plugin in loader.discover(plugins):
             file = getattr(plugin, "__file__", None)
@@ -203,13 +179,21 @@ def _load(plugins: Sequence[object]) -> Zoo:
                 continue  # named twice, in RLZOO_PLUGINS and to load_zoo
             seen.add(one)
             with loader.attempt(origin):
-                for component in _components(manager, plugin, origin):
-                    named = dataclasses.replace(component, distribution=normal(distribution))
-                    zoo.shelves[component.kind].add(named)
-    _drop_unmet_needs(zoo)
+                owner = normal(distribution)
+                found = _components(manager, plugin, origin)
+                components += [dataclasses.replace(c, distribution=owner) for c in found]
+    while True:  # until no component needs a column that no component makes
+        zoo = Zoo(components, broken)
+        known = {**COLUMNS, **zoo.columns.claims}
+        faults = ((c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known)))
+        lacking, fault = next(faults, (None, ""))
+        if lacking is None:
+            break
+        broken.append(Broken(lacking.origin, f"{lacking.label}: {fault}"))
+        components = [c for c in components if c.origin != lacking.origin]  # the whole plugin
     for shelf in zoo.shelves.values():
         zoo.broken.extend(
-            Broken(" and ".join(sorted(c.origin for c in shelf._claims[n])), text)
+            Broken(" and ".join(sorted(c.origin for c in shelf.claims[n])), text)
             for n, text in shelf.clashes.items()
         )
     for text in [*map(str, zoo.broken), *zoo.notes]:
@@ -328,20 +312,6 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         if not inside_package:
             raise ComponentError("registers nothing")
     return components
-
-
-def _drop_unmet_needs(zoo: Zoo) -> None:
-    """Leave out components that need a column that no component makes, until none is left."""
-    while True:
-        known = {**COLUMNS, **dict.fromkeys(zoo.columns.claimed)}
-        faults = [(c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known))]
-        if not faults:
-            return
-        component, fault = faults[0]
-        zoo.broken.append(Broken(component.origin, f"{component.label}: {fault}"))
-        for other in list(zoo):  # the plugin goes whole
-            if other.origin == component.origin:
-                zoo.shelves[other.kind].remove(other)
 
 
 def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:

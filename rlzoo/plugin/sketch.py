@@ -35,7 +35,8 @@ def sketch(*, own: bool = False) -> Zoo | None:
 
     It contains everything in the zoo, and also what a broken plugin would have registered.
     """
-    zoo, seen = Zoo(), set()
+    components: list[Component] = []
+    seen = set()
     try:
         for origin, distribution, _, file in plugins():
             if file is None or (own and distribution != OWN):
@@ -45,14 +46,13 @@ def sketch(*, own: bool = False) -> Zoo | None:
             seen.add(real)
             about = file.stat()
             version = about.st_ino, about.st_mtime_ns, about.st_size
-            components = _drawn(file, version, origin, distribution)
-            if not components and origin.endswith(".py"):
+            found = _read(file, version, origin, distribution)
+            if not found and origin.endswith(".py"):
                 raise _Unclear  # the user's file registers nothing: loading reports it
-            for component in components:
-                zoo.shelves[component.kind].add(component)
+            components += found
     except (_Unclear, OSError, SyntaxError, ValueError):
         return None
-    return zoo
+    return Zoo(components)
 
 
 class _Unclear(Exception):
@@ -75,15 +75,12 @@ class _Unchecked(Option):
 
 
 @cache
-def _drawn(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> tuple[Component, ...]:
+def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> list[Component]:
     """A file's components, read again only if the file changed: a notebook calls this often."""
-    return tuple(_read(file, origin, distribution))
-
-
-def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
     source = file.read_text(encoding="utf-8")
     if "register_" not in source:
-        return
+        return []
+    components = []
     tree = ast.parse(source)
     found: dict[str, Definition] = {}
     for node in tree.body:
@@ -97,12 +94,13 @@ def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
         for name in _registered(found[hook]):
             if (what := found.get(name)) is None:
                 raise _Unclear
-            place = f"{path_below_root(str(file))}:{_first_line(what)}"
-            yield Component(
+            line = min(node.lineno for node in (what, *what.decorator_list))
+            components.append(Component(
                 kind, name_of(name), lambda: None, (), _options(what),
-                ast.get_docstring(what) or "", "", origin, place, "row",
-                distribution=normal(distribution),
-            )  # fmt: skip
+                ast.get_docstring(what) or "", origin, f"{path_below_root(str(file))}:{line}",
+                "row", distribution=normal(distribution),
+            ))  # fmt: skip
+    return components
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
@@ -140,7 +138,3 @@ def _options(node: Definition) -> dict[str, Option]:
         node = made[0]
     names = [argument.arg for argument in node.args.kwonlyargs]
     return {name: _Unchecked(name, Any, None) for name in names}
-
-
-def _first_line(node: Definition) -> int:
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])

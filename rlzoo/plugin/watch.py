@@ -5,25 +5,26 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 
 PATIENCE = 10.0  # seconds for a plugin before it is named
 
 
+@dataclass
 class Watch:
     """While open, `at(origin)` records which plugin is loading; `interrupted` is whether the
     user pressed Ctrl-C meanwhile."""
 
-    def __init__(self, patience: float = PATIENCE):
-        self.patience = patience
-        self.interrupted = False
-        self._at = ("", time.monotonic())
-        self._done = threading.Event()
-        self._thread = threading.get_ident()
-        main = threading.current_thread() is threading.main_thread()
-        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    patience: float = PATIENCE
+    interrupted: bool = False
+    _at: tuple[str, float] = ("", 0.0)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: int = field(default_factory=threading.get_ident)
 
     def __enter__(self) -> "Watch":
         threading.Thread(target=self._look, daemon=True).start()
+        main = threading.current_thread() is threading.main_thread()
+        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._ours:
             signal.signal(signal.SIGINT, self._interrupt)
         return self

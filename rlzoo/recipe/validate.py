@@ -124,7 +124,7 @@ def _unknown(
                 f"that this recipe does not use: {', '.join(has)}{_meant(key)}"
             )
     for section, kind in {**COLLECTIONS, **SECTIONS}.items():
-        if key in zoo.shelves[kind].claimed:
+        if key in zoo.shelves[kind].claims:
             way = f"{section}=[{key}]" if section in COLLECTIONS else f"{section}={key}"
             return f"{key} ({origin}): is not a key; did you mean {way}?"
     return f"{key} ({origin}): is not a key{_meant(key) or _nearest_key(key, options)}"

@@ -89,6 +89,8 @@ def test_two_strangers_have_it_by_their_distributions_alone(zoo):
 
 def test_every_component_has_its_long_name(zoo):
     assert zoo.estimators[f"{OWN}/gae"] is zoo.estimators["gae"]
+    assert f"{OWN}/gae" in zoo.estimators
+    assert "nobody/gae" not in zoo.estimators
     with pytest.raises(UnknownName, match="no estimator 'nobody/gae'"):
         zoo.estimators["nobody/gae"]
 
