@@ -11,7 +11,7 @@ from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose, spell_out
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.recipe.words import has_sweep, name_recipe, split_values
+from rlzoo.recipe.words import name_recipe, split_values
 
 EVERYTHING = "all"  # estimator=all
 
@@ -76,7 +76,7 @@ def _sort(
             names = [*(zoo.estimators if text == EVERYTHING else split_values(text))]
         elif key.startswith("estimator."):
             swept[key.removeprefix("estimator.")] = place, split_values(text)
-        elif key != "recipe" and has_sweep(text):
+        elif key != "recipe" and len(split_values(text)) > 1:
             raise UsageError(
                 f"{key}={text}: only estimators and their options can be compared here; "
                 "use `rlzoo sweep` for other keys"

@@ -183,38 +183,22 @@ class _Call:
         name = self.component.name
         return ComponentError(f"{self.component.label}: {text}", key=name, kind="plugin-fault")
 
-    def tensor(self, x: object, what: str, shape: torch.Size | None) -> Tensor:
+    def per_token(self, x: object, what: str) -> Tensor:
+        """x (B, T), after all checks of an output, with exact zeros off the mask."""
         if not isinstance(x, Tensor):
             raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
-        if shape is not None and tuple(x.shape) != tuple(shape):
-            raise self.fault(f"returned {what} of shape {tuple(x.shape)} instead of {tuple(shape)}")
+        if self.shape is not None and x.shape != self.shape:
+            shapes = f"{tuple(x.shape)} instead of {tuple(self.shape)}"
+            raise self.fault(f"returned {what} of shape {shapes}")
         if x.device != self.like.device:
             raise self.fault(f"returned {what} on {x.device} instead of {self.like.device}")
         if not x.is_floating_point():
             raise self.fault(f"returned {what} of dtype {x.dtype}, not a float")
         if self.like.is_floating_point() and x.dtype != self.like.dtype:
             raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
-        return x
-
-    def per_token(self, x: object, what: str) -> Tensor:
-        x = self.tensor(x, what, self.shape)
         if self.mask is not None:
             x = zero_off_mask(x, self.mask)
         return self.finite(x, what)
-
-    @property
-    def brings_gradient(self) -> bool:
-        """Whether an input has a gradient."""
-        return any(isinstance(x, Tensor) and x.requires_grad for x in self.inputs.values())
-
-    def metric(self, name: str, x: object) -> Tensor:
-        """A metric (B, T) of a loss; its entries without weight may be anything."""
-        if not isinstance(x, Tensor) or (self.shape is not None and x.shape != self.shape):
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise self.fault(
-                f"metric {name!r} is {got}, not a tensor of shape {tuple(self.shape or ())}"
-            )
-        return x.detach() if self.mask is None else zero_off_mask(x.detach(), self.mask)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
         wrong = x.detach()
@@ -261,9 +245,18 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
-    if torch.is_grad_enabled() and not loss.requires_grad and call.brings_gradient:
+    given = [x for x in call.inputs.values() if isinstance(x, Tensor)]
+    if torch.is_grad_enabled() and not loss.requires_grad and any(x.requires_grad for x in given):
         raise call.fault("returned a loss without a gradient; is it detached?")
-    return loss, {name: call.metric(name, x).to(loss.dtype) for name, x in metrics.items()}
+    found = {}
+    for name, x in metrics.items():  # entries without weight may be anything
+        if not isinstance(x, Tensor) or (call.shape is not None and x.shape != call.shape):
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            wanted = tuple(call.shape or ())
+            raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {wanted}")
+        x = x.detach() if call.mask is None else zero_off_mask(x.detach(), call.mask)
+        found[name] = x.to(loss.dtype)
+    return loss, found
 
 
 def _column(call: _Call, output: object) -> object:

@@ -34,7 +34,7 @@ from rlzoo.recipe.files import (
 )
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, Config
 from rlzoo.recipe.validate import validate
-from rlzoo.recipe.words import has_sweep, name_recipe, no_pair, no_recipe, read_value, split_values
+from rlzoo.recipe.words import name_recipe, no_pair, no_recipe, read_value, split_values
 
 COMMAND_LINE = "command line"
 
@@ -96,12 +96,15 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
     name = _name(file or defaults)
     for section in ("model", "teacher"):
-        layers = _select_model(layers, section)
+        _select_model(layers, section)
     for section in SECTIONS:
-        layers = _keep_options_of_the_chosen(layers, section)
+        _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
-    origins = _distrust(resolved, origins)
+    for key in NO_FILE:  # only the command line may run a model's own code or replace a run
+        if resolved.get(key, False) is not False and origins[key] != COMMAND_LINE:
+            resolved[key] = False
+            origins[key] = f"only the command line can set this, not {origins[key]}"
     chosen: dict[str, str] = {}
     for key in filter(lambda key: key.split(".")[0] in COLLECTIONS, origins):
         chosen.setdefault(".".join(key.split(".")[:2]), origins[key])
@@ -166,12 +169,12 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
             raise no_pair(word, words)
     chosen = [w.removeprefix("recipe=") for w in words if w.startswith("recipe=")]
     rest = [w for w in words if not w.startswith("recipe=")]
-    known = list_configs("recipes")
     if not chosen and not needed:
         return None, words
     if not chosen:
+        count = len(list_configs("recipes"))
         raise RecipeError(
-            f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {len(known)}",
+            f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {count}",
             key="recipe",
             kind="missing",
         )
@@ -184,11 +187,11 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         if not os.path.isfile(name):
             raise RecipeError(f"recipe: there is no file {name}", key=name, kind="not-found")
         return Path(name), rest
-    if name not in known:
-        if "," in name:
-            raise RecipeError(f"recipe={name} is a sweep over recipes; use `rlzoo sweep`")
-        raise RecipeError(no_recipe(name), key="recipe", kind="not-found")
-    return known[name], rest
+    if file := find_config("recipes", name):
+        return file, rest
+    if "," in name:
+        raise RecipeError(f"recipe={name} is a sweep over recipes; use `rlzoo sweep`")
+    raise RecipeError(no_recipe(name), key="recipe", kind="not-found")
 
 
 def _command_line(words: list[str]) -> Layer:
@@ -196,7 +199,7 @@ def _command_line(words: list[str]) -> Layer:
     for word in words:
         key, text = word.split("=", 1)
         key = key.strip()
-        if key != "run.dir" and has_sweep(text):  # a folder's name may hold a comma
+        if key != "run.dir" and len(split_values(text)) > 1:  # a folder's name may hold a comma
             raise RecipeError(f"{key}={text} is sweep syntax; use `rlzoo sweep` to run each value")
         flat = flatten({key: read_value(key, text)})
         # What is given again goes to the end: the last word counts, in its own place.
@@ -204,7 +207,7 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(COMMAND_LINE, values)
 
 
-def _select_model(layers: list[Layer], section: str) -> list[Layer]:
+def _select_model(layers: list[Layer], section: str) -> None:
     """A model's name and path are mutually exclusive: the highest layer that sets one decides."""
     path, name = f"{section}.path", f"{section}.name"
     for i in range(len(layers) - 1, -1, -1):
@@ -212,28 +215,21 @@ def _select_model(layers: list[Layer], section: str) -> list[Layer]:
         if len(chosen) > 1 and layers[i].origin == COMMAND_LINE:
             raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
         if chosen:
-            other = {path: name, name: path}[chosen[0]]
-            return [_without(layer, {other} if j < i else set()) for j, layer in enumerate(layers)]
-    return layers
+            for layer in layers[:i]:
+                layer.values.pop({path: name, name: path}[chosen[0]], None)
+            return
 
 
-def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> list[Layer]:
+def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> None:
     """Drop the options that a layer gave to a component that a higher layer replaced."""
     chosen, current = [], None
     for layer in layers:
         current = layer.values.get(f"{section}.name", current)
         chosen.append(current)
-
-    return [
-        layer
-        if name == chosen[-1]
-        else _without(layer, {k for k in layer.values.keys() - KEYS if k.startswith(f"{section}.")})
-        for layer, name in zip(layers, chosen, strict=True)
-    ]
-
-
-def _without(layer: Layer, keys: set[str]) -> Layer:
-    return replace(layer, values={k: v for k, v in layer.values.items() if k not in keys})
+    for layer, name in zip(layers, chosen, strict=True):
+        if name != chosen[-1]:
+            for key in [k for k in layer.values if k.startswith(f"{section}.") and k not in KEYS]:
+                del layer.values[key]
 
 
 def _presets(layers: list[Layer]) -> list[Layer]:
@@ -309,14 +305,6 @@ def _nest(flat: Flat) -> dict[str, Any]:
 
 TRUST = "model.trust_remote_code"
 NO_FILE = (TRUST, "run.overwrite")
-
-
-def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
-    """Only the command line may run a model's own code or replace a run: a file's values of these
-    keys are ignored."""
-    put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
-    flat |= dict.fromkeys(put_off, False)
-    return origins | {k: f"only the command line can set this, not {origins[k]}" for k in put_off}
 
 
 # `${key}`, and `${oc.env:NAME}` with a default or without one.

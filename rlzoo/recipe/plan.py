@@ -7,7 +7,6 @@ is loaded.
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import Bound, border, needs_of
@@ -37,6 +36,7 @@ class Plan:
     one_update: whether one optimizer step of each network, in one piece, follows each rollout.
     actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
     gamma: the estimator's discount.
+    abilities: the task's optional members.
     conversation: whether the task answers during an episode.
     stops: texts that end a turn of a conversation, as EOS does.
     skips_silent: whether rows whose advantages are 0 need no backward pass: the policy loss is
@@ -69,12 +69,13 @@ class Plan:
     actor_from: int = field(init=False)
     gamma: float = field(init=False)
     conversation: bool = field(init=False)
+    abilities: Abilities = field(init=False)
     stops: tuple[str, ...] = field(init=False)
     correction: str | None = field(init=False)
     skips_silent: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        config, task = self.recipe.config, self.abilities
+        config, task = self.recipe.config, abilities(self.task)
         train, own = config.train, config.critic
         critic = not self.needs.isdisjoint(CRITIC_COLUMNS)
         teacher = not self.needs.isdisjoint(teachers.COLUMNS)
@@ -94,6 +95,7 @@ class Plan:
             one_update=all(once) and train.microbatch is None,
             actor_from=train.critic_warmup if critic else 0,
             gamma=self.estimator.gamma,
+            abilities=task,
             conversation=task.respond is not None,
             stops=task.stops if task.respond else (),
             correction=config.correction.name,
@@ -110,11 +112,6 @@ class Plan:
         found |= {"critic.aggregation": self.critic_aggregation, "task": self.task_bound}
         found |= {f"rewards.{name}": bound for name, (_, bound) in self.rewards.items()}
         return found | {f"columns.{bound.name}": bound for bound in self.columns}
-
-    @cached_property
-    def abilities(self) -> Abilities:
-        """The task's optional members."""
-        return abilities(self.task)
 
 
 def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
@@ -157,7 +154,8 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         wanted.append(("kl", kl.needs))
     asked = collection("columns")
     wanted += [(f"columns.{name}", (name,)) for name in asked]
-    if correction := _correction(recipe, zoo):
+    if config.correction.name:
+        correction = _correction(recipe, zoo)
         asked[correction.name] = correction
         wanted.append(("correction", (correction.name,)))
     plugins, needs = _close(wanted, asked, zoo)
@@ -167,13 +165,16 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         plugins, needs = _close([*wanted, *extra], asked, zoo)
     else:
         value_loss = None
+    base = chosen["sampler"]
+    if "sample" in base.needs:
+        base = _wrapped_sampler(base, recipe, zoo)
     plan = Plan(
         recipe,
         task,
         task_component,
         rewards,
         chosen["sampler"],
-        _base_sampler(chosen["sampler"], recipe, zoo),
+        base,
         plugins,
         chosen["estimator"],
         kl,
@@ -199,12 +200,9 @@ def _make_task(made_by: Bound) -> Task:
             raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
-def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
-    """The column that weighs the policy loss, where the recipe chooses one."""
-    name = recipe.config.correction.name
-    if not name:
-        return None
-    component = zoo.columns[name]
+def _correction(recipe: Recipe, zoo: Zoo) -> Bound:
+    """The column that weighs the policy loss."""
+    component = zoo.columns[recipe.config.correction.name or ""]
     if component.shape != "BT":
         raise RecipeError(
             f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
@@ -213,10 +211,8 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
     return Bound(component, recipe.options("correction"))
 
 
-def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
-    """The sampler that actually draws: this one, or the one that it wraps."""
-    if "sample" not in sampler.needs:
-        return sampler
+def _wrapped_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
+    """The sampler that actually draws, where another wraps it."""
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
         raise RecipeError(
@@ -278,7 +274,8 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"Got {config.rollout.samples}"
         )
     yield from _faults_of_conversation(plan)
-    yield from teachers.faults(plan)
+    if plan.teacher or config.teacher.domains:
+        yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
@@ -379,7 +376,12 @@ def _warnings(plan: Plan) -> Iterable[str]:
             f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
             f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
         )
-    yield from teachers.warnings(plan)
+    for key in ("path", "domains"):
+        if config.teacher[key] and not plan.teacher:
+            yield (
+                f"{plan.recipe.blame(f'teacher.{key}')}: no component uses "
+                f"{' or '.join(teachers.COLUMNS[:2])}, so it is not loaded"
+            )
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: weights of this dtype lose an optimizer step of "

@@ -42,11 +42,3 @@ def faults(plan: Any) -> Iterator[str]:
         yield f"{blame}: there is no teacher for {', '.join(left)}; give teacher.path for these"
     if "teacher" in plan.needs:
         yield f"{blame}: a column uses a single 'teacher'; give only teacher.path"
-
-
-def warnings(plan: Any) -> Iterator[str]:
-    for key in ("path", "domains"):
-        if plan.recipe.config.teacher[key] and not plan.teacher:
-            asked = " or ".join(COLUMNS[:2])
-            blame = plan.recipe.blame(f"teacher.{key}")
-            yield f"{blame}: no component uses {asked}, so it is not loaded"

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, nearest
-from rlzoo.recipe.files import DEEPEST, list_configs, refuse_odd_yaml
+from rlzoo.recipe.files import DEEPEST, find_config, list_configs, refuse_odd_yaml
 
 
 def read_value(key: str, text: str) -> Any:
@@ -35,13 +35,13 @@ def _value(text: str) -> Any:
 
 def name_recipe(words: list[str]) -> list[str]:
     """`ppo_gae` and `my.yaml` as `recipe=ppo_gae` and `recipe=my.yaml`; all others as they are."""
-    known = list_configs("recipes")
-
-    def is_recipe(word: str) -> bool:
-        named = word in known or word.endswith((".yaml", ".yml"))
-        return named and "=" not in word and not os.path.isfile(os.path.join(word, "recipe.yaml"))
-
-    return [f"recipe={word}" if is_recipe(word) else word for word in words]
+    named = []
+    for word in words:
+        plain = "=" not in word and not os.path.isfile(os.path.join(word, "recipe.yaml"))
+        if plain and (word.endswith((".yaml", ".yml")) or find_config("recipes", word)):
+            word = f"recipe={word}"
+        named.append(word)
+    return named
 
 
 def refuse_near_recipes(words: list[str]) -> None:
@@ -74,7 +74,8 @@ def no_recipe(name: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """Split a swept value at its commas, except those inside brackets, braces and quotes."""
+    """Split a value at its commas, except those inside brackets, braces and quotes. Several parts
+    are a sweep."""
     parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:
@@ -88,8 +89,3 @@ def split_values(text: str) -> list[str]:
         else:
             parts[-1] += char
     return [part.strip() for part in parts]
-
-
-def has_sweep(text: str) -> bool:
-    """Whether a value lists several values for `rlzoo sweep`."""
-    return len(split_values(text)) > 1

@@ -8,7 +8,7 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.words import has_sweep
+from rlzoo.recipe.words import split_values
 from rlzoo_lab.variants import in_full, shown_options, variants
 
 
@@ -17,7 +17,7 @@ def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> li
     words = in_full(words, zoo)
     for word in words:
         key, _, value = word.partition("=")
-        if key != "recipe" and not key.startswith("estimator") and has_sweep(value):
+        if key != "recipe" and not key.startswith("estimator") and len(split_values(value)) > 1:
             raise RlzooError(
                 f"{key}={value}: diagnose compares only estimators and their options; set other "
                 "options, such as --critic and --world, to one value"

@@ -9,7 +9,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.keys import KEYS
 from rlzoo.recipe.plan import make_plan
-from rlzoo.recipe.words import has_sweep, split_values
+from rlzoo.recipe.words import split_values
 
 
 def value(recipe, key):
@@ -186,9 +186,9 @@ def test_values_part_at_commas_outside_brackets_and_quotes():
 
 
 def test_sweep_syntax():
-    assert has_sweep("0,0.5")
-    assert not has_sweep("[0.9,0.99]")
-    assert not has_sweep("'a,b'")
+    assert len(split_values("0,0.5")) == 2
+    assert split_values("[0.9,0.99]") == ["[0.9,0.99]"]
+    assert split_values("'a,b'") == ["'a,b'"]
 
 
 def plan_of(zoo, *words):
