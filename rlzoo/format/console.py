@@ -27,7 +27,26 @@ class SafeConsole(Console):
     goes_on = False
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(part for one in objects for part in in_parts(one, self)), **options)
+        parts: list[Any] = []
+        for one in objects:
+            if not isinstance(one, Table) or not one.show_header:
+                parts.append(one)
+                continue
+            columns = [replace(c, min_width=_needed(c, self)) for c in one.columns]
+            names = 1  # the columns that name a row: the first, and left-aligned ones after it
+            while names < len(columns) and columns[names].justify == "left":
+                names += 1
+            if names == len(columns) or _width(one, columns) <= self.width:
+                parts.append(one)
+                continue
+            split, some = [], columns[:names]
+            for column in columns[names:]:
+                if len(some) > names and _width(one, [*some, column]) > self.width:
+                    split.append(some)
+                    some = columns[:names]
+                some = [*some, column]
+            parts += [_with(one, some, titled=not i) for i, some in enumerate([*split, some])]
+        super().print(*parts, **options)
 
     def on_broken_pipe(self) -> None:
         """The reader has gone, as with `| head`: the work continues; rich's own ends it."""
@@ -57,26 +76,6 @@ def _picture(char: str) -> str:
     if char.isprintable() or char == "\n":
         return char
     return chr(0x2400 + ord(char)) if char < " " else "\ufffd"
-
-
-def in_parts(part: Any, console: Console) -> Sequence[Any]:
-    """The parts to print; a table that is too wide is split into several, each with the columns
-    that name a row: the first, and left-aligned ones after it."""
-    if not isinstance(part, Table) or not part.show_header:
-        return [part]
-    columns = [replace(c, min_width=_needed(c, console)) for c in part.columns]
-    names = 1
-    while names < len(columns) and columns[names].justify == "left":
-        names += 1
-    if names == len(columns) or _width(part, columns) <= console.width:
-        return [part]
-    parts, some = [], columns[:names]
-    for column in columns[names:]:
-        if len(some) > names and _width(part, [*some, column]) > console.width:
-            parts.append(some)
-            some = columns[:names]
-        some = [*some, column]
-    return [_with(part, some, titled=not i) for i, some in enumerate([*parts, some])]
 
 
 def _with(table: Table, columns: Sequence[Column], titled: bool) -> Table:

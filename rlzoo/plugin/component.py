@@ -90,8 +90,9 @@ class Component:
 
     @property
     def full_name(self) -> str:
-        """`distribution/name`, which is unique even if another plugin claims the name."""
-        return f"{self.distribution}/{self.name}"
+        """`distribution/name`, which is unique even if another plugin claims the name; as package
+        indexes compare distributions, without a dot, at which keys are split."""
+        return f"{re.sub(r'[-_.]+', '-', self.distribution).lower()}/{self.name}"
 
     @functools.cached_property
     def label(self) -> str:

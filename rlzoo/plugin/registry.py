@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import os
 import pkgutil
-import re
 import sys
 import types
 import warnings
@@ -99,8 +98,8 @@ class Shelf(dict[str, Component]):
 
     def __missing__(self, name: str) -> Component:
         """`distribution/name` where the plain name is enough. Raises UnknownName otherwise."""
-        distribution, _, plain = name.rpartition("/")
-        found = [c for c in self.claims.get(plain, ()) if c.distribution == distribution]
+        plain = name.rpartition("/")[2]
+        found = [c for c in self.claims.get(plain, ()) if c.full_name == name]
         if len(found) == 1:
             return found[0]
         if found or name in self.clashes:
@@ -179,18 +178,17 @@ def _load(plugins: Sequence[object]) -> Zoo:
                 continue  # named twice, in RLZOO_PLUGINS and to load_zoo
             seen.add(one)
             with loader.attempt(origin):
-                owner = normal(distribution)
                 found = _components(manager, plugin, origin)
-                components += [dataclasses.replace(c, distribution=owner) for c in found]
+                components += [dataclasses.replace(c, distribution=distribution) for c in found]
     while True:  # until no component needs a column that no component makes
-        zoo = Zoo(components, broken)
-        known = {**COLUMNS, **zoo.columns.claims}
-        faults = ((c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known)))
-        lacking, fault = next(faults, (None, ""))
+        known = {**COLUMNS, **{c.name: c for c in components if c.kind == "columns"}}
+        needs = ((c, _fault(c, need, known)) for c in components for need in c.needs)
+        lacking, fault = next((pair for pair in needs if pair[1]), (None, ""))
         if lacking is None:
             break
         broken.append(Broken(lacking.origin, f"{lacking.label}: {fault}"))
         components = [c for c in components if c.origin != lacking.origin]  # the whole plugin
+    zoo = Zoo(components, broken)
     for shelf in zoo.shelves.values():
         zoo.broken.extend(
             Broken(" and ".join(sorted(c.origin for c in shelf.claims[n])), text)
@@ -199,11 +197,6 @@ def _load(plugins: Sequence[object]) -> Zoo:
     for text in [*map(str, zoo.broken), *zoo.notes]:
         warnings.warn(text, PluginWarning, stacklevel=3)
     return zoo
-
-
-def normal(distribution: str) -> str:
-    """A distribution's name as indexes compare them; it holds no dot, which keys are split at."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 Found = tuple[str, str, Any]  # origin, distribution, module or object
@@ -249,7 +242,7 @@ class _Loader:
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
         """Leave out a plugin that raises anything except the user's Ctrl-C or a similar signal."""
-        self.watch.at(origin)
+        self.watch.loading = origin
         before = this_process()
         try:
             yield

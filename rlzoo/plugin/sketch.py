@@ -15,7 +15,7 @@ from typing import Any
 from rlzoo.plugin.component import KINDS, Component, name_of, path_below_root
 from rlzoo.plugin.installed import OWN, plugins
 from rlzoo.plugin.options import Option
-from rlzoo.plugin.registry import Zoo, load_zoo, normal
+from rlzoo.plugin.registry import Zoo, load_zoo
 
 HOOKS = {f"register_{kind}": kind for kind in KINDS}
 Definition = ast.FunctionDef | ast.ClassDef
@@ -86,8 +86,11 @@ def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> lis
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
-        elif not HOOKS.keys().isdisjoint(_names(node)):  # imported, assigned, in a branch
-            raise _Unclear
+            continue
+        for part in ast.walk(node):  # imported, assigned, in a branch
+            names = (getattr(part, field, None) for field in ("id", "name", "asname"))
+            if not HOOKS.keys().isdisjoint(names):
+                raise _Unclear
     for hook, kind in HOOKS.items():
         if hook not in found:
             continue
@@ -98,19 +101,9 @@ def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> lis
             components.append(Component(
                 kind, name_of(name), lambda: None, (), _options(what),
                 ast.get_docstring(what) or "", origin, f"{path_below_root(str(file))}:{line}",
-                "row", distribution=normal(distribution),
+                "row", distribution=distribution,
             ))  # fmt: skip
     return components
-
-
-def _names(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement may assign."""
-    for part in ast.walk(node):
-        match part:
-            case ast.FunctionDef(name) | ast.alias(asname=str(name)) | ast.alias(name):
-                yield name
-            case ast.Name(name, ast.Store()):
-                yield name
 
 
 def _registered(hook: Definition) -> Iterator[str]:

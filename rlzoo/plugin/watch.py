@@ -1,6 +1,7 @@
 """Watches plugins as they load: reports which one takes long, and distinguishes a plugin's own
 KeyboardInterrupt from the user's Ctrl-C."""
 
+import math
 import signal
 import sys
 import threading
@@ -12,12 +13,15 @@ PATIENCE = 10.0  # seconds for a plugin before it is named
 
 @dataclass
 class Watch:
-    """While open, `at(origin)` records which plugin is loading; `interrupted` is whether the
-    user pressed Ctrl-C meanwhile."""
+    """While open, reports a plugin that loads for `patience` seconds.
+
+    loading: the plugin's origin, set by the loader. interrupted: whether the user pressed Ctrl-C
+    meanwhile.
+    """
 
     patience: float = PATIENCE
+    loading: str = ""
     interrupted: bool = False
-    _at: tuple[str, float] = ("", 0.0)
     _done: threading.Event = field(default_factory=threading.Event)
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -34,21 +38,19 @@ class Watch:
         if self._ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def at(self, origin: str) -> None:
-        self._at = (origin, time.monotonic())
-
     def _look(self) -> None:
-        named = None
+        seen, since = "", math.inf
         while not self._done.wait(self.patience / 10):
-            origin, since = at = self._at
-            if origin and at != named and time.monotonic() - since >= self.patience:
+            if self.loading != seen:
+                seen, since = self.loading, time.monotonic()
+            elif seen and time.monotonic() - since >= self.patience:
                 print(
-                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} "
+                    f"rlzoo: plugin {seen} is still loading after {self.patience:g} "
                     f"s{self._where()}; press Ctrl-C to stop waiting",
                     file=sys.stderr,
                     flush=True,
                 )
-                named = at
+                since = math.inf  # named once
 
     def _where(self) -> str:
         """Which module is being imported: a large library may take the time, not the plugin."""

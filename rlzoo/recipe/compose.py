@@ -94,7 +94,9 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
-    name = _name(file or defaults)
+    name = (file or defaults).stem
+    if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
+        name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder
     for section in ("model", "teacher"):
         _select_model(layers, section)
     for section in SECTIONS:
@@ -153,13 +155,6 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
 
 # First words that stand for themselves.
 WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key in KEYS)}
-
-
-def _name(file: Path) -> str:
-    """A resolved recipe.yaml keeps its name in its first line; a name leads to no other folder."""
-    own = file.name == "recipe.yaml"
-    name = (describe(file).split() or [file.stem])[0] if own else file.stem
-    return name.replace("/", "_")
 
 
 def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:

@@ -273,7 +273,14 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
             f"Got {config.rollout.samples}"
         )
-    yield from _faults_of_conversation(plan)
+    turns = [name for name in ("turn_ids", "state_keys") if name in plan.needs]
+    if plan.conversation:
+        yield from _faults_of_conversation(plan)
+    elif turns:
+        yield (
+            f"{recipe.blame('estimator.name')}: column {turns[0]!r} exists only in conversations, "
+            f"but task {plan.task_name!r} is not one"
+        )
     if plan.teacher or config.teacher.domains:
         yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
@@ -336,14 +343,10 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
     """Faults of a conversation: columns of turns that the task needs or should provide."""
     task, label = plan.abilities, f"task {plan.task_name!r}"
-    turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
-    asked = plan.recipe.blame("estimator.name")
-    if turns and not plan.conversation:
-        yield f"{asked}: column {turns[0]!r} exists only in conversations, but {label} is not one"
-    if "state_keys" in turns and task.state_keys is None:
+    if "state_keys" in plan.needs and task.state_keys is None:
         yield (
-            f"{asked}: column 'state_keys' requires a task with a method state_keys, but {label} "
-            "has none"
+            f"{plan.recipe.blame('estimator.name')}: column 'state_keys' requires a task with a "
+            f"method state_keys, but {label} has none"
         )
     for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
         for need in needs_of(method) if method else ():

@@ -76,28 +76,26 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
 
 def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Component]:
     """section -> the component that is chosen there: `estimator`, `rewards.verifier`, ..."""
-    chosen = {}
+    wanted = []
     for section, kind in SECTIONS.items():
         key = f"{section}.name"
         if section == "kl" and str(merged.get(key, "")).lower() in ("false", "none", "off", "no"):
             raise RecipeError(f"kl ({origins.get(key, '?')}): to disable it, set kl.coef=0")
         if merged.get(key) is not None:
-            chosen[section] = _component(zoo, kind, str(merged[key]), key, origins)
+            wanted.append((section, kind, str(merged[key]), key))
     for section, kind in COLLECTIONS.items():
         keys = {k.split(".")[1]: k for k in merged if k.startswith(f"{section}.")}
-        for name, key in keys.items():
-            chosen[f"{section}.{name}"] = _component(zoo, kind, name, key, origins)
+        wanted += [(f"{section}.{name}", kind, name, key) for name, key in keys.items()]
+    chosen = {}
+    for section, kind, name, key in wanted:
+        try:
+            chosen[section] = zoo.shelves[kind][name]
+        except RlzooError as error:
+            there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
+            known = f" ({there})" if "did you" not in str(error) else ""
+            line = f"{key} ({origins.get(key, '?')}): {error}{known}"
+            raise RecipeError(line, key=key, kind="unknown-component") from None
     return chosen
-
-
-def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, str]) -> Component:
-    try:
-        return zoo.shelves[kind][name]
-    except RlzooError as error:
-        there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
-        known = f" ({there})" if "did you" not in str(error) else ""
-        line = f"{key} ({origins.get(key, '?')}): {error}{known}"
-        raise RecipeError(line, key=key, kind="unknown-component") from None
 
 
 def _unknown(

@@ -92,14 +92,14 @@ def test_the_users_own_ctrl_c_ends_the_wait():
 
 def test_a_plugin_that_takes_long_is_named_once(capsys):
     with Watch(patience=0.1) as watch:
-        watch.at("slow (stranger 1.0)")
+        watch.loading = "slow (stranger 1.0)"
         time.sleep(0.3)
     assert not watch.interrupted
     said = capsys.readouterr().err
     assert said.count("plugin slow (stranger 1.0) is still loading after 0.1 s") == 1
     with Watch(patience=0.2) as watch:
         for i in range(4):
-            watch.at(f"quick {i}")
+            watch.loading = f"quick {i}"
             time.sleep(0.1)
     assert "quick" not in capsys.readouterr().err
     assert threading.active_count() < 20
@@ -107,7 +107,7 @@ def test_a_plugin_that_takes_long_is_named_once(capsys):
 
 def test_what_a_slow_plugin_imports_is_named(capsys):
     with Watch(patience=0.1) as watch:
-        watch.at("slow")
+        watch.loading = "slow"
         exec("import time; time.sleep(0.3)", {"__name__": "a_large.library"})
     assert "a_large.library" in capsys.readouterr().err
 
