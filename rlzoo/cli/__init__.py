@@ -31,7 +31,7 @@ from rlzoo import __version__
 from rlzoo.cli import guide
 from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RlzooError, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, nearest, of_the_machine
 from rlzoo.format.text import say
 from rlzoo.plugin.installed import installed, names
 from rlzoo.plugin.permissions import allow_env
@@ -218,13 +218,21 @@ def parse(argv: list[str]) -> argparse.Namespace:
         words = _as_keys(words, parser) if parser.takes_keys else words
         arguments = parser.parse_intermixed_args(words)
     if parser.takes_keys or sort_out:
-        from rlzoo.recipe.words import name_recipe, refuse_near_recipes
+        from rlzoo.recipe.files import list_configs
+        from rlzoo.recipe.words import name_recipe
 
         arguments.words = name_recipe(arguments.words)
         keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
         for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
             warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
-        refuse_near_recipes(arguments.words)
+        for word in arguments.words:  # a path, or a recipe misspelt
+            near = (
+                ""
+                if "=" in word or os.path.exists(word)
+                else nearest(word, list_configs("recipes"))
+            )
+            if near:
+                raise RecipeError(f"there is no recipe {word!r}{near}")
     return arguments
 
 

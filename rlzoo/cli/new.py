@@ -10,7 +10,7 @@ from string import Template
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.columns import COLUMNS, RESOURCES
-from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.component import KINDS, name_of
 from rlzoo.plugin.sketch import sketch
 
 
@@ -98,7 +98,7 @@ def _check_name(kind: str, name: str) -> None:
         hint = f"; {near!r} would be valid" if near.isidentifier() and near != name else ""
         raise RlzooError(f"{name!r} is not a valid name for a Python function{hint}")
     if name != name.lower() or not name.isascii():
-        raise RlzooError(f"names are snake_case; write {_snake(name)!r} instead of {name!r}")
+        raise RlzooError(f"names are snake_case; write {name_of(name)!r} instead of {name!r}")
     if name in COLUMNS or name in RESOURCES:
         raise RlzooError(f"{name!r} is a column of the core; choose another name")
     code = re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)  # without docstrings
@@ -109,11 +109,7 @@ def _check_name(kind: str, name: str) -> None:
 def _class_name(name: str) -> str:
     """CamelCase, unless the registry would read another name off it."""
     camel = "".join(word.capitalize() for word in name.split("_"))
-    return camel if _snake(camel) == name else name
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return camel if name_of(camel) == name else name
 
 
 def _raw(file: str) -> str:

@@ -196,9 +196,7 @@ class _Call:
             raise self.fault(f"returned {what} of dtype {x.dtype}, not a float")
         if self.like.is_floating_point() and x.dtype != self.like.dtype:
             raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
-        if self.mask is not None:
-            x = zero_off_mask(x, self.mask)
-        return self.finite(x, what)
+        return self.finite(x if self.mask is None else zero_off_mask(x, self.mask), what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
         wrong = x.detach()
@@ -245,8 +243,11 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
-    given = [x for x in call.inputs.values() if isinstance(x, Tensor)]
-    if torch.is_grad_enabled() and not loss.requires_grad and any(x.requires_grad for x in given):
+    if (
+        torch.is_grad_enabled()
+        and not loss.requires_grad
+        and any(getattr(x, "requires_grad", False) for x in call.inputs.values())
+    ):
         raise call.fault("returned a loss without a gradient; is it detached?")
     found = {}
     for name, x in metrics.items():  # entries without weight may be anything
@@ -254,8 +255,8 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             wanted = tuple(call.shape or ())
             raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {wanted}")
-        x = x.detach() if call.mask is None else zero_off_mask(x.detach(), call.mask)
-        found[name] = x.to(loss.dtype)
+        x = x.detach().to(loss.dtype)
+        found[name] = x if call.mask is None else zero_off_mask(x, call.mask)
     return loss, found
 
 

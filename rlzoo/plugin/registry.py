@@ -29,7 +29,7 @@ from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component, read_component
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.plugin.installed import GROUP, OWN, named, plugins
-from rlzoo.plugin.watch import Watch
+from rlzoo.plugin.watch import Watch, watching
 
 
 class PluginWarning(UserWarning):
@@ -168,7 +168,7 @@ def _load(plugins: Sequence[object]) -> Zoo:
     broken: list[Broken] = []
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(HOOKS)
-    with Watch() as watch:
+    with watching() as watch:
         loader = _Loader(broken, watch)
         seen = set()
         for origin, distribution, plugin in loader.discover(plugins):

@@ -98,8 +98,14 @@ def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> lis
             if (what := found.get(name)) is None:
                 raise _Unclear
             line = min(node.lineno for node in (what, *what.decorator_list))
+            init: ast.stmt = what
+            if isinstance(what, ast.ClassDef):
+                init = next((n for n in what.body if getattr(n, "name", "") == "__init__"), what)
+            if not isinstance(init, ast.FunctionDef):
+                raise _Unclear  # it is a base class's or a dataclass's
+            options = {o.arg: _Unchecked(o.arg, Any, None) for o in init.args.kwonlyargs}
             components.append(Component(
-                kind, name_of(name), lambda: None, (), _options(what),
+                kind, name_of(name), lambda: None, (), options,
                 ast.get_docstring(what) or "", origin, f"{path_below_root(str(file))}:{line}",
                 "row", distribution=distribution,
             ))  # fmt: skip
@@ -121,13 +127,3 @@ def _registered(hook: Definition) -> Iterator[str]:
                 yield name
             case _:
                 raise _Unclear
-
-
-def _options(node: Definition) -> dict[str, Option]:
-    if isinstance(node, ast.ClassDef):
-        made = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
-        if not made:
-            raise _Unclear  # a base class's, a dataclass's
-        node = made[0]
-    names = [argument.arg for argument in node.args.kwonlyargs]
-    return {name: _Unchecked(name, Any, None) for name in names}

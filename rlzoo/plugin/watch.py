@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 PATIENCE = 10.0  # seconds for a plugin before it is named
@@ -13,7 +15,7 @@ PATIENCE = 10.0  # seconds for a plugin before it is named
 
 @dataclass
 class Watch:
-    """While open, reports a plugin that loads for `patience` seconds.
+    """Reports a plugin that loads for `patience` seconds.
 
     loading: the plugin's origin, set by the loader. interrupted: whether the user pressed Ctrl-C
     meanwhile.
@@ -24,19 +26,6 @@ class Watch:
     interrupted: bool = False
     _done: threading.Event = field(default_factory=threading.Event)
     _thread: int = field(default_factory=threading.get_ident)
-
-    def __enter__(self) -> "Watch":
-        threading.Thread(target=self._look, daemon=True).start()
-        main = threading.current_thread() is threading.main_thread()
-        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._ours:
-            signal.signal(signal.SIGINT, self._interrupt)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _look(self) -> None:
         seen, since = "", math.inf
@@ -62,3 +51,20 @@ class Watch:
     def _interrupt(self, *_: object) -> None:
         self.interrupted = True
         raise KeyboardInterrupt
+
+
+@contextmanager
+def watching(patience: float = PATIENCE) -> Iterator[Watch]:
+    """In this context, plugins load under a watch."""
+    watch = Watch(patience)
+    threading.Thread(target=watch._look, daemon=True).start()
+    main = threading.current_thread() is threading.main_thread()
+    ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, watch._interrupt)
+    try:
+        yield watch
+    finally:
+        watch._done.set()
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -44,14 +44,6 @@ def name_recipe(words: list[str]) -> list[str]:
     return named
 
 
-def refuse_near_recipes(words: list[str]) -> None:
-    """Raise RecipeError for a bare word that is not a path but is close to a recipe's name."""
-    for word in words:
-        near = "" if "=" in word or os.path.exists(word) else nearest(word, list_configs("recipes"))
-        if near:
-            raise RecipeError(f"there is no recipe {word!r}{near}")
-
-
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """The error for a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):

@@ -15,7 +15,7 @@ from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.plugin.border import Bound, border, told
 from rlzoo.plugin.call import own
 from rlzoo.plugin.component import read_component
-from rlzoo.plugin.watch import Watch
+from rlzoo.plugin.watch import watching
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks
@@ -84,20 +84,20 @@ def test_a_long_docstring_is_read_at_once():
 
 def test_the_users_own_ctrl_c_ends_the_wait():
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt), Watch() as watch:
+    with pytest.raises(KeyboardInterrupt), watching() as watch:
         signal.raise_signal(signal.SIGINT)
     assert watch.interrupted
     assert signal.signal(signal.SIGINT, former) is signal.default_int_handler
 
 
 def test_a_plugin_that_takes_long_is_named_once(capsys):
-    with Watch(patience=0.1) as watch:
+    with watching(patience=0.1) as watch:
         watch.loading = "slow (stranger 1.0)"
         time.sleep(0.3)
     assert not watch.interrupted
     said = capsys.readouterr().err
     assert said.count("plugin slow (stranger 1.0) is still loading after 0.1 s") == 1
-    with Watch(patience=0.2) as watch:
+    with watching(patience=0.2) as watch:
         for i in range(4):
             watch.loading = f"quick {i}"
             time.sleep(0.1)
@@ -106,7 +106,7 @@ def test_a_plugin_that_takes_long_is_named_once(capsys):
 
 
 def test_what_a_slow_plugin_imports_is_named(capsys):
-    with Watch(patience=0.1) as watch:
+    with watching(patience=0.1) as watch:
         watch.loading = "slow"
         exec("import time; time.sleep(0.3)", {"__name__": "a_large.library"})
     assert "a_large.library" in capsys.readouterr().err
