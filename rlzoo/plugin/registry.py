@@ -81,12 +81,14 @@ class Shelf(dict[str, Component]):
             for c in claims:
                 if c is self.get(name):
                     continue
+                way = "rename the plugin"
                 if [other.full_name for other in claims].count(c.full_name) == 1:
                     self[c.full_name] = c
+                    way = f"use {c.full_name!r}"
                 if name in self:
                     self.notes.append(
                         f"{KINDS[kind].singular} {name!r} refers to the zoo's own component "
-                        f"({owners[0].origin}); use {c.full_name!r} for that of {c.origin}"
+                        f"({owners[0].origin}); {way} for that of {c.origin}"
                     )
 
     def _clash(self, name: str, claims: list[Component]) -> str:

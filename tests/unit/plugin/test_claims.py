@@ -78,6 +78,23 @@ def test_a_stranger_cannot_take_a_name_from_the_zoo(loaded):
         assert text in note
 
 
+@pytest.mark.parametrize("need", ["values", "no_column"])
+def test_a_strangers_file_with_the_zoos_name_is_not_the_zoo(tmp_path, need):
+    text = SOURCE.format(name="gae", kind="estimators", factor=2, more="", need=need)
+    (tmp_path / "rlzoo_llm.py").write_text(textwrap.dedent(text))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zoo = rlzoo.load_zoo([tmp_path / "rlzoo_llm.py"])
+    assert zoo.estimators["gae"].origin.startswith("rlzoo_zoo.estimators.gae")
+    if need == "values":
+        assert [note for note in zoo.notes if "rename" in note] == zoo.notes != []
+        assert zoo.broken == []
+    else:  # it is left out before anything is disputed
+        assert zoo.notes == []
+        assert ["rlzoo_llm.py" in b.origin for b in zoo.broken] == [True]
+        assert zoo.estimators[f"{OWN}/gae"] is zoo.estimators["gae"]
+
+
 def test_two_strangers_have_it_by_their_distributions_alone(zoo):
     assert "same" not in zoo.estimators
     assert [n for n in zoo.estimators if "same" in n] == ["one/same", "two-2/same"]
