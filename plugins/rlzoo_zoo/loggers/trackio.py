@@ -1,9 +1,9 @@
 """Metrics in trackio: a local dashboard, with wandb's interface."""
 
 from contextlib import suppress
-from importlib.util import find_spec
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import hookimpl
+from rlzoo_zoo.packages import needs
 
 
 class Trackio:
@@ -40,11 +40,6 @@ class Trackio:
         self.run.finish()  # waits until all is written
 
 
-def installed(**options):
-    if find_spec("trackio") is None:
-        raise RlzooError("needs trackio: pip install 'rlzoo-llm[trackio]'")
-
-
 @hookimpl
 def register_loggers(register):
-    register(Trackio, check=installed)
+    register(Trackio, check=needs("trackio"))

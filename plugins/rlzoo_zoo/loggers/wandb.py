@@ -3,9 +3,9 @@
 import os
 import shutil
 import uuid
-from importlib.util import find_spec
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import hookimpl
+from rlzoo_zoo.packages import needs
 
 
 class Wandb:
@@ -47,11 +47,6 @@ class Wandb:
         self.run.finish()  # writes what is left
 
 
-def installed(**options):
-    if find_spec("wandb") is None:
-        raise RlzooError("needs wandb: pip install 'rlzoo-llm[wandb]'")
-
-
 @hookimpl
 def register_loggers(register):
-    register(Wandb, check=installed)
+    register(Wandb, check=needs("wandb"))
