@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo_zoo.tasks.outcomes import OneAnswer
+from rlzoo_zoo.tasks.outcomes import OneAnswer, outcome
 
 
 class Addition(OneAnswer):
@@ -50,6 +50,9 @@ class Addition(OneAnswer):
             size = self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
             pairs.append(torch.randint(size, (2,), generator=generator).tolist())
         return pairs
+
+    def score(self, responses, answers, terminated):
+        return outcome(self.is_correct(responses, answers), terminated)
 
     def demonstrate(self, example, generator):
         # About half of a wrong sum's digits are drawn again: the wrong ones are spread so widely

@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token
+from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 # Command 1, 2, ...: what becomes of a word.
 COMMANDS = (
@@ -63,7 +63,7 @@ class Marks(OneAnswer):
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return super().score(responses, answers, terminated)
+            return outcome(self.is_correct(responses, answers), terminated)
         return by_token(map(self.token_rewards, response_tokens, answers), response_mask)
 
     def token_rewards(self, tokens, answer):

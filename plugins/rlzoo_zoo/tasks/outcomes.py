@@ -6,15 +6,9 @@ from rlzoo.ops import put
 
 
 class OneAnswer:
-    """The correct response is `Example.answer`, then EOS, and nothing else.
-
-    Score (B,): 1.0 if the row is correct and terminated, otherwise 0.0.
-    """
+    """The correct response is `Example.answer`, then EOS, and nothing else."""
 
     one_answer = True
-
-    def score(self, responses, answers, terminated):
-        return outcome(self.is_correct(responses, answers), terminated)
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)

@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token
+from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 
 class Reverse(OneAnswer):
@@ -45,7 +45,7 @@ class Reverse(OneAnswer):
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return super().score(responses, answers, terminated)
+            return outcome(self.is_correct(responses, answers), terminated)
         rewards = map(token_rewards, response_tokens, answers, terminated.tolist())
         return by_token(rewards, response_mask)
 
