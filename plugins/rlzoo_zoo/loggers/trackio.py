@@ -3,10 +3,11 @@
 from contextlib import suppress
 
 from rlzoo import hookimpl
+from rlzoo_zoo.loggers.wandb import Steps
 from rlzoo_zoo.packages import needs
 
 
-class Trackio:
+class Trackio(Steps):
     """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
 
     The run has the run folder's name; metrics and steps keep theirs. A resumed run logs the earlier
@@ -30,14 +31,6 @@ class Trackio:
             project, path.name, embed=False, auto_log_cpu=False, auto_log_gpu=False
         )
         note.write_text(self.run.id)
-
-    def log(self, metrics):
-        """metrics: a flat mapping of one step or one evaluation."""
-        rest = {name: value for name, value in metrics.items() if name != "step"}
-        self.run.log(rest, step=metrics["step"])
-
-    def close(self):
-        self.run.finish()  # waits until all is written
 
 
 @hookimpl

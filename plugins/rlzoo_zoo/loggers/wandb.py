@@ -3,12 +3,27 @@
 import os
 import shutil
 import uuid
+from typing import Any
 
 from rlzoo import hookimpl
 from rlzoo_zoo.packages import needs
 
 
-class Wandb:
+class Steps:
+    """Logs metrics as steps of `run`, which has wandb's interface."""
+
+    run: Any
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation."""
+        rest = {name: value for name, value in metrics.items() if name != "step"}
+        self.run.log(rest, step=metrics["step"])
+
+    def close(self):
+        self.run.finish()  # waits until all is written
+
+
+class Wandb(Steps):
     """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
 
     Nothing leaves this machine unless WANDB_MODE is `online`; otherwise it is offline, and `wandb
@@ -37,14 +52,6 @@ class Wandb:
             # Only the metrics: no readings of the machine, no copy of what is printed.
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
         )
-
-    def log(self, metrics):
-        """metrics: a flat mapping of one step or one evaluation."""
-        rest = {name: value for name, value in metrics.items() if name != "step"}
-        self.run.log(rest, step=metrics["step"])
-
-    def close(self):
-        self.run.finish()  # writes what is left
 
 
 @hookimpl
