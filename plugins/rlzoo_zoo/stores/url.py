@@ -244,19 +244,17 @@ class Store:
         )
 
     def _fence(self) -> dict[str, Any]:
-        found = self._json(FENCE)
-        fits = isinstance(found, dict) and type(found.get("attempt")) is int
-        return found if fits else {}
+        try:
+            found = dict(json.loads(self._read(FENCE)))
+            return found if type(found.get("attempt")) is int else {}
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            return {}
 
     def _listed(self) -> set[str]:
-        found = self._json(INDEX)
-        return set(map(str, found)) if isinstance(found, list) else set()
-
-    def _json(self, name: str) -> Any:
         try:
-            return json.loads(self._read(name))
-        except (FileNotFoundError, ValueError, RecursionError):
-            return None
+            return {str(name) for name in json.loads(self._read(INDEX))}
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            return set()
 
     def _write(self, name: str, found: Any) -> None:
         with self._reached():
