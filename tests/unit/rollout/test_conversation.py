@@ -19,6 +19,7 @@ from rlzoo.lm.build import build_models
 from rlzoo.mdp import noise
 from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
+from rlzoo.plugin.protocols import abilities
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw, resources
@@ -511,7 +512,7 @@ def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch)
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     world.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
-    vars(world.plan).pop("abilities", None)  # looked up once for a plan
+    vars(world.plan)["abilities"] = abilities(world.plan.task)  # looked up once for a plan
     with pytest.raises(RlzooError, match="not accept an answer from 'tool': no tools .*turn 1"):
         rows_of(world, 8)
 
@@ -545,7 +546,7 @@ def test_a_wrong_answer_is_one_line_that_names_the_place(zoo, model_dir, case):
     world = talking(zoo, model_dir)
     respond, message = FAULTS[case]
     world.plan.task.respond = respond
-    vars(world.plan).pop("abilities", None)  # looked up once for a plan
+    vars(world.plan)["abilities"] = abilities(world.plan.task)  # looked up once for a plan
     examples = [Example(c * k + ":", c, k - 1) for k, c in enumerate("abcd", 1)]
     with pytest.raises(RlzooError, match=message) as error:
         collect(world, examples, 2, stream="train", step=0)
@@ -563,7 +564,7 @@ def test_a_wrong_answer_is_one_line_that_names_the_place(zoo, model_dir, case):
 def test_wrong_state_keys(zoo, model_dir, keys, message):
     world = talking(zoo, model_dir)
     world.plan.task.state_keys = keys
-    vars(world.plan).pop("abilities", None)  # looked up once for a plan
+    vars(world.plan)["abilities"] = abilities(world.plan.task)  # looked up once for a plan
     with pytest.raises(RlzooError, match=message):
         rows_of(world, 4)
 
