@@ -46,8 +46,8 @@ class Host:
     name: str
     title: str
     version: str
-    feeds: Mapping[str, str]
-    lacks: Mapping[str, str]
+    feeds: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, str] = field(default_factory=dict)
     asks: Mapping[str, str] = field(default_factory=dict)
     losses: bool = True
     estimates: bool = True
@@ -233,9 +233,6 @@ HOSTS: dict[str, Host] = {
             "prime-rl",
             "prime-rl",
             "559b447, 2026-08-21",
-            feeds={},
-            lacks={},
-            asks={},
             estimates=False,
             separate=True,
         ),

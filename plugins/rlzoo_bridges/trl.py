@@ -87,9 +87,8 @@ class ZooGRPOTrainer(GRPOTrainer):
             HOST, self._zoo_estimator, self._columns(wide), self._zoo_options
         )
         first = self.accelerator.process_index * len(mask)
-        out["advantages"] = advantages[
-            first : first + len(mask), : mask.shape[1]
-        ]  # TRL takes (B, T)
+        own = advantages[first : first + len(mask)]
+        out["advantages"] = own[:, : mask.shape[1]]  # TRL takes (B, T)
         self._tell(advantages, wide)
         return out
 

@@ -76,10 +76,8 @@ def estimate(
     caller = sys._getframe(1)
     if batch is None:  # its caller has the whole batch, and hands on a part (verl#7473 would all)
         data = caller.f_locals.get("data")
-        batch, non_tensor_batch = (
-            getattr(data, "batch", more),
-            getattr(data, "non_tensor_batch", {}),
-        )
+        batch = getattr(data, "batch", more)
+        non_tensor_batch = getattr(data, "non_tensor_batch", {})
     given = {"token_level_rewards": token_level_rewards, "response_mask": response_mask}
     rows = dict(non_tensor_batch or {}) | ({} if index is None else {"uid": index})
     config = {} if config is None else config

@@ -29,9 +29,6 @@ class Duration:
     rate: float
     steps: int | None
 
-    def document(self) -> dict[str, Any]:
-        return vars(self)
-
     def line(self) -> str:
         every = ""
         if self.total is not None:

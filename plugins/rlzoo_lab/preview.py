@@ -83,7 +83,7 @@ class Preview:
         return {
             "prompts": self.prompts,
             "memory": self.memory and self.memory.document(),
-            "time": self.time and self.time.document(),
+            "time": self.time and vars(self.time),
         }
 
     def view(self, width: int) -> list[Any]:
@@ -297,12 +297,8 @@ def estimate(plan: Plan) -> Estimate | None:
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add(
-            "spare copy of the weights",
-            size,
-            "sampling",
-            "the current weights, while older weights sample",
-        )
+        spare = "the current weights, while older weights sample"
+        add("spare copy of the weights", size, "sampling", spare)
     if sampled := sampling_copy(config, device):
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:

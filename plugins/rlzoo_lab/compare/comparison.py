@@ -349,7 +349,8 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     notes = []
     few = [r for r in rows if len(r.seeds) < 2]
     if few:
-        notes.append(f"no interval, because there is only one seed: {_names(few)}")
+        names = ", ".join(r.label for r in few)
+        notes.append(f"no interval, because there is only one seed: {names}")
     spreads = {r.label: stdev(r.scores) for r in rows if len(r.seeds) > 2 and not r.split}
     if len(spreads) > 1 and max(spreads.values()) > 4 * min(spreads.values()) > 0:
         least, most = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
@@ -400,10 +401,6 @@ def _spent(rows: Sequence[ComparedRow]) -> list[str]:
         return []
     return [f"tokens: {most} generated {spent[most] / max(1, spent[least]):.1f} times as many as "
             f"{least}"]  # fmt: skip
-
-
-def _names(rows: Sequence[ComparedRow]) -> str:
-    return ", ".join(r.label for r in rows)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from rlzoo.errors import UsageError, first_line
 from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, Row, flat
+from rlzoo_lab.imports.found import Found, Row, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import (
     parquet_samples,
@@ -258,10 +258,7 @@ def _slime_log(path: Path, found: Found) -> set[str]:
         before = kind == "eval" and number == 0 and not trained
         found.rows.append(Row(0 if before else number + 1, row.values))
     each = max(1, round(len({r.step for r in steps}) / max(1, len(rollouts))))
-    by_step: dict[int, list[Row]] = {}
-    for row in steps:
-        by_step.setdefault(row.step // each, []).append(row)
-    for number, rows in by_step.items():
+    for number, rows in grouped(steps, lambda row: row.step // each).items():
         for name in dict.fromkeys(k for r in rows for k in r.values):
             values = [r.values[name] for r in rows if name in r.values]
             mean = values[0] if len(values) == 1 else sum(values) / len(values)

@@ -41,10 +41,8 @@ class Report:
     @property
     def step(self) -> int:
         """The last recorded step, of training or of an evaluation."""
-        there = [
-            lines[-1]["step"] for lines in (self.record.steps, self.record.evaluations) if lines
-        ]
-        return int(max(there, default=0))
+        both = self.record.steps, self.record.evaluations
+        return int(max((lines[-1]["step"] for lines in both if lines), default=0))
 
 
 def read_report(folder: RunFolder) -> Report:
@@ -68,9 +66,7 @@ def page(report: Report, refresh: float | None = None) -> str:
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
     whose = record.summary.get("imported") if record.summary else None
-    how = []
-    if whose:
-        how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."]
+    how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."] if whose else []
     tokens, numbers = tokens_tab(report.tokens, *how)
     blocks = [_subtitle(report), _facts(report)]
     blocks += [tag("p", trouble, "warn") for trouble in report.troubles]
@@ -111,9 +107,8 @@ def _facts(report: Report) -> str:
     try:
         what, after, low, high = headline(there[-1])
         facts.append((f"held-out {what}", brief(after), f"{brief(low)} to {brief(high)}"))
-        facts.append(
-            ("before training", brief(headline(there[0])[1]), f"at step {there[0]['step']}")
-        )
+        before = brief(headline(there[0])[1])
+        facts.append(("before training", before, f"at step {there[0]['step']}"))
     except (LookupError, TypeError, ValueError):
         pass  # no evaluation yet, or one of other metrics
     for title, metric in (("tokens generated", TOKENS), ("time", SECONDS)):
