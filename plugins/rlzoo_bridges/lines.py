@@ -364,9 +364,9 @@ def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
 
 def _value(value: Any) -> str:
     """As YAML and hydra read it."""
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _toml(value: Any) -> str:

@@ -247,16 +247,14 @@ def _slime_log(path: Path, found: Found) -> set[str]:
     are one more. Optimizer steps have a count of their own, several to a rollout."""
     trained, steps, rollouts = False, list[Row](), set[int]()
     for kind, row in console.slime_rows(path):
+        trained |= kind in ("step", "rollout")
         if kind == "step":
             steps.append(row)
-            trained = True
             continue
-        trained = trained or kind == "rollout"
-        number = row.step
         if kind != "eval":
-            rollouts.add(number)
-        before = kind == "eval" and number == 0 and not trained
-        found.rows.append(Row(0 if before else number + 1, row.values))
+            rollouts.add(row.step)
+        before = kind == "eval" and row.step == 0 and not trained
+        found.rows.append(Row(0 if before else row.step + 1, row.values))
     each = max(1, round(len({r.step for r in steps}) / max(1, len(rollouts))))
     for number, rows in grouped(steps, lambda row: row.step // each).items():
         for name in dict.fromkeys(k for r in rows for k in r.values):

@@ -11,15 +11,13 @@ from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
 from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.page import TABS, tabs, tag
+from rlzoo_lab.pages.page import tag
 from rlzoo_lab.records.record import Record, read_record
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.remarks import Remark, remarks
 from rlzoo_lab.report.tokens import BUDGET, gae_options, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
-
-HERE = Path(__file__).parent
 
 
 @dataclass
@@ -74,12 +72,13 @@ def page(report: Report, refresh: float | None = None) -> str:
               ("step", "Step", groups_tab(report.groups, report.samples, *how)),
               ("token", "Token", tokens)]  # fmt: skip
     told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
-    blocks += [tabs("views of the run", panels), html.settings(told)]
+    views, tabs = html.tabs("views of the run", panels)
+    blocks += [views, html.settings(told)]
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
-    css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    css, script = html.beside(__file__, "page.css", "page.js")
     title = report.path.resolve().name
     touch, shared = html.touch()
-    scripts = [html.arithmetic(), touch, TABS, script]
+    scripts = [html.arithmetic(), touch, tabs, script]
     return html.page(title, blocks, shared + css, script="\n".join(scripts), refresh=refresh)
 
 

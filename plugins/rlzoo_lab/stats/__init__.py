@@ -30,6 +30,7 @@ from rlzoo_lab.stats.blocks import (
     power,
     seeds_to_show,
     spread_range,
+    turned,
     welch,
 )
 from rlzoo_lab.stats.means import (
