@@ -40,7 +40,6 @@ def _recipe(host: Any, words: list[str], zoo: Any) -> Result:
 
 
 def _table(host: Any, zoo: Any) -> Result:
-    """The components that a trainer can take, and the others with reasons."""
     kinds = ("estimators", "policy_losses")
     found = {
         kind: {name: host.refusal(c, zoo.columns) for name, c in zoo.shelves[kind].items()}

@@ -186,7 +186,7 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     """name -> (its caption, how to draw it)."""
     shown: dict[str, tuple[str, Callable[[], Any]]] = {}
     runs = [run for row in c.rows for run in row.runs.values()]
-    if any(len(run.learning_curve) > 1 for run in runs):
+    if c.has_curves:
         caption = (
             f"{c.what.capitalize()} during training: the IQM over seeds with its pointwise 95 % "
             "bootstrap interval.")  # fmt: skip

@@ -74,7 +74,8 @@ def convert(
     Raises UsageError where the files are of another format than --from names.
     """
     names = [n for row in found.rows for n in row.values]
-    whose = next((f for f in formats if f not in ("wandb", "csv")), "") or trainer_by_names(names)
+    known = sorted(formats - {"wandb", "csv"})  # in any process the same
+    whose = known[0] if known else trainer_by_names(names)
     if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
         got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
         raise UsageError(

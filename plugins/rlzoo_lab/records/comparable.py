@@ -22,7 +22,7 @@ from rlzoo.runs.store import copy_of
 from rlzoo_lab.records.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
-BOOKKEEPING = ("seed", "device", "eval.every")
+BOOKKEEPING = ("seed", "device", "eval.every", "loggers")
 
 BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
 
@@ -190,12 +190,9 @@ def labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRo
 def settings(record: Record) -> dict[str, Any]:
     """The recipe without bookkeeping; how its evaluations decode by the same keys whenever it
     ran."""
-    kept = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
+    kept = {k: v for k, v in record.recipe.items()
+            if k not in BOOKKEEPING and not k.startswith(BOOKKEEPING_SECTIONS)}  # fmt: skip
     return kept | {k: v for k, v in decoding_of(record.recipe).items() if v is not None}
-
-
-def _bookkeeping(key: str) -> bool:
-    return key in BOOKKEEPING or key.startswith(BOOKKEEPING_SECTIONS) or key == "loggers"
 
 
 def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:

@@ -99,7 +99,6 @@ def _subtitle(report: Report) -> str:
 
 
 def _facts(report: Report) -> str:
-    """The few most important numbers."""
     record = report.record
     facts: list[tuple[str, str, str]] = []
     there = [line for line in record.evaluations if any(k.endswith("_low") for k in line)]
