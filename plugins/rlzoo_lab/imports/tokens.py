@@ -156,10 +156,8 @@ def responses(found: Found) -> dict[int, Responses]:
             columns = own.columns | (same.pop(0)[1].columns if same else {})
             joined = Tokens(own.prompt, own.ids, own.mask, columns)
             out.setdefault(sample.step, []).append((sample, joined))
-    told = set(out)
-    for step, one in found.tokens:
-        if step not in told:
-            out.setdefault(step, []).append((None, one))
+    for step, rows in grouped(found.tokens, lambda of_step: of_step[0]).items():
+        out.setdefault(step, [(None, one) for _, one in rows])
     return dict(sorted(out.items()))
 
 
