@@ -228,13 +228,7 @@ HOSTS: dict[str, Host] = {
                 "it does not sample a greedy response": "greedy_scores",
             },
         ),
-        Host(
-            "prime-rl",
-            "prime-rl",
-            "559b447, 2026-08-21",
-            estimates=False,
-            separate=True,
-        ),
+        Host("prime-rl", "prime-rl", "559b447, 2026-08-21", estimates=False, separate=True),
         Host(
             "rllm",
             "rLLM",

@@ -16,12 +16,7 @@ from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
 from rlzoo_lab.imports.found import Found, Row, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
-from rlzoo_lab.imports.rollouts import (
-    parquet_samples,
-    prime_samples,
-    slime_samples,
-    verl_samples,
-)
+from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import STEPS, metric_rows, step_of, table_rows, without_steps
 from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 from rlzoo_lab.strict import damaged, read_json_file, text_lines
