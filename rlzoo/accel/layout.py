@@ -37,10 +37,6 @@ class Aligned:
     line: "Line | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
-    @property
-    def width(self) -> int:
-        return self.at.shape[1] - 1
-
 
 class Line(NamedTuple):
     """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
@@ -51,11 +47,19 @@ class Line(NamedTuple):
 
 
 def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
-    """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
+    """Lay out rows; `trees`: rows with one `group_ids` share their prompt if that saves a tenth of
+    the positions."""
     device = columns["response_ids"].device
     columns = {n: on_host(columns[n]) for n in _READ if n in columns}
-    rows = _side_by_side(columns)
-    if trees:
+    p, n = lengths(columns)
+    width, length = int(n.max()), int((p + n).max())
+    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
+    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
+    keep = length - int(p.min()) + 1
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
+    if trees and _trees_pay(columns):
         rows = _in_line(columns, rows)
     return Aligned(
         put(rows.ids, device),
@@ -70,17 +74,6 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
-def _side_by_side(columns: Mapping[str, Tensor]) -> Aligned:
-    p, n = lengths(columns)
-    width, length = int(n.max()), int((p + n).max())
-    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
-    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
-    keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
-
-
 def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     """Padded rows, packed into one line with each group's prompt once."""
     p, n = lengths(columns)
@@ -93,7 +86,7 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     to = to.where(inside, 0)  # padding is never read
     back = to.new_zeros(int(trunk.sum() + n.sum()))
     back[to[inside]] = inside.flatten().nonzero()[:, 0]
-    last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)
+    last = (p[:, None] - 1 + torch.arange(rows.at.shape[1])).clamp(max=rows.longest - 1)
     return Aligned(
         rows.ids.flatten()[back][None],
         to.gather(1, last),
@@ -118,7 +111,7 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return prompt, response
 
 
-def trees_pay(columns: Mapping[str, Tensor]) -> bool:
+def _trees_pay(columns: Mapping[str, Tensor]) -> bool:
     """Whether reading each group's prompt once saves a tenth of the positions."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return False
@@ -130,7 +123,9 @@ def trees_pay(columns: Mapping[str, Tensor]) -> bool:
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
     positions including padding, unless a single row or unit (see `_units`) has more. A pass that
-    holds a quarter of the budget ends before more than a twentieth of it is padding."""
+    holds a quarter of the budget ends before more than a twentieth of it is padding. trees: as for
+    `align`."""
+    trees = trees and _trees_pay(columns)
     unit, size = _units(columns, budget, trees)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
