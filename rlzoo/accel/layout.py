@@ -59,8 +59,8 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     keep = length - int(p.min()) + 1
     at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
     rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
-    if trees and _trees_pay(columns):
-        rows = _in_line(columns, rows)
+    if trees and (forest := _forest(columns)):
+        rows = _in_line(columns, rows, *forest)
     return Aligned(
         put(rows.ids, device),
         put(rows.at, device),
@@ -74,10 +74,9 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
-def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
-    """Padded rows, packed into one line with each group's prompt once."""
+def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: Tensor) -> Aligned:
+    """Padded rows, packed into one line with each group's prompt once; see `_forest`."""
     p, n = lengths(columns)
-    tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
     start = trunk.sum() + n.cumsum(0) - n  # of each row's response
     step = torch.arange(rows.longest)
@@ -97,11 +96,15 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     )
 
 
-def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The group of each row, (R,), counted from 0, and the length of each group's prompt."""
-    p, _ = lengths(columns)
+def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    """The group of each row, (R,), counted from 0, and the length of each group's prompt; None
+    unless reading each group's prompt once saves a tenth of the positions."""
+    if "group_ids" not in columns or not len(columns["group_ids"]):
+        return None
+    p, n = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
-    return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
+    trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
+    return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -111,22 +114,13 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return prompt, response
 
 
-def _trees_pay(columns: Mapping[str, Tensor]) -> bool:
-    """Whether reading each group's prompt once saves a tenth of the positions."""
-    if "group_ids" not in columns or not len(columns["group_ids"]):
-        return False
-    p, n = lengths(columns)
-    _, trunk = _forest(columns)
-    return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
-
-
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
     positions including padding, unless a single row or unit (see `_units`) has more. A pass that
     holds a quarter of the budget ends before more than a twentieth of it is padding. trees: as for
     `align`."""
-    trees = trees and _trees_pay(columns)
-    unit, size = _units(columns, budget, trees)
+    forest = _forest(columns) if trees else None
+    unit, size = _units(columns, budget, forest)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0
@@ -139,23 +133,25 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
                 break
             count, real = count + 1, real + n_row
         some = order[start : start + count]
-        parts.append(torch.isin(unit, some).nonzero()[:, 0] if trees else some)
+        parts.append(torch.isin(unit, some).nonzero()[:, 0] if forest else some)
         start += count
     return parts
 
 
-def _units(columns: Mapping[str, Tensor], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
+def _units(
+    columns: Mapping[str, Tensor], budget: int, forest: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
     """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
-    one pass reads a whole unit. A unit is a row; with `trees` it is a group, whose prompt counts
+    one pass reads a whole unit. A unit is a row; with a `forest` it is a group, whose prompt counts
     once.
 
     A group of more than `budget` positions is cut into several units. Each of them reads the prompt
     again, so a unit may be larger until its responses are `CUT` times as long as the prompt.
     """
     p, n = lengths(columns)
-    if not trees:
+    if forest is None:
         return torch.arange(len(p)), p + n
-    tree, trunk = _forest(columns)
+    tree, trunk = forest
     size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
     if bool((size <= budget).all()):
         return tree, size
