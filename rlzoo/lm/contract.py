@@ -90,7 +90,8 @@ def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = Fals
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
             return [head, scored, trees]
-        found = [head, scored, trees, _tried("gradient", lambda: _gradient(twin, columns))]
+        gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
+        found = [head, scored, trees, gradient]
         if checkpointing and found[-1].passed:
             found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
@@ -270,21 +271,19 @@ def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     return True, f"equal to a growing cache, within {off:.0e} nats", off
 
 
-def _gradient(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
-    largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
-    if not 0 < largest < torch.inf:
-        raise ModelError(f"the largest entry of the gradient is {largest}")
-    return True, "finite", 0.0
-
-
 def _gradients(policy: Subject, columns: Mapping[str, Tensor]) -> list[Tensor]:
-    """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer."""
+    """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer. Raises
+    ModelError unless the largest entry is finite and not 0."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
     small = [w for w in trained if w.ndim == 1] or trained
     with torch.enable_grad():
         loss = policy.log_probs(columns).sum()
-        found = torch.autograd.grad(loss, small, allow_unused=True)
-    return [x for x in found if x is not None]
+        reached = torch.autograd.grad(loss, small, allow_unused=True)
+    found = [x for x in reached if x is not None]
+    largest = max(float(x.abs().max()) for x in found)
+    if not 0 < largest < torch.inf:
+        raise ModelError(f"the largest entry of the gradient is {largest}")
+    return found
 
 
 def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
