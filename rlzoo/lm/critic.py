@@ -74,7 +74,7 @@ class Critic(nn.Module):
     def _of_the_policy(self, columns: Columns) -> Tensor:
         policy = self._policy[0]
         rows = align(columns, trees=not policy.no_trees)
-        hidden = policy.through(rows, lambda h: h)
+        hidden = policy.run(rows, lambda h: h)
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 
     def _read(self, hidden: Tensor, columns: Columns) -> Tensor:

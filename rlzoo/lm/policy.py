@@ -7,7 +7,7 @@ dropout would make the first epoch's ratio differ from 1.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -167,26 +167,27 @@ class Policy:
         rows = align(columns)
         return self.run(rows).flatten(0, 1)[rows.at]
 
-    def run(self, rows: Aligned) -> Tensor:
-        """The model's output (R, keep, V), or that of the function in place of its head."""
-        with self.reading(self.model, rows):
+    def run(self, rows: Aligned, function: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The model's output (R, keep, V).
+
+        function: of the last hidden states (R, keep, H), in place of the model's head, so that the
+            logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
+            pass.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self.reading(self.model, rows))
+            if function is not None:
+                lm_head = self.model.get_output_embeddings()
+                stack.enter_context(hf_internals.forward_of(lm_head, function))
+                if self.softcap is not None:  # `function` applies it
+                    config = self.model.config.get_text_config()
+                    stack.enter_context(hf_internals.without_softcap(config))
             return self.runner(
                 input_ids=rows.ids,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,
             ).logits
-
-    def through(self, rows: Aligned, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """`function` of the last hidden states (R, keep, H), in place of the model's head, so that
-        the logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
-        pass."""
-        lm_head = self.model.get_output_embeddings()
-        uncapped: AbstractContextManager = nullcontext()
-        if self.softcap is not None:  # the function applies it
-            uncapped = hf_internals.without_softcap(self.model.config.get_text_config())
-        with hf_internals.forward_of(lm_head, function), uncapped:
-            return self.run(rows)
 
     @cached_property
     def plain_head(self) -> bool:
@@ -201,7 +202,7 @@ class Policy:
         seen: list[Tensor] = []
         hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
         with torch.no_grad():
-            got = self.through(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
+            got = self.run(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
         hook.remove()
         return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
@@ -270,7 +271,7 @@ class Policy:
             }
             return _placed([found[n] for n in names], where, size)
 
-        scored = self.through(rows, table) if self.plain_head else table_of_logits(self.run(rows))
+        scored = self.run(rows, table) if self.plain_head else table_of_logits(self.run(rows))
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = scored[..., len(names) :].squeeze(-1)
@@ -304,7 +305,7 @@ class Policy:
             for policy in (self, other):  # they may not be alike: each has a layout of its own
                 rows = align(columns, trees=not policy.no_trees)
                 picked, ids, where = chosen_tokens(columns, rows)
-                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
+                hidden = policy.run(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
             caps = (self.softcap, other.softcap)

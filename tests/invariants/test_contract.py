@@ -117,7 +117,10 @@ def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, 
     (note,) = world.notes
     assert "each pass has one row and prompts are not shared, because TypeError" in note
     plain = Policy.run
-    slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
+
+    def slip(self, rows, *head):
+        return plain(self, rows, *head) + (0 if rows.place is None else 0.5)
+
     monkeypatch.setattr(Policy, "run", slip)
     world = make("llama")
     assert world.policy.no_trees
@@ -186,8 +189,8 @@ def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, nam
 def test_a_row_that_follows_its_company_is_refused(make, monkeypatch):
     plain = Policy.run
 
-    def slip(self, rows):
-        out = plain(self, rows)
+    def slip(self, rows, *head):
+        out = plain(self, rows, *head)
         return out + out.mean(0)
 
     monkeypatch.setattr(Policy, "run", slip)
