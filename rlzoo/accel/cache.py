@@ -31,22 +31,18 @@ class _Layer(DynamicLayer):
 class GrowingLayer(_Layer):
     """Views of buffers with spare room."""
 
-    _room: Pair | None = None  # keys, values
+    room: Pair | None = None  # keys, values
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         n = self.keys.shape[-2]
         m = n + key_states.shape[-2]
-        if self._room is None or self._room[0].shape[-2] < m:
+        if self.room is None or self.room[0].shape[-2] < m:
             more = (0, 0, 0, m + m // 2 + 16 - n)
-            self._room = F.pad(self.keys, more), F.pad(self.values, more)
-        keys, values = self._room
+            self.room = F.pad(self.keys, more), F.pad(self.values, more)
+        keys, values = self.room
         keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
         self.keys, self.values = keys[:, :, :m], values[:, :, :m]
         return self.keys, self.values
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)
-        self._room = None
 
 
 class FixedLayer(_Layer):
@@ -84,7 +80,9 @@ class Growing:
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows (B',), in this order."""
-        self.cache.batch_select_indices(rows)
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
+            layer.room = None  # it was for the former rows
         self.seen = self.seen[rows]
         self.padded = not bool(self.seen.all())
 

@@ -84,7 +84,10 @@ def decode(
             step()
         said += block
         left = rows.look(said)
-    return rows.found()
+    over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
+    fill = {"response_ids": policy.pad_id}  # after a row's end
+    found = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
+    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in found.items()}
 
 
 class Rows:
@@ -112,7 +115,11 @@ class Rows:
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
         kind = torch.promote_types(logits.dtype, torch.float32)
-        self.sampled, self.ours = (torch.zeros(whole, dtype=kind, device=device) for _ in range(2))
+        self.columns = {
+            "response_ids": self.tokens,
+            "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
+            "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
+        }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
@@ -122,10 +129,10 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        token, log_mu, log_pi = draw(self.policy, logits, u)
-        for x, new in ((self.tokens, token), (self.sampled, log_mu), (self.ours, log_pi)):
+        drawn = draw(self.policy, logits, u)
+        for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
-        self.token.copy_(token[:, None])
+        self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
 
     def step(self) -> None:
@@ -180,16 +187,6 @@ class Rows:
         if ends == [row[0] for row in given]:
             return end
         return torch.tensor(ends, device=end.device)
-
-    def found(self) -> dict[str, Tensor]:
-        """The tokens of all rows, each up to its end."""
-        width = self.longest
-        over = torch.arange(width, device=self.ends.device) >= self.ends[:, None]
-        return {
-            "response_ids": self.tokens[:, :width].masked_fill(over, self.policy.pad_id),
-            "sampler_log_probs": self.sampled[:, :width].masked_fill(over, 0),
-            "old_log_probs": self.ours[:, :width].masked_fill(over, 0),
-        }
 
 
 @contextmanager
