@@ -7,7 +7,7 @@ dropout would make the first epoch's ratio differ from 1.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -142,6 +142,12 @@ class Policy:
         finally:
             self.temperature, self.top_k, self.top_p = before
 
+    def precision(self) -> AbstractContextManager:
+        """In this context, matrix products are of the precision of this policy's passes."""
+        if not self.autocast:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
     @contextmanager
     def reading(self, network: Any, rows: Aligned | None = None) -> Iterator[None]:
         """In this context, `network` (the model, or a critic's trunk) reads `rows`, or samples if
@@ -153,8 +159,8 @@ class Policy:
             if not self.adapter:
                 self.model.disable_adapters()
                 stack.callback(self.model.enable_adapters)
-            if self.autocast and (rows is not None or self.sampled_in is None):
-                stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
+            if rows is not None or self.sampled_in is None:
+                stack.enter_context(self.precision())
             if rows is not None:
                 stack.enter_context(attention.over(network, rows))
                 if self.recompute:
