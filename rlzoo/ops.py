@@ -13,8 +13,6 @@ from torch import Tensor
 
 def on_host(x: Tensor) -> Tensor:
     """x in the host's memory: x itself, or a copy that x caches. Read-only, as callers share it."""
-    if x.device.type == "cpu":
-        return x
     known = carried(x)
     if known is None:
         known = x.detach().cpu()
@@ -110,25 +108,20 @@ def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
 
 
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
-    """A number >= 0 for each group, (B,) int64, possibly with gaps. Further (B,) keys split the
-    groups."""
-    index = _small(group_ids)
-    for key in more:
-        part = _small(key)
-        index = _small(index * (_bound(part) or 1) + part)
-    return index
-
-
-def _small(ids: Tensor) -> Tensor:
-    """ids if they can serve as indices as they are, else their ranks."""
-    if ids.device.type != "cpu":
-        known = carried(ids)
-        return _ranks(ids) if known is None else put(_small(known), ids.device)
-    if len(ids) and not ids.is_floating_point():
-        low, high = ids.aminmax()
-        if low >= 0 and high < 4 * len(ids) + 64:  # a sort costs more than some empty groups
-            return ids.long()
-    return torch.unique(ids, return_inverse=True)[1]
+    """A number from 0 to B - 1 for each group, (B,) int64, possibly with gaps. Further (B,) keys
+    split the groups."""
+    if more:
+        first, second = group_index(group_ids), group_index(more[0])
+        return group_index(first * len(first) + second, *more[1:])
+    if group_ids.device.type != "cpu":
+        known = carried(group_ids)
+        known = None if known is None else group_index(known)
+        return _ranks(group_ids) if known is None else put(known, group_ids.device)
+    if len(group_ids) and not group_ids.is_floating_point():
+        low, high = group_ids.aminmax()
+        if low >= 0 and high < len(group_ids):  # a sort costs more than some empty groups
+            return group_ids.long()
+    return torch.unique(group_ids, return_inverse=True)[1]
 
 
 def _ranks(ids: Tensor) -> Tensor:
@@ -138,14 +131,6 @@ def _ranks(ids: Tensor) -> Tensor:
     new = torch.zeros_like(order)
     new[1:] = ordered[1:] != ordered[:-1]
     return torch.zeros_like(order).index_copy_(0, order, new.cumsum(0))
-
-
-def _bound(index: Tensor) -> int:
-    """A number above all of index (B,), which are at least 0; on a device perhaps not the least."""
-    known = carried(index)
-    if known is None:
-        return len(index)
-    return int(known.max()) + 1 if len(known) else 0
 
 
 def _beside(per_row: Tensor, x: Tensor) -> Tensor:
@@ -159,7 +144,7 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
     Summed in float64, so that the order of rows matters as little as possible.
     """
     index = group_index(group_ids)
-    total = torch.zeros(_bound(index), *x.shape[1:], dtype=torch.float64, device=x.device)
+    total = torch.zeros(len(index), *x.shape[1:], dtype=torch.float64, device=x.device)
     total.index_add_(0, index, x.double())
     return total.to(x.dtype)[index]
 
@@ -167,7 +152,7 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
 def group_count(group_ids: Tensor) -> Tensor:
     """Size of each row's group, (B,) int64."""
     index = group_index(group_ids)
-    count = index.new_zeros(_bound(index))
+    count = torch.zeros_like(index)
     return count.index_add_(0, index, torch.ones_like(index))[index]
 
 
@@ -185,7 +170,7 @@ def group_std(x: Tensor, group_ids: Tensor, *, ddof: int = 1) -> Tensor:
 def group_max(x: Tensor, group_ids: Tensor) -> Tensor:
     """Largest x (B, ...) in each row's group, (B, ...)."""
     index = group_index(group_ids)
-    top = x.new_full((_bound(index), *x.shape[1:]), -torch.inf)
+    top = torch.full_like(x, -torch.inf)
     return top.scatter_reduce_(0, _beside(index, x).expand_as(x), x, "amax")[index]
 
 

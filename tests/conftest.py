@@ -86,10 +86,10 @@ def models_are_examined_once():
         yield
         return
     from helpers.examined import once
-    from rlzoo.lm import contract
+    from rlzoo.lm import build
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contract, "enforce", once())
+        patch.setattr(build, "enforce", once())
         yield
 
 

@@ -16,7 +16,7 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.accel.memory import USUAL, activations, room, sampling_copy
+from rlzoo.accel.memory import USUAL, activations, room, sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples
@@ -299,7 +299,7 @@ def estimate(plan: Plan) -> Estimate | None:
         add("delayed weights", r.staleness * size, "always", kept)
         spare = "the current weights, while older weights sample"
         add("spare copy of the weights", size, "sampling", spare)
-    if sampled := sampling_copy(config, device):
+    if sampled := sampling_dtypes(config, device)[1]:
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.accel import hf_internals
-from rlzoo.accel.layout import Aligned, Line
+from rlzoo.accel.hf_internals import attention_kind, skip_packed_sequences
+from rlzoo.accel.layout import Aligned
 from rlzoo.errors import ModelError
 
 NAME = "rlzoo_rows"  # among transformers' kinds of attention
@@ -24,16 +24,10 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 class _Here(threading.local):
     """State of a thread: two runs may train in one process."""
 
-    def __init__(self) -> None:
-        self.passes: list[tuple[Any, Line | None]] = []  # (config, line) of those being made
+    current: tuple[Any, Aligned] | None = None  # the pass that is being made: (model, rows)
 
 
 _here = _Here()
-
-
-def over(model: Any, rows: Aligned) -> AbstractContextManager:
-    """In this context, `model` reads these rows."""
-    return _within(model.config, rows.line)
 
 
 @cache
@@ -43,23 +37,24 @@ def _set_up() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, torch.compiler.disable(attend))
-    hf_internals.skip_packed_sequences(lambda: bool(_here.passes))
+    skip_packed_sequences(lambda: _here.current is not None)
 
 
 def same() -> Callable[[], AbstractContextManager]:
     """The context of the current pass, which a layer that is recomputed later must enter."""
-    return partial(_within, *_here.passes[-1]) if _here.passes else nullcontext
+    return partial(over, *_here.current) if _here.current else nullcontext
 
 
 @contextmanager
-def _within(config: Any, line: Line | None) -> Iterator[None]:
+def over(model: Any, rows: Aligned) -> Iterator[None]:
+    """In this context, `model` reads these rows."""
     _set_up()
-    _here.passes.append((config, line))
+    before, _here.current = _here.current, (model, rows)
     try:  # transformers makes no mask for our kind of attention
-        with nullcontext() if line is None else hf_internals.attention_kind(config, NAME):
+        with nullcontext() if rows.line is None else attention_kind(model.config, NAME):
             yield
     finally:
-        _here.passes.pop()
+        _here.current = before
 
 
 def attend(
@@ -71,18 +66,11 @@ def attend(
 
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has its own mask or bias")
-    _, line = _here.passes[-1]
+    assert _here.current is not None
+    line = _here.current[1].line
     assert line is not None
     index = line.rows.flatten()
-
-    def taken(x: Tensor) -> Tensor:
-        return (
-            x[0]
-            .transpose(0, 1)
-            .index_select(0, index)
-            .unflatten(0, line.rows.shape)
-            .transpose(1, 2)
-        )
-
-    out, _ = sdpa_attention_forward(module, taken(query), taken(key), taken(value), None, **more)
+    taken = (x[0].transpose(0, 1).index_select(0, index) for x in (query, key, value))
+    query, key, value = (x.unflatten(0, line.rows.shape).transpose(1, 2) for x in taken)
+    out, _ = sdpa_attention_forward(module, query, key, value, None, **more)
     return out.flatten(0, 1).index_select(0, line.back)[None], None

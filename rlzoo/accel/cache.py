@@ -16,11 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from rlzoo.accel.hf_internals import attention_of, take_over
 from rlzoo.errors import ModelError
 
-LEAVE = 0.9  # rows leave a growing cache once no more than this share of them continues
-
-LOOK = 16  # tokens between two looks at rows on a device
-ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
-
+COLUMNS = 64  # the length of fixed buffers is a multiple of this
 
 Pair = tuple[Tensor, Tensor]
 
@@ -31,29 +27,22 @@ class _Layer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, layer: DynamicLayer):
-        super().__init__()
-        take_over(self, layer)
-
 
 class GrowingLayer(_Layer):
     """Views of buffers with spare room."""
 
-    _room: Pair | None = None  # keys, values
+    room: Pair | None = None  # keys, values
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
         n = self.keys.shape[-2]
         m = n + key_states.shape[-2]
-        if self._room is None or self._room[0].shape[-2] < m:
-            self._room = _longer(self.keys, m + m // 2 + 16), _longer(self.values, m + m // 2 + 16)
-        keys, values = self._room
+        if self.room is None or self.room[0].shape[-2] < m:
+            more = (0, 0, 0, m + m // 2 + 16 - n)
+            self.room = F.pad(self.keys, more), F.pad(self.values, more)
+        keys, values = self.room
         keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
         self.keys, self.values = keys[:, :, :m], values[:, :, :m]
         return self.keys, self.values
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)
-        self._room = None
 
 
 class FixedLayer(_Layer):
@@ -72,37 +61,30 @@ class FixedLayer(_Layer):
         return self.at[0]
 
 
-def _longer(x: Tensor, length: int) -> Tensor:
-    """x (B, heads, L, d) at the beginning of a buffer (B, heads, length, d)."""
-    room = x.new_zeros(*x.shape[:2], length, x.shape[-1])
-    room[:, :, : x.shape[-2]] = x
-    return room
-
-
 class Growing:
     """A cache that has a column for each token.  seen: (B, L), where a row has tokens, not padding.
 
-    every: tokens between two looks at the rows.
+    every: tokens between two looks at the rows.  leave: rows leave once no more than this share of
+    them continues.  unit: the number of rows is a multiple of it.
     """
 
-    every = 1
+    every, leave, unit = 1, 0.9, 1
 
     def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
         self.cache, self.seen = cache, seen
         cache.layers = [
-            GrowingLayer(layer) if type(layer) is DynamicLayer else layer for layer in cache.layers
+            take_over(GrowingLayer, layer) if type(layer) is DynamicLayer else layer
+            for layer in cache.layers
         ]
         self.keep(home)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows (B',), in this order."""
-        self.cache.batch_select_indices(rows)
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
+            layer.room = None  # it was for the former rows
         self.seen = self.seen[rows]
         self.padded = not bool(self.seen.all())
-
-    def size(self, rows: int, left: int) -> int:
-        """The number of `rows` rows to keep when `left` of them continue."""
-        return left if left <= LEAVE * rows else rows
 
     def advance(self) -> Tensor | None:
         """Add one token; returns each row's mask, or None if rows see everything, which is
@@ -119,7 +101,7 @@ class Fixed:
     quarter when it is used up; only then do shapes change.
     """
 
-    every = LOOK
+    every, leave, unit = 16, 0.5, 8
 
     def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
         config = model.config.get_text_config()
@@ -135,7 +117,7 @@ class Fixed:
         self.windows = [getattr(layer, "sliding_window", self.most) for layer in cache.layers]
         # The column of the row that is the first of a layer: windows have let go of some.
         self.first = [self.columns - layer.keys.shape[2] for layer in cache.layers]
-        cache.layers = [FixedLayer(layer) for layer in cache.layers]
+        cache.layers = [take_over(FixedLayer, layer) for layer in cache.layers]
         for layer in cache.layers:
             layer.at = self.at
         self.keep(home)
@@ -144,9 +126,6 @@ class Fixed:
         self.seen = self.seen[rows]
         for layer in self.cache.layers:  # one at a time: what it was before is gone by then
             layer.keys, layer.values = layer.keys[rows], layer.values[rows]
-
-    def size(self, rows: int, left: int) -> int:
-        return min(rows, -(-left // ROWS) * ROWS) if left <= rows / 2 else rows
 
     def reserve(self, tokens: int) -> bool:
         """Make room for `tokens` more tokens; returns whether shapes changed."""
@@ -158,8 +137,9 @@ class Fixed:
         self.seen = F.pad(self.seen, (0, width - self.seen.shape[1]))
         for layer, window in zip(self.cache.layers, self.windows, strict=True):
             room = min(window, width)
-            if layer.keys.shape[2] < room:
-                layer.keys, layer.values = _longer(layer.keys, room), _longer(layer.values, room)
+            more = (0, 0, 0, room - layer.keys.shape[2])
+            if more[-1] > 0:
+                layer.keys, layer.values = F.pad(layer.keys, more), F.pad(layer.values, more)
         return True
 
     def advance(self) -> Tensor | dict[str, Tensor]:

@@ -24,7 +24,6 @@ from rlzoo.accel.hf_internals import forward_of
 from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.call import check
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
@@ -85,7 +84,10 @@ def decode(
             step()
         said += block
         left = rows.look(said)
-    return rows.found()
+    over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
+    fill = {"response_ids": policy.pad_id}  # after a row's end
+    found = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
+    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in found.items()}
 
 
 class Rows:
@@ -112,8 +114,12 @@ class Rows:
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
-        kind = wide(logits).dtype
-        self.sampled, self.ours = (torch.zeros(whole, dtype=kind, device=device) for _ in range(2))
+        kind = torch.promote_types(logits.dtype, torch.float32)
+        self.columns = {
+            "response_ids": self.tokens,
+            "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
+            "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
+        }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
@@ -123,10 +129,10 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        token, log_mu, log_pi = draw(self.policy, logits, u)
-        for x, new in ((self.tokens, token), (self.sampled, log_mu), (self.ours, log_pi)):
+        drawn = draw(self.policy, logits, u)
+        for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
-        self.token.copy_(token[:, None])
+        self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
 
     def step(self) -> None:
@@ -141,8 +147,9 @@ class Rows:
 
     def fit(self, left: int, block: int) -> Step:
         """The step, after making room for `block` more tokens and removing ended rows."""
-        size = self.cache.size(len(self.live), left)
-        fewer = size < len(self.live)
+        rows, unit = len(self.live), self.cache.unit
+        size = min(rows, -(-left // unit) * unit) if left <= self.cache.leave * rows else rows
+        fewer = size < rows
         if fewer:
             over = self.ends[self.live] <= self.looked
             keep = over.byte().argsort(stable=True)[:size]
@@ -180,16 +187,6 @@ class Rows:
         if ends == [row[0] for row in given]:
             return end
         return torch.tensor(ends, device=end.device)
-
-    def found(self) -> dict[str, Tensor]:
-        """The tokens of all rows, each up to its end."""
-        width = self.longest
-        over = torch.arange(width, device=self.ends.device) >= self.ends[:, None]
-        return {
-            "response_ids": self.tokens[:, :width].masked_fill(over, self.policy.pad_id),
-            "sampler_log_probs": self.sampled[:, :width].masked_fill(over, 0),
-            "old_log_probs": _finite(self.ours[:, :width].masked_fill(over, 0)),
-        }
 
 
 @contextmanager
@@ -229,27 +226,10 @@ def plain_cache(cache: Any, *others: type) -> bool:
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
 
 
-def _finite(log_probs: Tensor) -> Tensor:
-    """Log-probs (B, T) of drawn tokens; a ModelError where one is not finite. All checks run
-    together, since each waits for the device."""
-    finite = log_probs.isfinite()
-
-    def fault() -> ModelError:
-        row, t = (~finite).nonzero()[0].tolist()
-        return ModelError(
-            f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
-            "log-probability, so nothing can be sampled; the weights may be broken, or "
-            "model.dtype or model.attention may overflow"
-        )
-
-    check(finite.all(), fault)
-    return log_probs
-
-
 def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
-    logits = wide(logits)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
@@ -305,11 +285,6 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
     return torch.empty_like(log_pi).scatter_(-1, index, ordered.log_softmax(-1))
 
 
-def wide(x: Tensor) -> Tensor:
-    """x in float32 if it has half precision."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
 # ---------------------------------------------------------------- transformers' own loop
 
 
@@ -355,5 +330,5 @@ def _by_generation(
     return {
         "response_ids": out[:, prompt_ids.shape[1] :],
         "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": _finite(torch.stack(ours, 1)),
+        "old_log_probs": torch.stack(ours, 1),
     }

@@ -4,14 +4,13 @@ allows; no pass keeps a tensor as large as the vocabulary.
 `rlzoo.step.update` defines the loss. Nothing here depends on losses, epochs or aggregations.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from rlzoo.accel.hf_internals import sparse_gradient
+from rlzoo.accel.hf_internals import sparse_gradients
 from rlzoo.accel.memory import make_room
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
@@ -27,7 +26,12 @@ MADE = {"actor": "log_probs", "critic": "prediction"}
 
 
 class Networks(Protocol):
-    """A policy and perhaps a critic: their passes go through `model` and `trunk`."""
+    """A policy and perhaps a critic: their passes go through `model` and `trunk`.
+
+    tables: embeddings whose gradient a pass leaves sparse, for the rows that it reads, so that
+    passes leave nothing as large as the vocabulary each; the head's they add in place. None of
+    weights that are spread over ranks: those gradients leave at once.
+    """
 
     policy: Any
     critic: Any
@@ -57,7 +61,7 @@ def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
         names = tuple(n for n in models.networks if n == "critic" or (actor and not alone))
         return [(part, scored(models, take(columns, part), names)) for part in parts]
 
-    with torch.enable_grad(), lean_gradients(models):
+    with torch.enable_grad(), sparse_gradients(models.tables):
         return models.passes.retry(attempt)
 
 
@@ -71,7 +75,7 @@ def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[s
             columns,
             want=(*models.stats, "values") if both else models.stats,
             entropy_grad=models.entropy_grad,
-            accumulate=not models.sharded,  # see `lean_gradients`
+            accumulate=not models.sharded,  # see `tables`
         )
     if "critic" in names:
         out["prediction"] = out.pop("values") if both else models.critic.predict(columns)
@@ -101,7 +105,7 @@ def backward(
     for part, made in forward if alone else models.ranks.share(forward):
         micro = take(columns, part)
         if not made:
-            with lean_gradients(models):
+            with sparse_gradients(models.tables):
                 made = scored(models, micro, names)
         # A pass may cover all networks: keep what these ones made.
         of = {n: "critic" if n == MADE["critic"] else "actor" for n in made}
@@ -124,17 +128,6 @@ def _idle_pass(models: Networks, micro: Columns, names: tuple[str, ...]) -> None
     spread over ranks, passes are collectives."""
     outputs = scored(models, micro, names)
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
-
-
-@contextmanager
-def lean_gradients(models: Networks) -> Iterator[None]:
-    """Passes made within leave nothing as large as the vocabulary each: an embedding keeps
-    the gradient of the rows that they read, the head's they add in place. Not of weights that are
-    spread over ranks: those gradients leave at once."""
-    with ExitStack() as sparse:
-        for table in [] if models.sharded else models.tables:
-            sparse.enter_context(sparse_gradient(table))
-        yield
 
 
 def embeddings(trunk: Any) -> list[nn.Embedding]:

@@ -17,12 +17,6 @@ from torch.autograd.function import once_differentiable
 from rlzoo.accel import memory
 
 
-def chunk_rows(vocabulary: int, device: torch.device) -> tuple[int, int]:
-    """The number of positions whose logits are in memory, and of those processed at a time."""
-    room = memory.room(device)
-    return max(1, room.logits // vocabulary), max(1, room.block // vocabulary)
-
-
 def log_prob_stats(
     hidden: Tensor,
     weight: Tensor,
@@ -93,7 +87,9 @@ class _Head(torch.autograd.Function):
         accumulate: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n = len(hidden)
-        rows, step = chunk_rows(len(weight), hidden.device)
+        room = memory.room(hidden.device)
+        # Positions whose logits are in memory, and those of them that are processed at a time.
+        rows, step = (max(1, size // len(weight)) for size in (room.logits, room.block))
         wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
         log_probs, h, squared = (hidden.new_zeros(n, dtype=wide) for _ in range(3))
         kept = None
@@ -184,7 +180,7 @@ def full_kl(
     softcaps: tuple[float | None, float | None] = (None, None),
 ) -> Tensor:
     """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias)."""
-    n, (rows, _) = len(ours[0]), chunk_rows(len(ours[1]), ours[0].device)
+    n, rows = len(ours[0]), max(1, memory.room(ours[0].device).logits // len(ours[1]))
     found = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
         log_p, log_q = (

@@ -5,14 +5,16 @@ with one line for each name that a later version no longer has.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
+
+T = TypeVar("T")
 
 
 def import_models() -> None:
@@ -96,10 +98,12 @@ def skip_packed_sequences(skip: Callable[[], bool]) -> None:
     masking_utils.find_packed_sequence_indices = find
 
 
-def take_over(layer: Any, filled: Any) -> None:
-    """Give a new cache layer all that a filled one has: keys, values and the attributes of its kind
-    (`cache_utils.DynamicLayer`, transformers 5.23)."""
-    layer.__dict__.update(filled.__dict__)
+def take_over(kind: type[T], filled: Any) -> T:
+    """A new cache layer of this kind with all that a filled one has: keys, values and the
+    attributes of its own kind (`cache_utils.DynamicLayer`, transformers 5.23)."""
+    layer = kind()
+    vars(layer).update(vars(filled))
+    return layer
 
 
 def has_adapters(model: Any) -> bool:
@@ -121,24 +125,26 @@ def checkpoint_by(module: Any, function: Callable[..., Any]) -> None:
 
 
 @contextmanager
-def sparse_gradient(table: nn.Embedding) -> Iterator[None]:
-    """In this context, a backward pass leaves a sparse gradient of the table's weight. `sparse` and
-    `padding_idx` are read at each call (torch 2.13).
+def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
+    """In this context, a backward pass leaves a sparse gradient of the tables' weights. `sparse`
+    and `padding_idx` are read at each call (torch 2.13).
 
     With `padding_idx` torch counts the rows that are left, and waits for a device. So there a hook
     gives the padding token its gradient of 0.
     """
-    index = table.padding_idx
-    hook = None
-    table.sparse = True
-    if index is not None and table.weight.device.type != "cpu":
-        hook = table.register_forward_hook(partial(_no_padding, index))
-        table.padding_idx = None
+    before = [table.padding_idx for table in tables]
+    hooks = []
+    for table, index in zip(tables, before, strict=True):
+        table.sparse = True
+        if index is not None and table.weight.device.type != "cpu":
+            hooks.append(table.register_forward_hook(partial(_no_padding, index)))
+            table.padding_idx = None
     try:
         yield
     finally:
-        table.sparse, table.padding_idx = False, index
-        if hook is not None:
+        for table, index in zip(tables, before, strict=True):
+            table.sparse, table.padding_idx = False, index
+        for hook in hooks:
             hook.remove()
 
 

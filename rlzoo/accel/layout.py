@@ -37,10 +37,6 @@ class Aligned:
     line: "Line | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
-    @property
-    def width(self) -> int:
-        return self.at.shape[1] - 1
-
 
 class Line(NamedTuple):
     """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
@@ -51,12 +47,20 @@ class Line(NamedTuple):
 
 
 def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
-    """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
+    """Lay out rows; `trees`: rows with one `group_ids` share their prompt if that saves a tenth of
+    the positions."""
     device = columns["response_ids"].device
     columns = {n: on_host(columns[n]) for n in _READ if n in columns}
-    rows = _side_by_side(columns)
-    if trees:
-        rows = _in_line(columns, rows)
+    p, n = lengths(columns)
+    width, length = int(n.max()), int((p + n).max())
+    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
+    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
+    keep = length - int(p.min()) + 1
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
+    if trees and (forest := _forest(columns)):
+        rows = _in_line(columns, rows, *forest)
     return Aligned(
         put(rows.ids, device),
         put(rows.at, device),
@@ -70,21 +74,9 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
-def _side_by_side(columns: Mapping[str, Tensor]) -> Aligned:
+def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: Tensor) -> Aligned:
+    """Padded rows, packed into one line with each group's prompt once; see `_forest`."""
     p, n = lengths(columns)
-    width, length = int(n.max()), int((p + n).max())
-    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
-    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
-    keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
-
-
-def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
-    """Padded rows, packed into one line with each group's prompt once."""
-    p, n = lengths(columns)
-    tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
     start = trunk.sum() + n.cumsum(0) - n  # of each row's response
     step = torch.arange(rows.longest)
@@ -93,7 +85,7 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     to = to.where(inside, 0)  # padding is never read
     back = to.new_zeros(int(trunk.sum() + n.sum()))
     back[to[inside]] = inside.flatten().nonzero()[:, 0]
-    last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)
+    last = (p[:, None] - 1 + torch.arange(rows.at.shape[1])).clamp(max=rows.longest - 1)
     return Aligned(
         rows.ids.flatten()[back][None],
         to.gather(1, last),
@@ -104,11 +96,15 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned) -> Aligned:
     )
 
 
-def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The group of each row, (R,), counted from 0, and the length of each group's prompt."""
-    p, _ = lengths(columns)
+def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    """The group of each row, (R,), counted from 0, and the length of each group's prompt; None
+    unless reading each group's prompt once saves a tenth of the positions."""
+    if "group_ids" not in columns or not len(columns["group_ids"]):
+        return None
+    p, n = lengths(columns)
     groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
-    return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
+    trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
+    return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -118,20 +114,13 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return prompt, response
 
 
-def trees_pay(columns: Mapping[str, Tensor]) -> bool:
-    """Whether reading each group's prompt once saves a tenth of the positions."""
-    if "group_ids" not in columns or not len(columns["group_ids"]):
-        return False
-    p, n = lengths(columns)
-    _, trunk = _forest(columns)
-    return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
-
-
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
     positions including padding, unless a single row or unit (see `_units`) has more. A pass that
-    holds a quarter of the budget ends before more than a twentieth of it is padding."""
-    unit, size = _units(columns, budget, trees)
+    holds a quarter of the budget ends before more than a twentieth of it is padding. trees: as for
+    `align`."""
+    forest = _forest(columns) if trees else None
+    unit, size = _units(columns, budget, forest)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0
@@ -144,23 +133,25 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
                 break
             count, real = count + 1, real + n_row
         some = order[start : start + count]
-        parts.append(torch.isin(unit, some).nonzero()[:, 0] if trees else some)
+        parts.append(torch.isin(unit, some).nonzero()[:, 0] if forest else some)
         start += count
     return parts
 
 
-def _units(columns: Mapping[str, Tensor], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
+def _units(
+    columns: Mapping[str, Tensor], budget: int, forest: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
     """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
-    one pass reads a whole unit. A unit is a row; with `trees` it is a group, whose prompt counts
+    one pass reads a whole unit. A unit is a row; with a `forest` it is a group, whose prompt counts
     once.
 
     A group of more than `budget` positions is cut into several units. Each of them reads the prompt
     again, so a unit may be larger until its responses are `CUT` times as long as the prompt.
     """
     p, n = lengths(columns)
-    if not trees:
+    if forest is None:
         return torch.arange(len(p)), p + n
-    tree, trunk = _forest(columns)
+    tree, trunk = forest
     size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
     if bool((size <= budget).all()):
         return tree, size

@@ -79,15 +79,12 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
     return layers * hidden + of_layer if recompute else layers * of_layer
 
 
-def sampling_dtype(config: "Config", device: str) -> str | None:
-    """The dtype of sampling (`rollout.dtype`); None: that of the policy's passes."""
+def sampling_dtypes(config: "Config", device: str) -> tuple[str | None, str | None]:
+    """The dtype of sampling (`rollout.dtype`), None for that of the policy's passes; and the dtype
+    of the copy that samples, None where the policy itself samples."""
+    model, dtype = config.model, None
     if config.rollout.dtype != "auto":
-        return str(config.rollout.dtype)
-    half = device == "cuda" and config.model.autocast != "none"
-    return "bfloat16" if half and config.model.dtype != "float64" else None
-
-
-def sampling_copy(config: "Config", device: str) -> str | None:
-    """The dtype of the copy that samples; None: the policy itself samples."""
-    dtype = sampling_dtype(config, device)
-    return dtype if dtype != config.model.dtype or config.model.lora.rank else None
+        dtype = str(config.rollout.dtype)
+    elif device == "cuda" and model.autocast != "none" and model.dtype != "float64":
+        dtype = "bfloat16"
+    return dtype, dtype if dtype != model.dtype or model.lora.rank else None

@@ -23,18 +23,19 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """The part of a policy (`rlzoo.lm.policy`) used here: its rows' sizes and layout."""
+    """The part of a policy (`rlzoo.lm.policy`) used here: its rows' place and layout."""
 
     @property
     def device(self) -> torch.device: ...
-    def trees(self, columns: Columns) -> bool: ...
-    def bytes_of_position(self, *, grad: bool) -> int: ...
+    @property
+    def no_trees(self) -> str: ...
 
 
 @dataclass
 class Passes:
-    """policy: whose sizes and layout decide how many rows fit.  train: the recipe's section.
+    """policy: whose layout decides how many rows fit.  train: the recipe's section.
 
+    held: bytes of a position that a pass holds, by whether there is a gradient.
     collective: weights are spread over ranks, so that all of them make every pass together.
     scale: the share of a pass's usual size that fits into memory.
     notes: gain a line when memory runs out.
@@ -42,30 +43,23 @@ class Passes:
 
     policy: Sized
     train: Train
+    held: Mapping[bool, int]
     ranks: Ranks = ALONE
     collective: bool = False
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
-    _bytes: dict[bool, int] = field(init=False)  # of a position, by whether there is a gradient
-
-    def __post_init__(self) -> None:
-        self._bytes = {grad: self.policy.bytes_of_position(grad=grad) for grad in (False, True)}
-
-    def positions(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within the device's `room`."""
-        given = room(self.policy.device)
-        return max(given.positions, given.activations // self._bytes[grad])
 
     def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
         """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
-        fit."""
+        fit into the device's `room`."""
         if grad and self.train.microbatch:
             order = pack(columns, 1)
             size = max(1, int(self.train.microbatch * self.scale))
             return list(torch.cat(order).split(size)) if order else []
         budget = self.train.token_budget if grad else None
         if budget is None:
-            budget = self.positions(grad=grad)
+            given = room(self.policy.device)
+            budget = max(given.positions, given.activations // self.held[grad])
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)
@@ -74,7 +68,7 @@ class Passes:
             budget = min(budget, positions // self.ranks.count)
             if self.policy.device.type != "cpu":  # they may not have the same memory free
                 budget = min(self.ranks.gather(budget))
-        parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
+        parts = pack(columns, max(1, budget), trees=not self.policy.no_trees)
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 
@@ -85,28 +79,25 @@ class Passes:
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
-        fits = positions * self._bytes[True] <= room(self.policy.device).kept
+        fits = positions * self.held[True] <= room(self.policy.device).kept
         return parts if fits and self.train.token_budget is None and self.scale == 1 else None
 
     def map(
         self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
     ) -> Mapping[str, Tensor]:
         """`function` of all rows, tensors (B, ...) by name, in as many passes as memory needs."""
-
-        def attempt() -> Mapping[str, Tensor]:
-            parts = self.parts(columns)
-            return function(columns) if len(parts) == 1 else self.over(columns, parts, function)
-
-        return self.retry(attempt)
+        return self.retry(lambda: self.over(columns, self.parts(columns), function))
 
     def over(
         self,
         columns: Columns,
         parts: list[Tensor],
         function: Callable[[Columns], Mapping[str, Tensor]],
-    ) -> dict[str, Tensor]:
+    ) -> Mapping[str, Tensor]:
         """`function` of all rows, tensors (B, ...) by name, a pass for each of `parts`; ranks share
-        them."""
+        them. A single part has all rows in their order."""
+        if len(parts) == 1:
+            return function(columns)
         alone = self.ranks.count == 1
         mine = parts if alone else self.ranks.share(parts)
         done = [function(take(columns, part)) for part in mine]

@@ -49,21 +49,14 @@ class Ranks:
         return range(n * self.index // self.count, n * (self.index + 1) // self.count)
 
     def gather(self, item: T) -> list[T]:
-        """Every rank's `item`, the first rank's first; tensors come back on the CPU."""
+        """Every rank's `item`, the first rank's first, once all ranks are here; tensors come back
+        on the CPU."""
         if self.count == 1:
             return [item]
         found = [item] * self.count
         with _lost():
             torch.distributed.all_gather_object(found, item)
         return found
-
-    def same(self, item: T) -> T:
-        """The first rank's `item`."""
-        return self.gather(item)[0]
-
-    def wait(self) -> None:
-        """Wait until all ranks are here."""
-        self.gather(None)
 
     def sum(self, found: Mapping[str, float]) -> dict[str, float]:
         """Numbers summed over ranks, with the names of all of them."""

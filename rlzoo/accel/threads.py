@@ -19,15 +19,11 @@ def choose(wanted: int | None, model: Any) -> None:
     for it costs several times the work. OMP_NUM_THREADS takes precedence.
     """
     by_hand = "OMP_NUM_THREADS" in os.environ
-    small = next(model.parameters()).device.type == "cpu" and size_of(model) < FEW
+    small = next(model.parameters()).device.type == "cpu" and model.num_parameters() < FEW
     torch.set_num_threads(wanted or (1 if small and not by_hand else _ALL))
-
-
-def size_of(model: Any) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def told(model: Any) -> str:
     """`501 k parameters, 1 CPU thread`"""
     n = torch.get_num_threads()
-    return f"{count(size_of(model))} parameters, {n} CPU thread{'s' * (n > 1)}"
+    return f"{count(model.num_parameters())} parameters, {n} CPU thread{'s' * (n > 1)}"

@@ -7,12 +7,12 @@ import torch
 
 from rlzoo.accel import recompute, threads
 from rlzoo.accel.device import pick_device
-from rlzoo.accel.memory import sampling_copy, sampling_dtype
+from rlzoo.accel.memory import sampling_dtypes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract
+from rlzoo.lm.contract import enforce
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     DEQUANTIZED,
@@ -44,11 +44,11 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if models.sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard cannot be combined with model.compile")
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
-    models.contract, told = contract.enforce(policy, config.model.name or str(config.model.path))
+    models.contract, told = enforce(policy, config.model.name or str(config.model.path))
     models.notes += told
     torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the contract's limits are float32's
-    policy.sampled_in = sampling_dtype(config, policy.device.type)
-    if copied := sampling_copy(config, policy.device.type):
+    policy.sampled_in, copied = sampling_dtypes(config, policy.device.type)
+    if copied:
         policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
     if plan.reference:
         models.reference = policy.frozen_copy()
@@ -77,6 +77,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if config.model.compile:
         trunk = models.critic.trunk if models.critic else None
         for one in filter(None, (policy, models.reference, *models.teachers.values())):
+            one.no_trees = "compiled layers"  # which unpacking rows would split in two
             _compile(one.model)
             one.compiled = True
         if trunk is not None:

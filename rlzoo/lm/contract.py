@@ -90,7 +90,8 @@ def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = Fals
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
             return [head, scored, trees]
-        found = [head, scored, trees, _tried("gradient", lambda: _gradient(twin, columns))]
+        gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
+        found = [head, scored, trees, gradient]
         if checkpointing and found[-1].passed:
             found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
@@ -192,14 +193,6 @@ def windows(config: Any) -> dict[str, int]:
     return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
 
-def _tolerance(policy: Subject, effect: float) -> float:
-    """The difference (nats) allowed between two ways to compute one log-prob: small compared with
-    `effect`, the difference made by another prompt, so that the limit suits random weights, too."""
-    if policy.halves:
-        return 0.3
-    return max(2e-5, min(2e-4, 0.01 * effect))
-
-
 def _off(a: Tensor, b: Tensor) -> float:
     """The largest difference; infinite if a value is NaN."""
     off = (a - b).abs()
@@ -207,12 +200,16 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def _effect(policy: Subject, columns: Mapping[str, Tensor], scored: Tensor) -> float:
-    """How much the tokens before a response change its log-probs."""
+def _tolerance(policy: Subject, columns: Mapping[str, Tensor], scored: Tensor) -> float:
+    """The difference (nats) allowed between two ways to compute the log-probs `scored`: small
+    compared with the one that another prompt makes, so that it suits random weights, too."""
+    if policy.halves:
+        return 0.3
     ids = columns["prompt_ids"]
     mask = columns["prompt_mask"]
     ids = torch.where(mask * mask.flip(0) > 0, ids.flip(0), ids)
-    return _off(policy.log_probs({**columns, "prompt_ids": ids}), scored)
+    effect = _off(policy.log_probs({**columns, "prompt_ids": ids}), scored)
+    return max(2e-5, min(2e-4, 0.01 * effect))
 
 
 # ---------------------------------------------------------------- what is checked
@@ -231,7 +228,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str,
         [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
     )
     off = _off(together, alone)
-    if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
+    if off > 10 * _tolerance(policy, columns, alone):
         return (
             False,
             f"a row's log-probs change by {off:.2g} nats when the other rows of the batch change",
@@ -252,7 +249,7 @@ def _sampling(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str
         rows = {**columns, "response_ids": drawn["response_ids"]}
         scored = policy.log_probs(rows)
         offs.append(_off(drawn["old_log_probs"], scored))
-        if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
+        if offs[-1] <= _tolerance(policy, rows, scored):
             return True, f"equal to that of a full pass, within {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
     return False, f"{offs[0]:.2g} nats from that of a full pass", offs[0]
@@ -269,26 +266,24 @@ def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     )
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
-    if off > _tolerance(policy, _effect(policy, columns, scored)):
+    if off > _tolerance(policy, columns, scored):
         return False, f"log-probs are off by {off:.2g} nats with a cache of fixed shape", off
     return True, f"equal to a growing cache, within {off:.0e} nats", off
 
 
-def _gradient(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
-    largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
-    if not 0 < largest < torch.inf:
-        raise ModelError(f"the largest entry of the gradient is {largest}")
-    return True, "finite", 0.0
-
-
 def _gradients(policy: Subject, columns: Mapping[str, Tensor]) -> list[Tensor]:
-    """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer."""
+    """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer. Raises
+    ModelError unless the largest entry is finite and not 0."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
     small = [w for w in trained if w.ndim == 1] or trained
     with torch.enable_grad():
         loss = policy.log_probs(columns).sum()
-        found = torch.autograd.grad(loss, small, allow_unused=True)
-    return [x for x in found if x is not None]
+        reached = torch.autograd.grad(loss, small, allow_unused=True)
+    found = [x for x in reached if x is not None]
+    largest = max(float(x.abs().max()) for x in found)
+    if not 0 < largest < torch.inf:
+        raise ModelError(f"the largest entry of the gradient is {largest}")
+    return found
 
 
 def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
@@ -313,7 +308,7 @@ def _saving(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     again = policy.but(model=model, runner=model)
     before = policy.log_probs(columns)
     off = _off(before, again.log_probs(columns))
-    if off > _tolerance(policy, _effect(policy, columns, before)):
+    if off > _tolerance(policy, columns, before):
         return False, f"the saved model's log-probs differ by {off:.2g} nats", off
     return True, f"equal after saving and loading, within {off:.0e} nats", off
 

@@ -2,13 +2,11 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rlzoo.accel import attention, recompute
 from rlzoo.accel.layout import align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import trunk_of
@@ -67,17 +65,16 @@ class Critic(nn.Module):
         if self.trunk is None:
             return self._of_the_policy(columns)
         columns = self.reads(columns)
-        rows = align(columns, trees=self._as_policy and policy.trees(columns))
-        policy.check_length(rows)
-        how = recompute.within(self.trunk) if policy.recompute else nullcontext()
-        with policy.precision(), how, attention.over(self.trunk, rows):
+        rows = align(columns, trees=self._as_policy and not policy.no_trees)
+        with policy.reading(self.trunk, rows):
             hidden = self.runner[0](input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
         hidden = hidden[:, -rows.keep :]
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 
     def _of_the_policy(self, columns: Columns) -> Tensor:
-        rows = self._policy[0].layout(columns)
-        hidden = self._policy[0].through(rows, lambda h: h)
+        policy = self._policy[0]
+        rows = align(columns, trees=not policy.no_trees)
+        hidden = policy.run(rows, lambda h: h)
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 
     def _read(self, hidden: Tensor, columns: Columns) -> Tensor:

@@ -117,13 +117,10 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     file = _base_of(folder) / "generation_config.json"
     with reading(f"{file}: cannot be read"):
         extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
-        listed = {*_as_list(getattr(config, "eos_token_id", None)), *_as_list(extra)}
-        config.eos_token_id = sorted(map(int, listed)) or None
+        listed = (getattr(config, "eos_token_id", None), extra)
+        ids = {int(i) for x in listed for i in (x if isinstance(x, list) else [x]) if i is not None}
+        config.eos_token_id = sorted(ids) or None
     return config
-
-
-def _as_list(value: Any) -> list[int]:
-    return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def _base_of(folder: Path) -> Path:
@@ -259,14 +256,6 @@ def trunk_of(model: Any) -> Any:
     return next((part for part in model.children() if hasattr(part, "config")), model)
 
 
-def sizes(config: Any) -> tuple[int, int, int]:
-    """Width, inner width and number of layers; where layers differ, the widest."""
-    config = config.get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    inner = max(inner) if isinstance(inner, (list, tuple)) else inner
-    return config.hidden_size, inner, config.num_hidden_layers
-
-
 def limit_of(config: Any) -> tuple[int, str] | None:
     """The longest row (tokens) that the model reads correctly, and a name for that limit, if
     any."""
@@ -299,5 +288,6 @@ def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
 
 def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     """Every token that ends a response: the tokenizer's EOS and the model's own list."""
-    listed = _as_list(getattr(config, "eos_token_id", None))
+    listed = getattr(config, "eos_token_id", None)
+    listed = listed if isinstance(listed, list) else [listed]
     return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})

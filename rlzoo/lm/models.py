@@ -16,7 +16,7 @@ from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, how_read
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
@@ -45,7 +45,8 @@ class Models:
     teachers: one for each domain of prompts; the key None is for all others.
     notes: lines to show to the user. contract: the results of the model's checks, by name
     (`rlzoo.lm.contract`).
-    networks: those that are trained, by the name of their optimizer. tables: their embeddings.
+    networks: those that are trained, by the name of their optimizer. tables: their embeddings
+    (`rlzoo.accel.engine.Networks`).
     shared: whether the critic is a head on the policy's trunk.
     sharded: whether weights are spread over ranks.
     stats, entropy_grad: the outputs, next to log-probs, of the policy's passes in an update, and
@@ -74,22 +75,24 @@ class Models:
     def __post_init__(self) -> None:
         config = self.plan.recipe.config
         self.networks = {"actor": self.policy.model}
-        self.tables = embeddings(self.policy.model)
         self.sharded = self.ranks.count > 1 and config.parallel.strategy == "shard"
+        self.tables = [] if self.sharded else embeddings(self.policy.model)
         self.stats += ("observation_nll",) if "observation_nll" in self.plan.needs else ()
         self.entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
         self.tokenizer = self.policy.tokenizer
         self.prompt_format = PromptFormat(self.tokenizer, config.model.chat, config.model.system)
         self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
-        self.notes += self.prompt_format.note(self.plan.task, self.plan.task_name)
-        known = self.policy.eos_ids
-        self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
+        task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
+        if self.tokenizer.chat_template:
+            self.notes.append(how_read(config.model.chat, drawn(task, name, "train")))
+        self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
             self.notes.append(f"responses also end with {token}, the chat template's end of turn")
         self._fit_prompts()
-        self.passes = Passes(self.policy, config.train, self.ranks, self.sharded, self.notes)
+        held = {grad: self.policy.bytes_of_position(grad=grad) for grad in (False, True)}
+        self.passes = Passes(self.policy, config.train, held, self.ranks, self.sharded, self.notes)
 
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model, which data tasks may leave out."""
@@ -125,7 +128,7 @@ class Models:
     def add_critic(self, critic: Critic) -> None:
         self.critic, self.networks["critic"] = critic, critic
         self.shared = critic.trunk is None
-        self.tables += [] if self.shared else embeddings(critic.trunk)
+        self.tables += [] if self.shared or self.sharded else embeddings(critic.trunk)
 
     @cached_property
     def recomputes(self) -> bool:

@@ -6,8 +6,8 @@ dropout would make the first epoch's ratio differ from 1.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -16,17 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import attention, head, hf_internals, recompute
-from rlzoo.accel.decode import decode, few_rows, wide
-from rlzoo.accel.layout import Aligned, align, trees_pay
+from rlzoo.accel.decode import decode, few_rows
+from rlzoo.accel.layout import Aligned, align
 from rlzoo.accel.memory import activations
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract
-from rlzoo.lm.loading import eos_ids, limit_of, sizes
+from rlzoo.lm.contract import never_trees, trees_disagree
+from rlzoo.lm.loading import eos_ids, limit_of
 from rlzoo.mdp.batch import widen
 from rlzoo.ops import on_host, pick, put
 from rlzoo.plugin.border import out_of_memory
+from rlzoo.plugin.call import check
 
 
 class Policy:
@@ -66,7 +67,6 @@ class Policy:
         self.most_rows: int | None = None
         self.notes: list[str] = []  # gains a line when memory runs out
         self.limit = limit_of(model.config)
-        self.sizes = sizes(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
         self.compiled = False  # whether the model's layers are
@@ -86,27 +86,18 @@ class Policy:
     def bytes_of_position(self, *, grad: bool) -> int:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
         is a gradient, of one where there is none."""
-        floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
+        config = self.model.config.get_text_config()
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        inner = max(inner) if isinstance(inner, (list, tuple)) else inner  # the widest layer's
+        sizes = config.hidden_size, inner, config.num_hidden_layers
+        floats = activations(*sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
-
-    def trees(self, columns: Mapping[str, Tensor]) -> bool:
-        """Whether a pass over these rows should read each group's prompt once."""
-        return self.takes_trees and trees_pay(columns)
-
-    def layout(self, columns: Mapping[str, Tensor]) -> Aligned:
-        return align(columns, trees=self.trees(columns))
-
-    @property
-    def takes_trees(self) -> bool:
-        """Whether each group's prompt may be read once. Compiled layers do not support this:
-        unpacking rows would split them in two."""
-        return not (self.compiled or self.no_trees)
 
     @cached_property
     def no_trees(self) -> str:
-        """Why groups are not read as trees; empty if they are: every layer must use plain full
-        attention, and a trial must agree."""
-        return contract.never_trees(self.model) or contract.trees_disagree(self)
+        """Why groups are not read as trees, each prompt once; empty if they are: every layer must
+        use plain full attention, and a trial must agree."""
+        return never_trees(self.model) or trees_disagree(self)
 
     @property
     def halves(self) -> bool:
@@ -141,11 +132,6 @@ class Policy:
                 sampled_by=None, sampled_in=None, static=False,
             )  # fmt: skip
 
-    def precision(self, *, sampling: bool = False) -> AbstractContextManager:
-        if not self.autocast or (sampling and self.sampled_in is not None):
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
     @contextmanager
     def sampling_at(self, temperature: float, top_k: int, top_p: float) -> Iterator[None]:
         """In this context, the policy has this temperature and this truncation for sampling."""
@@ -156,18 +142,30 @@ class Policy:
         finally:
             self.temperature, self.top_k, self.top_p = before
 
+    def precision(self) -> AbstractContextManager:
+        """In this context, matrix products are of the precision of this policy's passes."""
+        if not self.autocast:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
     @contextmanager
-    def _as_asked(self, *, sampling: bool = False) -> Iterator[None]:
-        """In this context, precision and adapters (on or off) are those of this policy."""
-        if not self.adapter:
-            self.model.disable_adapters()
-        try:
-            again = recompute.within(self.model) if self.recompute else nullcontext()
-            with self.precision(sampling=sampling), again:
-                yield
-        finally:
+    def reading(self, network: Any, rows: Aligned | None = None) -> Iterator[None]:
+        """In this context, `network` (the model, or a critic's trunk) reads `rows`, or samples if
+        there are none, with this policy's precision and with its adapters on or off. Raises
+        ModelError for a row that the model cannot read correctly."""
+        if rows is not None and self.limit and rows.longest > self.limit[0]:
+            raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
+        with ExitStack() as stack:
             if not self.adapter:
-                self.model.enable_adapters()
+                self.model.disable_adapters()
+                stack.callback(self.model.enable_adapters)
+            if rows is not None or self.sampled_in is None:
+                stack.enter_context(self.precision())
+            if rows is not None:
+                stack.enter_context(attention.over(network, rows))
+                if self.recompute:
+                    stack.enter_context(recompute.within(network))
+            yield
 
     def logits(self, columns: Mapping[str, Tensor]) -> Tensor:
         """Logits before each response token and after the last, (B, T + 1, V), not yet divided
@@ -175,32 +173,27 @@ class Policy:
         rows = align(columns)
         return self.run(rows).flatten(0, 1)[rows.at]
 
-    def check_length(self, rows: Aligned) -> None:
-        """Refuse rows that the model cannot read correctly."""
-        if self.limit and rows.longest > self.limit[0]:
-            raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
+    def run(self, rows: Aligned, function: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The model's output (R, keep, V).
 
-    def run(self, rows: Aligned) -> Tensor:
-        """The model's output (R, keep, V), or that of the function in place of its head."""
-        self.check_length(rows)
-        with self._as_asked(), attention.over(self.model, rows):
+        function: of the last hidden states (R, keep, H), in place of the model's head, so that the
+            logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
+            pass.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self.reading(self.model, rows))
+            if function is not None:
+                lm_head = self.model.get_output_embeddings()
+                stack.enter_context(hf_internals.forward_of(lm_head, function))
+                if self.softcap is not None:  # `function` applies it
+                    config = self.model.config.get_text_config()
+                    stack.enter_context(hf_internals.without_softcap(config))
             return self.runner(
                 input_ids=rows.ids,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,
             ).logits
-
-    def through(self, rows: Aligned, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """`function` of the last hidden states (R, keep, H), in place of the model's head, so that
-        the logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
-        pass."""
-        lm_head = self.model.get_output_embeddings()
-        uncapped: AbstractContextManager = nullcontext()
-        if self.softcap is not None:  # the function applies it
-            uncapped = hf_internals.without_softcap(self.model.config.get_text_config())
-        with hf_internals.forward_of(lm_head, function), uncapped:
-            return self.run(rows)
 
     @cached_property
     def plain_head(self) -> bool:
@@ -215,7 +208,7 @@ class Policy:
         seen: list[Tensor] = []
         hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
         with torch.no_grad():
-            got = self.through(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
+            got = self.run(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
         hook.remove()
         return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
@@ -237,11 +230,13 @@ class Policy:
             more = tuple(name for name in want if name != "observation_nll")
             how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
             return self.with_observations(columns, want=more, **how)
-        rows = self.layout(columns)
+        rows = align(columns, trees=not self.no_trees)
         size = columns["response_ids"].shape
         if "log_pi" in want:
-            chosen = columns["response_ids"][:, : rows.width]
-            log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
+            chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
+            logits = self.logits(columns)[:, :-1]
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            log_pi = (logits / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
             return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
         picked, ids, where = chosen_tokens(columns, rows)
@@ -262,7 +257,7 @@ class Policy:
                 sum_pi_squared="sum_pi_squared" in want,
                 accumulate=accumulate,
             )
-            out = placed(found)
+            out = _placed([found[n] for n in names], where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
@@ -271,21 +266,18 @@ class Policy:
 
         def table_of_logits(logits: Tensor) -> Tensor:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
-            log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
+            logits = logits.flatten(0, 1)[picked]
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            log_pi = (logits / self.temperature).log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
-            return placed(
-                {
-                    "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
-                    "entropy": -(source.exp() * source).sum(-1),
-                    "sum_pi_squared": (2 * source).exp().sum(-1),
-                }
-            )
+            found = {
+                "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
+                "entropy": -(source.exp() * source).sum(-1),
+                "sum_pi_squared": (2 * source).exp().sum(-1),
+            }
+            return _placed([found[n] for n in names], where, size)
 
-        def placed(found: Mapping[str, Tensor]) -> Tensor:
-            """Columns (N,) put where their tokens are, (R, T + 1, K)."""
-            return _placed(torch.stack([found[n] for n in names], -1), where, size)
-
-        scored = self.through(rows, table) if self.plain_head else table_of_logits(self.run(rows))
+        scored = self.run(rows, table) if self.plain_head else table_of_logits(self.run(rows))
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = scored[..., len(names) :].squeeze(-1)
@@ -317,17 +309,17 @@ class Policy:
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
-                rows = policy.layout(columns)
+                rows = align(columns, trees=not policy.no_trees)
                 picked, ids, where = chosen_tokens(columns, rows)
-                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
+                hidden = policy.run(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
             caps = (self.softcap, other.softcap)
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
-        found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
         size = columns["response_ids"].shape
-        return {name: _placed(x, where, size)[:, :-1] for name, x in found.items()}
+        found = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
+        return {"full_kl": found[..., 0], "ref_log_probs": found[..., 1]}
 
     @torch.no_grad()
     def generate(
@@ -351,39 +343,32 @@ class Policy:
         model = self.model if self.sampled_by is None else self.sampled_by.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
         how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
-        most, drawn = self.most_rows, None
-        with self._as_asked(sampling=True), how:
-            if self.pads and most is None:
-                drawn = self._attempt(model, prompt_ids, prompt_mask, uniforms, limit)
-            if drawn is None:
-                drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
+        most = self.most_rows
+        with self.reading(self.model), how:
+            drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
                 "(same tokens)"
             )
-        return drawn
+        finite = drawn["old_log_probs"].isfinite()
 
-    def _attempt(
-        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
-    ) -> dict[str, Tensor] | None:
-        """Like `generate`; None if memory ran out: the next attempts have fewer rows."""
-        try:
-            return decode(self, model, ids, mask, uniforms, limit)
-        except RuntimeError as error:
-            if not out_of_memory(error) or len(ids) == 1:
-                raise
-        # Not in `except`: there the traceback holds on to what was allocated.
-        self.most_rows = (len(ids) + 1) // 2
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        return None
+        def fault() -> ModelError:
+            row, t = (~finite).nonzero()[0].tolist()
+            return ModelError(
+                f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
+                "log-probability, so nothing can be sampled; the weights may be broken, or "
+                "model.dtype or model.attention may overflow"
+            )
+
+        check(finite.all(), fault)  # all at once, since each check waits for the device
+        return drawn
 
     def _by_parts(
         self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
     ) -> dict[str, Tensor]:
-        """Like `generate`, for rows of one length and at most `most_rows` at a time, which does not
-        change tokens."""
+        """Like `generate`, at most `most_rows` rows at a time and, unless the model `pads`, of one
+        length, which does not change tokens. If memory runs out, fewer rows at a time."""
         lengths = on_host(mask).long().sum(1)
         parts = [torch.arange(len(lengths))]
         if not self.pads:
@@ -399,11 +384,18 @@ class Policy:
                 columns = put(on_host(seen).any(0).nonzero()[:, 0], seen.device)
                 some, seen = some[:, columns], seen[:, columns]
             u = None if uniforms is None else pick(uniforms, rows)
-            drawn = self._attempt(model, some, seen, u, limit)
-            if drawn is None:
-                parts = [rows, *parts]
-            else:
-                done.append((rows, drawn))
+            try:
+                done.append((rows, decode(self, model, some, seen, u, limit)))
+                continue
+            except RuntimeError as error:
+                if not out_of_memory(error) or len(rows) == 1:
+                    raise
+            # Not in `except`: there the traceback holds on to what was allocated.
+            self.most_rows, parts = (len(rows) + 1) // 2, [rows, *parts]
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if len(done) == 1:
+            return done[0][1]
         back = torch.cat([rows for rows, _ in done]).argsort()
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
         found = {}
@@ -419,7 +411,7 @@ def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor,
     their ids, and their places in (R, T + 1) laid flat."""
     mask = on_host(columns["response_mask"]).bool()
     found = (
-        on_host(rows.at)[:, :-1][mask[:, : rows.width]],
+        on_host(rows.at)[:, :-1][mask[:, : rows.at.shape[1] - 1]],
         on_host(columns["response_ids"])[mask],
         F.pad(mask, (0, 1)).flatten().nonzero()[:, 0],
     )
@@ -427,7 +419,9 @@ def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor,
     return picked, ids, where
 
 
-def _placed(x: Tensor, where: Tensor, size: torch.Size) -> Tensor:
-    """x (N, ...) put to its places `where` (N,) in (R, T + 1) laid flat, 0 elsewhere."""
-    full = x.new_zeros(size[0] * (size[1] + 1), *x.shape[1:])
-    return full.index_copy(0, where, x).view(size[0], size[1] + 1, *x.shape[1:])
+def _placed(found: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
+    """(R, T + 1, K): K columns (N,) put to their places `where` (N,) in (R, T + 1) laid flat, 0
+    elsewhere."""
+    x = torch.stack([*found], -1)
+    full = x.new_zeros(size[0] * (size[1] + 1), len(found))
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(found))

@@ -103,11 +103,6 @@ class PromptFormat:
         added = self.tokenizer.added_tokens_decoder
         return next((i for i in after if i in added and added[i].special), None)
 
-    def note(self, task: Task, name: str) -> list[str]:
-        """A line on how the task's prompts are read; none if there is no template."""
-        known = self.tokenizer.chat_template
-        return [how_read(self.chat, drawn(task, name, "train"))] if known else []
-
     def ends(self, task: Task, name: str, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
         through = self.tokenizer.chat_template and map(self.templated, drawn(task, name, "train"))

@@ -181,7 +181,7 @@ class Loop:
 
     def progress(self) -> float:
         """The used share of the budget, by the first rank's clock."""
-        return self.ranks.same(self._spent())
+        return self.ranks.gather(self._spent())[0]
 
     def _spent(self) -> float:
         spent = self.trainer.steps, self.models.meter.tokens, self.seconds()
@@ -196,7 +196,7 @@ class Loop:
 
     def _reason(self) -> str | None:
         found = stopping.reason(self.config.stop, self.evaluations, self.last)
-        return found or self.ranks.same(self.told_to_stop)
+        return found or self.ranks.gather(self.told_to_stop)[0]
 
     def _restore(self) -> None:
         """Resume from the last complete checkpoint, if there is one, and remove later lines."""
@@ -224,7 +224,7 @@ class Loop:
                 self.folder.rewind(name, trainer.steps if state else -1)
             forget_evaluations(self.folder, trainer.steps if state else -1)
             mend_best(self.folder.path / "best")
-        self.ranks.wait()
+        self.ranks.gather(None)  # wait until all are here
 
     def _read_lines(self) -> None:
         """Read the files written before. Loggers start again, with the lines that are kept."""

@@ -183,7 +183,7 @@ def _train(
                 found = held.enter_context(place)
             except RlzooError as error:  # the other ranks wait for either
                 found = error
-        folder = ranks.same(found)
+        folder = ranks.gather(found)[0]
         if isinstance(folder, RlzooError):
             raise folder
         assert folder is not None

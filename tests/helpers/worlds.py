@@ -95,9 +95,9 @@ def watch_passes(monkeypatch):
     """(positions, whether with a gradient) of each pass of a policy from here on."""
     seen, plain = [], Policy.run
 
-    def run(self, rows):
+    def run(self, rows, *head):
         seen.append((rows.ids.numel(), torch.is_grad_enabled()))
-        return plain(self, rows)
+        return plain(self, rows, *head)
 
     monkeypatch.setattr(Policy, "run", run)
     return seen

@@ -19,6 +19,7 @@ from helpers.architectures import (
 )
 from helpers.grids import grid
 from helpers.worlds import rolled, state_of, step
+from rlzoo.accel.layout import align
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import take
 
@@ -49,7 +50,8 @@ def test_log_probs_are_those_of_the_bare_row_whatever_the_padding(make, bare, na
     found = []
     for left, right in ((0, 0), (5, 3)):
         columns = columns_of(prompts, responses, left=left, right=right, groups=groups)
-        assert policy.trees(columns) == policy.takes_trees
+        in_line = align(columns, trees=not policy.no_trees).line is not None
+        assert in_line == (not policy.no_trees)
         with torch.no_grad():
             found.append(policy.log_prob_stats(columns, want=("entropy",)))
             del columns["group_ids"]  # then each row goes by itself
@@ -119,7 +121,7 @@ def test_a_model_with_a_state_instead_of_a_cache_is_sampled_by_its_own_loop(make
 
 
 def test_only_models_without_a_window_read_a_prompt_once(make):
-    takes = {name for name in CONFIGS if make(name).policy.takes_trees}
+    takes = {name for name in CONFIGS if not make(name).policy.no_trees}
     assert takes == {"gpt2", "llama", "gemma"}
 
 

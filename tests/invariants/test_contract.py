@@ -13,6 +13,7 @@ from helpers.odd_models import save_odd
 from helpers.runs import StopAt
 from helpers.worlds import step
 from rlzoo.accel import recompute
+from rlzoo.accel.layout import align
 from rlzoo.cli import main
 from rlzoo.errors import ModelError
 from rlzoo.lm.policy import Policy
@@ -100,15 +101,15 @@ SMALL_WEIGHTS = {"initializer_range": 0.02}
 def test_trees_are_for_plain_full_attention_alone(make, odd, name, changes):
     """Whatever 9 positions of a model with small weights may look like."""
     world = make(odd(name, **changes), "rollout.max_new_tokens=2")
-    assert not world.policy.takes_trees
+    assert world.policy.no_trees
     prompts, responses, groups = ragged(4, each=2, prompt=(3, 3), response=(2, 4))
     columns = columns_of(prompts, responses, groups=groups)
-    assert world.policy.layout(columns).place is None
+    assert align(columns, trees=not world.policy.no_trees).place is None
 
 
 @pytest.mark.parametrize("name", ["phimoe", "mixtral", "persimmon", "opt_350m"])
 def test_plain_ones_still_take_them(make, odd, name):
-    assert make(odd(name)).policy.takes_trees
+    assert not make(odd(name)).policy.no_trees
 
 
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
@@ -116,10 +117,13 @@ def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, 
     (note,) = world.notes
     assert "each pass has one row and prompts are not shared, because TypeError" in note
     plain = Policy.run
-    slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
+
+    def slip(self, rows, *head):
+        return plain(self, rows, *head) + (0 if rows.place is None else 0.5)
+
     monkeypatch.setattr(Policy, "run", slip)
     world = make("llama")
-    assert not world.policy.takes_trees
+    assert world.policy.no_trees
     assert "logits are off by 0.5" in world.notes[0]
 
 
@@ -185,8 +189,8 @@ def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, nam
 def test_a_row_that_follows_its_company_is_refused(make, monkeypatch):
     plain = Policy.run
 
-    def slip(self, rows):
-        out = plain(self, rows)
+    def slip(self, rows, *head):
+        out = plain(self, rows, *head)
         return out + out.mean(0)
 
     monkeypatch.setattr(Policy, "run", slip)

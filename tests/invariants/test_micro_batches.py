@@ -147,7 +147,7 @@ def test_groups_without_a_signal_are_not_read(make, monkeypatch):
         gradients(world, batch.select(torch.arange(batch.rows)), 0.0)
         read[skip] = with_gradient(seen)
     rows = batch.select((batch["group_ids"] == 2).nonzero()[:, 0])
-    assert read["true"] == world.policy.layout(rows).ids.numel()
+    assert read["true"] == align(rows, trees=True).ids.numel()
     assert read["true"] < 0.5 * read["false"]
 
 
@@ -229,8 +229,8 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
     # Found out by passes of their own. In a tree, rows lie in another order after shuffling, and
     # bfloat16 rounds their sums otherwise.
     monkeypatch.setattr(Policy, "plain_head", True)
-    monkeypatch.setattr(Policy, "takes_trees", autocast == "none")
-    monkeypatch.setattr("rlzoo.lm.contract.enforce", lambda *given: ({}, []))
+    monkeypatch.setattr(Policy, "no_trees", "" if autocast == "none" else "rounding")
+    monkeypatch.setattr("rlzoo.lm.build.enforce", lambda *given: ({}, []))
     for place in (Critic, Policy):
         name = "predict" if place is Critic else "run"
         plain = getattr(place, name)

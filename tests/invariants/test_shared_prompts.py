@@ -9,7 +9,6 @@ from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, weights_after
 from rlzoo.accel import memory
 from rlzoo.accel.layout import align, lengths
-from rlzoo.accel.passes import Passes
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 
@@ -18,7 +17,7 @@ ROWS = ["rollout.prompts=4", "rollout.samples=8"]
 
 def scored(policy, columns, trees, monkeypatch):
     """Log-probs, and their gradient in all weights."""
-    monkeypatch.setattr(Policy, "trees", lambda *_: trees)
+    monkeypatch.setattr(Policy, "no_trees", "" if trees else "rows")
     policy.model.zero_grad()
     log_probs = policy.log_probs(columns)
     (log_probs * columns["response_mask"]).sum().backward()
@@ -32,8 +31,9 @@ def test_a_line_gives_what_rows_give(make, extra, monkeypatch):
     p, n = lengths(batch)
     line = align(batch, trees=True)
     assert line.ids.shape == (1, int(p[::8].sum() + n.sum()))  # each prompt once, no padding
-    assert (line.ids[0][line.at[:, 1:]] == batch["response_ids"][:, : line.width])[
-        batch["response_mask"][:, : line.width] > 0
+    width = line.at.shape[1] - 1
+    assert (line.ids[0][line.at[:, 1:]] == batch["response_ids"][:, :width])[
+        batch["response_mask"][:, :width] > 0
     ].all()
     log_probs, gradient = scored(world.policy, batch, False, monkeypatch)
     ours, other = scored(world.policy, batch, True, monkeypatch)
@@ -55,7 +55,7 @@ def test_attention_sees_rows_and_no_mask(make, monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
     world.policy.log_probs(batch)
     p, n = lengths(batch)
-    assert world.policy.trees(batch)
+    assert not world.policy.no_trees
     assert set(seen) == {((len(p), int((p + n).max())), None, True)}
 
 
@@ -66,12 +66,14 @@ def test_passes_that_are_held_are_made_once_and_change_nothing(zoo, words, trunk
     calls = []
     monkeypatch.setattr(Policy, "plain_head", True)  # found out by passes of their own
     monkeypatch.setattr(Policy, "no_trees", "")
-    monkeypatch.setattr("rlzoo.lm.contract.enforce", lambda *given: ({}, []))
+    monkeypatch.setattr("rlzoo.lm.build.enforce", lambda *given: ({}, []))
     for place in (Critic, Policy):
         name = "predict" if place is Critic else "run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
-    monkeypatch.setattr(Passes, "positions", lambda self, grad: 40 if grad else 10_000)
+    small = {"positions": 1, "activations": 10_000}
+    monkeypatch.setattr("rlzoo.accel.passes.room", lambda device: replace(memory.CPU, **small))
+    monkeypatch.setattr(Policy, "bytes_of_position", lambda self, grad: 250 if grad else 1)
 
     def after(kept):
         monkeypatch.setattr(memory, "CPU", replace(memory.CPU, kept=kept))

@@ -95,8 +95,8 @@ def test_a_layer_takes_over_what_a_filled_one_holds(model):
     model(input_ids=IDS, past_key_values=cache, use_cache=True)
     filled = cache.layers[0]
     needs(filled, "keys", "values", "is_initialized")
-    layer = DynamicLayer()
-    hf_internals.take_over(layer, filled)
+    layer = hf_internals.take_over(DynamicLayer, filled)
+    assert layer is not filled
     assert layer.keys is filled.keys
     assert layer.values is filled.values
     assert layer.get_seq_length() == 3
@@ -135,7 +135,7 @@ def test_a_layer_checkpoints_by_our_function(model):
 def test_an_embedding_leaves_a_sparse_gradient_and_is_itself_again():
     table = nn.Embedding(5, 2, padding_idx=3)
     needs(table, "sparse", "padding_idx")
-    with hf_internals.sparse_gradient(table):
+    with hf_internals.sparse_gradients([table]):
         table(torch.tensor([1, 1, 3])).sum().backward()
     assert table.weight.grad.is_sparse
     assert table.weight.grad.to_dense()[3].abs().sum() == 0

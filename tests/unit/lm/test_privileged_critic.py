@@ -30,7 +30,7 @@ def sure(words):
 def test_it_reads_the_answer_before_the_prompt(zoo, sure, trees, monkeypatch):
     """As the trunk does by itself, row by row; the policy reads what it always read."""
     told, plain = sure(zoo, TOLD), sure(zoo)
-    monkeypatch.setattr(type(told.policy), "trees", lambda *_: trees)
+    monkeypatch.setattr(type(told.policy), "no_trees", "" if trees else "rows")
     batch = rolled(told)
     tokens = told.tokenizer
     for i in range(batch.rows):

@@ -91,13 +91,16 @@ def test_a_little_more_that_is_free_moves_no_size():
 def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
     world = make_world(zoo, model_dir)
     policy, passes = world.policy, world.passes
+    policy.no_trees = "rows alone"
+    columns = {"prompt_mask": torch.ones(4000, 1), "response_attention": torch.ones(4000, 999)}
     with pretend_gpu() as gpu:
         sizes = []
         policy.model.to("cuda")
         for free in (GIB, 8 * GIB):
             gpu.memory = free, 80 * GIB
             assert memory.free_bytes(policy.device) == free
-            sizes.append(passes.positions(grad=True))
+            sizes.append(len(passes.parts(columns, grad=True)[0]))
+        assert sizes[1] < 4000
         assert 7.9 < sizes[1] / sizes[0] < 8.1
 
 

@@ -12,6 +12,7 @@ from helpers import ROOT
 from helpers.grids import grid
 from helpers.worlds import favour, make_world, one_thread
 from rlzoo.accel import engine
+from rlzoo.accel.layout import align
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
@@ -313,7 +314,7 @@ def check_gradient(world, batch):
     every = torch.arange(batch.rows)
     gradients(world, batch.select(every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
     (last,) = hidden
-    rows = world.policy.layout(batch)  # it says where the states before each token lie
+    rows = align(batch, trees=True)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)
     acts = batch["response_mask"].bool() & (batch["advantages"] != 0)
     assert (flows[acts] > 0).all()

@@ -128,8 +128,7 @@ def test_the_server_has_the_weights_of_now(make, known, more, server):
     roll(world, 1)  # nothing has changed
     assert server.paths.count("/collective_rpc") == 1
     if more:  # the base model alone
-        with world.policy._as_asked():
-            world.policy.adapter = False
+        world.policy.adapter = False
         roll(world)
         assert server.paths.count("/collective_rpc") == 2
         assert not torch.equal(roll(world)["response_ids"], batch["response_ids"])

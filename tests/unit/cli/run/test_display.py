@@ -242,13 +242,14 @@ def test_threads_go_by_size_unless_somebody_has_chosen(
     parameters, wanted, by_hand, chosen, monkeypatch
 ):
     monkeypatch.setattr(threads, "_ALL", 3)
-    monkeypatch.setattr(threads, "size_of", lambda model: parameters)
+    model = torch.nn.Linear(2, 2)
+    model.num_parameters = lambda: parameters
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if by_hand:
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = torch.get_num_threads()
     try:
-        threads.choose(wanted, torch.nn.Linear(2, 2))
+        threads.choose(wanted, model)
         assert torch.get_num_threads() == chosen
     finally:
         torch.set_num_threads(before)
