@@ -30,39 +30,36 @@ def draw_examples(
     task: Task, name: str, split: str, n: int, generator: torch.Generator
 ) -> list[Example]:
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
-    with border(f"task {name!r}: draw"):
-        found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
+    with border(label):
+        found = list(task.draw(cast(Split, split), n, generator))
     if len(found) != n:
         raise ComponentError(f"{label} returned {len(found)} {split} prompts instead of {n}")
-    return [_example(item, label) for item in found]
-
-
-def _example(item: object, label: str) -> Example:
-    """The item as an Example with an int index."""
-    if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
-        raise ComponentError(
-            f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
-        )
-    example = Example(*item)
-    prompt, answer, index = example
-    if not isinstance(prompt, str) and not _are_messages(prompt):
-        raise ComponentError(
-            f"{label}: a prompt must be a string, or a list of messages with role and content. "
-            f"Got {prompt!r}"
-        )
-    if not _is_plain(answer):
-        raise ComponentError(
-            f"{label}: an answer must be a string, a number, or lists and mappings of these, so "
-            f"that it can be saved. Got {answer!r} for the prompt {prompt!r}"
-        )
-    try:
-        number = operator.index(index)
-    except TypeError:
-        number = 2**63
-    if not -(2**63) <= number < 2**63:
-        raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
-    return example._replace(index=number)
+    examples = []
+    for item in found:
+        if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
+            raise ComponentError(
+                f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
+            )
+        prompt, answer, index = Example(*item)
+        if not isinstance(prompt, str) and not _are_messages(prompt):
+            raise ComponentError(
+                f"{label}: a prompt must be a string, or a list of messages with role and content. "
+                f"Got {prompt!r}"
+            )
+        if not _is_plain(answer):
+            raise ComponentError(
+                f"{label}: an answer must be a string, a number, or lists and mappings of these, "
+                f"so that it can be saved. Got {answer!r} for the prompt {prompt!r}"
+            )
+        try:
+            number = operator.index(index)
+        except TypeError:
+            number = 2**63
+        if not -(2**63) <= number < 2**63:
+            raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
+        examples.append(Example(prompt, answer, number))
+    return examples
 
 
 def _are_messages(prompt: object) -> bool:

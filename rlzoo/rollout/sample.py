@@ -4,7 +4,7 @@ column plugins: `sample`, `score` and the models."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -34,13 +34,9 @@ ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
-    return draw_examples(
-        models.plan.task,
-        models.plan.task_name,
-        split,
-        n,
-        noise.generator(models.seed, f"prompts/{stream}", step),
-    )
+    plan = models.plan
+    generator = noise.generator(models.seed, f"prompts/{stream}", step)
+    return draw_examples(plan.task, plan.task_name, split, n, generator)
 
 
 def collect(
@@ -183,7 +179,7 @@ def respond(
         else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     )
     # A sampler that wraps another draws first what the other would have drawn.
-    more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
+    more = resources(models, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
     def speak(prompts: Columns, u: Tensor | None, width: int) -> dict[str, Any]:
         """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
@@ -199,29 +195,26 @@ def respond(
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
-    if "response_mask" not in drawn:
-        drawn = _finish(models, drawn, limit)
-    elif missing := sorted(plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
-        raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
-    _check_log_probs(sampler, drawn)
+    _finish(models, sampler, drawn, limit)
     if greedy or sampler is plan.base_sampler:
         models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
     return drawn
 
 
-def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Mask, endings and texts of sampled `response_ids`."""
+def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
+    """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
+
+    Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
+    log-prob of a chosen token: immediately, or at the end of `rlzoo.plugin.call.together`.
+    """
     policy = models.policy
-    said = on_host(drawn["response_ids"])  # what is drawn is waited for here
-    found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
-    drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
-    drawn |= {name: put(x, policy.device) for name, x in found.items()}
-    return drawn
-
-
-def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
-    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
-    immediately, or at the end of `rlzoo.plugin.call.together`."""
+    if "response_mask" not in drawn:
+        said = on_host(drawn["response_ids"])  # what is drawn is waited for here
+        found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+        drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
+        drawn |= {name: put(x, policy.device) for name, x in found.items()}
+    elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
+        raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     mask = drawn["response_mask"]
     for name in (n for n in LOG_PROBS if n in drawn):
         x = drawn[name]
@@ -240,18 +233,16 @@ def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
 # ---------------------------------------------------------------- resources
 
 
-def streams(*names: str) -> Iterator[str]:
-    """A noise stream for each call: the names, then numbered ones after the last."""
-    yield from names
-    for i in itertools.count():
-        yield f"{names[-1]}{i}"
-
-
 def resources(
-    models: Models, columns: Columns, streams: Iterator[str], step: int, first: int = 0
+    models: Models, columns: Columns, streams: Sequence[str], step: int, first: int = 0
 ) -> dict[str, Any]:
-    """The resources for the rows of `columns`; `first`: the first row's number in the batch."""
-    rows = (models, columns, streams, step, first)
+    """The resources for the rows of `columns`.
+
+    streams: the noise streams of the first calls; later calls number the last one. first: the
+    first row's number in the batch.
+    """
+    later = (f"{streams[-1]}{i}" for i in itertools.count())
+    rows = (models, columns, itertools.chain(streams, later), step, first)
     return {
         "sample": Sample(*rows),
         "score": Score(*rows),
