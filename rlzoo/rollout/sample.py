@@ -58,59 +58,17 @@ def collect(
     greedy: use the most likely token each time.
     Several ranks share the prompts, and all of them get the whole batch.
     """
-    sampler = sampler or models.plan.sampler
-    ranks, meter = models.ranks, models.meter
+    plan, policy, ranks, meter = models.plan, models.policy, models.ranks, models.meter
+    sampler, before = sampler or plan.sampler, meter.tokens
     shared = ranks.count > 1 and len(examples) >= ranks.count  # fewer: each rank does them all
-    mine = ranks.block(len(examples)) if shared else range(len(examples))
-    before = meter.tokens
+    if shared:
+        mine = ranks.block(len(examples))
+        examples, first_row = examples[mine.start : mine.stop], first_row + mine.start * samples
+    rows = torch.arange(len(examples) * samples) + first_row
+    prompts = _prompts(models, examples, samples, rows)
     with models.whole(sampler.needs) if models.sharded else nullcontext():
-        batch = _collect(
-            models, examples[mine.start : mine.stop], samples, first_row + mine.start * samples,
-            sampler, limit, greedy, stream=stream, step=step,
-        )  # fmt: skip
-    if not shared:
-        return batch
-    meter.tokens = before + sum(ranks.gather(meter.tokens - before))
-    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
-    return concatenate(ranks.gather(own), models.policy.pad_id, models.policy.device)
-
-
-def _collect(
-    models: Models,
-    examples: list[Example],
-    samples: int,
-    first_row: int,
-    sampler: Bound,
-    max_new_tokens: int | None,
-    greedy: bool,
-    *,
-    stream: str,
-    step: int,
-) -> Batch:
-    plan, device = models.plan, models.policy.device
-    number = torch.arange(len(examples) * samples) + first_row
-    rows = {
-        name: [x for x in values for _ in range(samples)]
-        for name, values in _read(models, examples).items()
-    }
-    ids, mask = left_pad(rows.pop("prompt_ids"), models.policy.pad_id, device)
-    prompts: dict[str, Any] = {
-        **rows,
-        "prompt_ids": ids,
-        "prompt_mask": mask,
-        "prompt_index": put(torch.tensor(rows["prompt_index"]), device),
-        "group_ids": put(number // samples, device),
-    }
-    drawn = respond(
-        models,
-        sampler,
-        prompts,
-        number,
-        stream=stream,
-        step=step,
-        max_new_tokens=max_new_tokens,
-        greedy=greedy,
-    )
+        drawn = respond(models, sampler, prompts, rows, stream=stream, step=step,
+                        max_new_tokens=limit, greedy=greedy)  # fmt: skip
     if models.recomputes:
         drawn.pop("old_log_probs", None)
     elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
@@ -118,36 +76,49 @@ def _collect(
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in MASKS}
+        drawn |= {n: put(on_host(drawn[n]).to(kind), policy.device) for n in MASKS}
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
     batch.update({name: x for name, x in drawn.items() if name != "task_scores"})
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
-        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, number, batch.steps)
-        batch.add("noise", put(uniform.to(torch.float32), device))
+        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, rows, batch.steps)
+        batch.add("noise", put(uniform.to(torch.float32), policy.device))
     if "response_tokens" in plan.needs:
-        batch.add(
-            "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)
-        )
+        texts = mdp.decode_tokens(models.tokenizer, batch, policy.eos_ids)
+        batch.add("response_tokens", texts)
     batch.update(mdp.score(plan, batch, drawn.get("task_scores")))
-    return batch
+    if not shared:
+        return batch
+    meter.tokens = before + sum(ranks.gather(meter.tokens - before))
+    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
+    return concatenate(ranks.gather(own), policy.pad_id, policy.device)
 
 
-def _read(models: Models, examples: list[Example]) -> dict[str, list[Any]]:
-    """The examples' prompts as the policy and components read them, by column."""
-    form, plan = models.prompt_format, models.plan
+def _prompts(models: Models, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:
+    """The examples' prompts as the policy and components read them, by column: `samples` rows of
+    each. rows: (N,) their numbers."""
+    form, plan, policy = models.prompt_format, models.plan, models.policy
     domain_of = plan.abilities.domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
         domains = [str(domain_of(e)) if domain_of else "" for e in examples]
-    return {
+    read: dict[str, list[Any]] = {
         "prompts": [form.text(e.prompt) for e in examples],
         "messages": [form.messages(e.prompt) for e in examples],
         "answers": [e.answer for e in examples],
         "domains": domains,
         "prompt_ids": form.encode_each(e.prompt for e in examples),
         "prompt_index": [e.index for e in examples],
+    }
+    each = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
+    ids, mask = left_pad(each.pop("prompt_ids"), policy.pad_id, policy.device)
+    return {
+        **each,
+        "prompt_ids": ids,
+        "prompt_mask": mask,
+        "prompt_index": put(torch.tensor(each["prompt_index"]), policy.device),
+        "group_ids": put(rows // samples, policy.device),
     }
 
 

@@ -35,19 +35,16 @@ class Experience:
     """A batch, ready for the update.
 
     log_prob_gap: the distance of the sampling distribution from the policy, in nats.
-    forward: the update's forward pass, with gradient, where the batch's columns were read off it.
+    forward: the update's forward passes, with gradient, where the batch's columns were read off
+    them; cleared when memory runs out, and after the update.
     seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
     log_prob_gap: float
-    forward: Forward | None = None
+    forward: Forward = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-
-    def release(self) -> None:
-        """Free the forward pass; the update computes it again."""
-        self.forward = None
 
 
 def update(
@@ -71,17 +68,17 @@ def update(
             parts = _minibatches(
                 models, batch, count, noise.generator(models.seed, f"shuffle/{epoch}", step)
             )
-            if experience.forward is not None:  # one update on all rows, in those passes' order
+            if experience.forward:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**take(batch, part), "response_mask": pick(mask, part)}
                 with together() as checks:
                     sums = models.passes.retry(
                         partial(gradients, models, rows, kl_coef, names, experience),
-                        experience.release,
+                        experience.forward.clear,
                     )
                     step_optimizers(models, optimizers, sums, checks, totals, names)
-    experience.release()
+    experience.forward.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     return {
@@ -122,12 +119,12 @@ def gradients(
     """
     plan, mask = models.plan, rows["response_mask"]
     sums: Sums = defaultdict(list)
-    forward = held.forward if held else None
+    forward = held.forward if held else []
     names = tuple(name for name in names if name in models.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    if forward is None or not serves(forward, names):
+    if not forward or not serves(forward, names):
         some = torch.arange(len(mask))
         if "critic" not in names and plan.skips_silent:
             some = _with_signal(models, rows, weights["actor"], sums)

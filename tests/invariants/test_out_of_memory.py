@@ -129,14 +129,14 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
         if left[0]:
             left[0] -= 1
             seen.clear()
-            assert experience.forward is not None
+            assert experience.forward
             # As torch says it on a CPU.
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
     monkeypatch.setattr(module, "_loss", backward)
     trainer.update(experience)
-    assert experience.forward is None
+    assert not experience.forward
     assert with_gradient(seen) > 0
     monkeypatch.undo()
     want = make("llama", "train.minibatches=1")
