@@ -103,10 +103,10 @@ def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[s
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
-    ids = on_host(columns["response_ids"]).tolist()
-    rows = [
-        row[: n - (n > 0 and row[n - 1] in eos_ids)] for row, n in zip(ids, lengths, strict=True)
-    ]
+    rows = []
+    for ids, length in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
+        ids = ids[:length]
+        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
@@ -169,22 +169,21 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
         )
         if task_scores is not None:
             out["task_scores"] = task_scores.where(~task_scores.isnan(), out["task_scores"])
-    parts = [  # without a border of its own: `_per_token` names the row as well
-        _per_token(
-            partial(call, bound.component, options=bound.options),
-            {**columns, **out},
-            f"reward {name!r}",
-        )
-        for name, (_, bound) in plan.rewards.items()
-    ]
+    known = {**columns, **out}
+    total, parts = torch.zeros_like(mask), []
+    for name, (weight, bound) in plan.rewards.items():
+        # Without a border of its own: `_per_token` names the row as well.
+        scorer = partial(call, bound.component, options=bound.options)
+        part = _per_token(scorer, known, f"reward {name!r}")
+        total = total + weight * part
+        parts.append(masked_sum(part, mask))
     weights = [weight for weight, _ in plan.rewards.values()]
-    total = sum(map(operator.mul, weights, parts), torch.zeros_like(mask))
     rollout = plan.recipe.config.rollout
     if rollout.truncation == "penalty":
         fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
     return out | {
-        "score_components": torch.stack([masked_sum(part, mask) for part in parts], 1),
+        "score_components": torch.stack(parts, 1),
         "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),

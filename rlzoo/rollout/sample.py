@@ -77,9 +77,10 @@ def collect(
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
         drawn |= {n: put(on_host(drawn[n]).to(kind), policy.device) for n in MASKS}
+    task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
-    batch.update({name: x for name, x in drawn.items() if name != "task_scores"})
+    batch.update(drawn)
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
@@ -88,7 +89,7 @@ def collect(
     if "response_tokens" in plan.needs:
         texts = mdp.decode_tokens(models.tokenizer, batch, policy.eos_ids)
         batch.add("response_tokens", texts)
-    batch.update(mdp.score(plan, batch, drawn.get("task_scores")))
+    batch.update(mdp.score(plan, batch, task_scores))
     if not shared:
         return batch
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
@@ -144,11 +145,9 @@ def respond(
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = (
-        turn
-        if greedy or turn is not None
-        else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
-    )
+    uniforms = turn
+    if turn is None and not greedy:
+        uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 

@@ -80,14 +80,8 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
     taught = (some & ~none).any(1)
     ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
-    texts = list(  # one text that is cut off and one that ended are two
-        zip(
-            batch["group_ids"].tolist(),
-            batch["responses"],
-            batch["terminated"].tolist(),
-            strict=True,
-        )
-    )
+    marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
+    texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
     ended = (last * batch["terminated"][:, None]).bool()
     due = batch["rewards"] - batch["values"] if "values" in batch else None
     return {

@@ -68,9 +68,8 @@ def step_optimizers(
         if all(p.grad is None for p in trained):  # no row had a gradient; momentum continues
             for p in trained:
                 p.grad = torch.zeros_like(p)
-        clipped = nn.utils.clip_grad_norm_(
-            trained, math.inf if limit is None else limit, foreach=True
-        )
+        limit = math.inf if limit is None else limit
+        clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
         norms.append(whole_tensor(clipped) if models.sharded else clipped)
     terms = [(name, x) for name, xs in sums.items() for x in xs]
     read = checks.read(*norms, *(x for _, x in terms))

@@ -5,8 +5,8 @@ A step is `Trainer.sample`, which lists the phases in order, and `Trainer.update
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.format.text import token_texts
@@ -82,23 +82,22 @@ class Trainer:
         plan needs, rewards and advantages."""
         models, plan, step, clock = self.models, self.plan, self.steps, self.clock
         rollout, meter = plan.recipe.config.rollout, models.meter
-        began, before = clock(), meter.tokens
+        seconds: dict[str, float] = {}
+        tokens: dict[str, int] = {}
+        before = meter.tokens
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
-        with older, together():
+        with timed(seconds, "gen", clock), older, together():
             prompts = draw(models, "train", rollout.prompts, "train", step)
             batch = collect(models, prompts, rollout.samples, stream="train", step=step)
-        seconds, tokens = {"gen": clock() - began}, {"gen": meter.tokens - before}
-        began, before = clock(), meter.tokens
-        with together() as checks:
+        tokens["gen"] = meter.tokens - before
+        with timed(seconds, "columns", clock), together() as checks:
             sampled = "old_log_probs" in batch
             forward = add_columns(models, batch, stream="train", step=step, for_update=True)
             (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
-        seconds["columns"], tokens["columns"] = clock() - began, meter.tokens - before
-        began = clock()
-        with together():
+        tokens["columns"] = meter.tokens - before - tokens["gen"]
+        with timed(seconds, "adv", clock), together():
             add_rewards(plan, batch, self.controller.coef)
             add_advantages(plan, batch)
-        seconds["adv"] = clock() - began
         return Experience(batch, gap, forward or [], seconds, tokens)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
@@ -113,9 +112,9 @@ class Trainer:
         if self.delayed:
             self.delayed.remember()
         seen = batch.on_host()  # one transfer for all that metrics are made of
-        began = self.clock()
-        updated = update(self.models, experience, self.optimizers, self.steps, coef)
-        seconds = {**experience.seconds, "update": self.clock() - began}
+        seconds = dict(experience.seconds)
+        with timed(seconds, "update", self.clock):
+            updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         measured = batch_metrics(plan, seen)
         if REF_KL_PER_RESPONSE in measured:
@@ -153,3 +152,10 @@ class Trainer:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
         return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str, clock: Callable[[], float]) -> Iterator[None]:
+    began = clock()
+    yield
+    seconds[name] = clock() - began

@@ -65,9 +65,8 @@ def update(
     for names in [tuple(trained)] if models.shared else [(name,) for name in reversed(trained)]:
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
-            parts = _minibatches(
-                models, batch, count, noise.generator(models.seed, f"shuffle/{epoch}", step)
-            )
+            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(models, batch, count, generator)
             if experience.forward:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:

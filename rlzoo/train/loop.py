@@ -112,9 +112,10 @@ class Loop:
         self.in_vain = 0 if taken else self.in_vain + 1
         tokens, seconds = self.models.meter.tokens, time.perf_counter() - self.began
         self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
-        self._record(self.last)
         if self.ranks.first:
+            self.folder.append("metrics.jsonl", self.last)
             write_samples(self.folder, batch, step, run.samples)
+        self._tell_loggers("log", self.last)
         if run.save_batches:
             save_batch(self.folder, self.models, batch, step, run.save_batches)
         self.display.step(self.last, self.progress())
@@ -139,7 +140,9 @@ class Loop:
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
             keep_best(self.models, self.folder.path / "best", line)
-        self._record(line)  # last: an evaluation that is written down is not made again
+        if self.ranks.first:  # last: an evaluation that is written down is not made again
+            self.folder.append("metrics.jsonl", line)
+        self._tell_loggers("log", line)
         self.display.evaluation(line)
 
     def save(self) -> None:
@@ -243,11 +246,6 @@ class Loop:
                 f"{self.folder.path / 'metrics.jsonl'} lacks the evaluation before training; "
                 "restore it, or start a new run"
             )
-
-    def _record(self, line: dict[str, float]) -> None:
-        if self.ranks.first:
-            self.folder.append("metrics.jsonl", line)
-        self._tell_loggers("log", line)
 
     def _tell_loggers(self, method: str, *what: Mapping[str, float]) -> None:
         """Call each by itself; one that raises is reported, and not called again. A text that `log`
