@@ -1,6 +1,7 @@
 """The batch: a mapping from column names to tensors that only gains columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,28 +12,26 @@ from rlzoo.plugin.call import has_shape, zero_off_mask
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, Columns
 
 
-class Batch(Mapping[str, Any]):
+class Batch(UserDict[str, Any]):
     """Columns by name. Adding a column checks its shape and zeroes it off the mask (B, T).
 
-    `response_mask` comes first; nothing is ever overwritten. Plugins' columns declare their shape.
+    `response_mask` comes first; nothing is ever overwritten or removed. Plugins' columns declare
+    their shape.
     """
 
     def __init__(self, response_mask: Tensor):
-        self._columns: dict[str, Any] = {"response_mask": response_mask}
+        self.data = {"response_mask": response_mask}
         self.rows, self.steps = response_mask.shape
 
-    def __getitem__(self, name: str) -> Any:
-        return self._columns[name]
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.add(name, value)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"column {name!r} cannot be removed; a batch only gains columns")
 
     def add(self, name: str, value: Any, shape: str | None = None) -> None:
         """Add a column; raises ValueError if it already exists or has the wrong shape."""
-        if name in self._columns:
+        if name in self:
             raise ValueError(f"column {name!r} already exists; a batch only gains columns")
         shape = shape or COLUMNS[name].shape
         if shape == "list":
@@ -42,11 +41,7 @@ class Batch(Mapping[str, Any]):
             raise ValueError(f"column {name!r} has shape {tuple(value.shape)}, not {shape}")
         elif shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
             value = zero_off_mask(value, self["response_mask"])
-        self._columns[name] = value
-
-    def update(self, columns: Columns) -> None:
-        for name, value in columns.items():
-            self.add(name, value)
+        self.data[name] = value
 
     def on_host(self) -> "Batch":
         """The columns with at most two dimensions in the host's memory (itself if it is there):
@@ -62,12 +57,8 @@ class Batch(Mapping[str, Any]):
             for x, known in zip(some, there.split([x.numel() for x in some]), strict=True):
                 carry(x, known.view(x.shape))
         found = Batch(on_host(mask))
-        found._columns |= {n: on_host(x) if n in flat else x for n, x in self.items()}
+        found.data |= {n: on_host(x) if n in flat else x for n, x in self.items()}
         return found
-
-    def select(self, rows: Tensor) -> dict[str, Any]:
-        """The columns of some rows (R,) int64, as a plain mapping."""
-        return take(self, rows)
 
 
 def take(columns: Columns, rows: Tensor) -> dict[str, Any]:

@@ -30,39 +30,36 @@ def draw_examples(
     task: Task, name: str, split: str, n: int, generator: torch.Generator
 ) -> list[Example]:
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
-    with border(f"task {name!r}: draw"):
-        found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
+    with border(label):
+        found = list(task.draw(cast(Split, split), n, generator))
     if len(found) != n:
         raise ComponentError(f"{label} returned {len(found)} {split} prompts instead of {n}")
-    return [_example(item, label) for item in found]
-
-
-def _example(item: object, label: str) -> Example:
-    """The item as an Example with an int index."""
-    if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
-        raise ComponentError(
-            f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
-        )
-    example = Example(*item)
-    prompt, answer, index = example
-    if not isinstance(prompt, str) and not _are_messages(prompt):
-        raise ComponentError(
-            f"{label}: a prompt must be a string, or a list of messages with role and content. "
-            f"Got {prompt!r}"
-        )
-    if not _is_plain(answer):
-        raise ComponentError(
-            f"{label}: an answer must be a string, a number, or lists and mappings of these, so "
-            f"that it can be saved. Got {answer!r} for the prompt {prompt!r}"
-        )
-    try:
-        number = operator.index(index)
-    except TypeError:
-        number = 2**63
-    if not -(2**63) <= number < 2**63:
-        raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
-    return example._replace(index=number)
+    examples = []
+    for item in found:
+        if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
+            raise ComponentError(
+                f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
+            )
+        prompt, answer, index = Example(*item)
+        if not isinstance(prompt, str) and not _are_messages(prompt):
+            raise ComponentError(
+                f"{label}: a prompt must be a string, or a list of messages with role and content. "
+                f"Got {prompt!r}"
+            )
+        if not _is_plain(answer):
+            raise ComponentError(
+                f"{label}: an answer must be a string, a number, or lists and mappings of these, "
+                f"so that it can be saved. Got {answer!r} for the prompt {prompt!r}"
+            )
+        try:
+            number = operator.index(index)
+        except TypeError:
+            number = 2**63
+        if not -(2**63) <= number < 2**63:
+            raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
+        examples.append(Example(prompt, answer, number))
+    return examples
 
 
 def _are_messages(prompt: object) -> bool:
@@ -106,10 +103,10 @@ def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[s
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
-    ids = on_host(columns["response_ids"]).tolist()
-    rows = [
-        row[: n - (n > 0 and row[n - 1] in eos_ids)] for row, n in zip(ids, lengths, strict=True)
-    ]
+    rows = []
+    for ids, length in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
+        ids = ids[:length]
+        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
@@ -172,22 +169,21 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
         )
         if task_scores is not None:
             out["task_scores"] = task_scores.where(~task_scores.isnan(), out["task_scores"])
-    parts = [  # without a border of its own: `_per_token` names the row as well
-        _per_token(
-            partial(call, bound.component, options=bound.options),
-            {**columns, **out},
-            f"reward {name!r}",
-        )
-        for name, (_, bound) in plan.rewards.items()
-    ]
+    known = {**columns, **out}
+    total, parts = torch.zeros_like(mask), []
+    for name, (weight, bound) in plan.rewards.items():
+        # Without a border of its own: `_per_token` names the row as well.
+        scorer = partial(call, bound.component, options=bound.options)
+        part = _per_token(scorer, known, f"reward {name!r}")
+        total = total + weight * part
+        parts.append(masked_sum(part, mask))
     weights = [weight for weight, _ in plan.rewards.values()]
-    total = sum(map(operator.mul, weights, parts), torch.zeros_like(mask))
     rollout = plan.recipe.config.rollout
     if rollout.truncation == "penalty":
         fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
     return out | {
-        "score_components": torch.stack([masked_sum(part, mask) for part in parts], 1),
+        "score_components": torch.stack(parts, 1),
         "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),

@@ -81,7 +81,9 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     counts again, and is decoded once.
     """
     examples = draw(models, split, n, "eval", 0)
-    alone = _by_row(models.plan)
+    rewards = (bound.component for _, bound in models.plan.rewards.values())
+    # Whether a response's score depends only on its prompt, not on noise or other rows.
+    alone = "noise" not in models.plan.needs and all(c.couples == "row" for c in rewards)
     kinds = [repr(e) if alone else str(i) for i, e in enumerate(examples)]
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
@@ -92,12 +94,6 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
             found.append((batch["sequence_scores"] if right is None else right).cpu())
     values = torch.cat(found)[[place[kind] for kind in kinds]]
     return {GREEDY: sum(float(x.sum()) for x in values.split(_size(models))) / n}
-
-
-def _by_row(plan: Plan) -> bool:
-    """Whether a greedy response's score depends only on its prompt, not on noise or other rows."""
-    rewards = (bound.component for _, bound in plan.rewards.values())
-    return "noise" not in plan.needs and all(c.couples == "row" for c in rewards)
 
 
 def decoding(models: Models) -> AbstractContextManager[None]:

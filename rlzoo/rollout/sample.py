@@ -4,7 +4,7 @@ column plugins: `sample`, `score` and the models."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -34,13 +34,9 @@ ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
-    return draw_examples(
-        models.plan.task,
-        models.plan.task_name,
-        split,
-        n,
-        noise.generator(models.seed, f"prompts/{stream}", step),
-    )
+    plan = models.plan
+    generator = noise.generator(models.seed, f"prompts/{stream}", step)
+    return draw_examples(plan.task, plan.task_name, split, n, generator)
 
 
 def collect(
@@ -62,59 +58,17 @@ def collect(
     greedy: use the most likely token each time.
     Several ranks share the prompts, and all of them get the whole batch.
     """
-    sampler = sampler or models.plan.sampler
-    ranks, meter = models.ranks, models.meter
+    plan, policy, ranks, meter = models.plan, models.policy, models.ranks, models.meter
+    sampler, before = sampler or plan.sampler, meter.tokens
     shared = ranks.count > 1 and len(examples) >= ranks.count  # fewer: each rank does them all
-    mine = ranks.block(len(examples)) if shared else range(len(examples))
-    before = meter.tokens
+    if shared:
+        mine = ranks.block(len(examples))
+        examples, first_row = examples[mine.start : mine.stop], first_row + mine.start * samples
+    rows = torch.arange(len(examples) * samples) + first_row
+    prompts = _prompts(models, examples, samples, rows)
     with models.whole(sampler.needs) if models.sharded else nullcontext():
-        batch = _collect(
-            models, examples[mine.start : mine.stop], samples, first_row + mine.start * samples,
-            sampler, limit, greedy, stream=stream, step=step,
-        )  # fmt: skip
-    if not shared:
-        return batch
-    meter.tokens = before + sum(ranks.gather(meter.tokens - before))
-    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
-    return concatenate(ranks.gather(own), models.policy.pad_id, models.policy.device)
-
-
-def _collect(
-    models: Models,
-    examples: list[Example],
-    samples: int,
-    first_row: int,
-    sampler: Bound,
-    max_new_tokens: int | None,
-    greedy: bool,
-    *,
-    stream: str,
-    step: int,
-) -> Batch:
-    plan, device = models.plan, models.policy.device
-    number = torch.arange(len(examples) * samples) + first_row
-    rows = {
-        name: [x for x in values for _ in range(samples)]
-        for name, values in _read(models, examples).items()
-    }
-    ids, mask = left_pad(rows.pop("prompt_ids"), models.policy.pad_id, device)
-    prompts: dict[str, Any] = {
-        **rows,
-        "prompt_ids": ids,
-        "prompt_mask": mask,
-        "prompt_index": put(torch.tensor(rows["prompt_index"]), device),
-        "group_ids": put(number // samples, device),
-    }
-    drawn = respond(
-        models,
-        sampler,
-        prompts,
-        number,
-        stream=stream,
-        step=step,
-        max_new_tokens=max_new_tokens,
-        greedy=greedy,
-    )
+        drawn = respond(models, sampler, prompts, rows, stream=stream, step=step,
+                        max_new_tokens=limit, greedy=greedy)  # fmt: skip
     if models.recomputes:
         drawn.pop("old_log_probs", None)
     elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
@@ -122,36 +76,50 @@ def _collect(
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in MASKS}
+        drawn |= {n: put(on_host(drawn[n]).to(kind), policy.device) for n in MASKS}
+    task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
-    batch.update({name: x for name, x in drawn.items() if name != "task_scores"})
+    batch.update(drawn)
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
-        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, number, batch.steps)
-        batch.add("noise", put(uniform.to(torch.float32), device))
+        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, rows, batch.steps)
+        batch.add("noise", put(uniform.to(torch.float32), policy.device))
     if "response_tokens" in plan.needs:
-        batch.add(
-            "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)
-        )
-    batch.update(mdp.score(plan, batch, drawn.get("task_scores")))
-    return batch
+        texts = mdp.decode_tokens(models.tokenizer, batch, policy.eos_ids)
+        batch.add("response_tokens", texts)
+    batch.update(mdp.score(plan, batch, task_scores))
+    if not shared:
+        return batch
+    meter.tokens = before + sum(ranks.gather(meter.tokens - before))
+    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
+    return concatenate(ranks.gather(own), policy.pad_id, policy.device)
 
 
-def _read(models: Models, examples: list[Example]) -> dict[str, list[Any]]:
-    """The examples' prompts as the policy and components read them, by column."""
-    form, plan = models.prompt_format, models.plan
+def _prompts(models: Models, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:
+    """The examples' prompts as the policy and components read them, by column: `samples` rows of
+    each. rows: (N,) their numbers."""
+    form, plan, policy = models.prompt_format, models.plan, models.policy
     domain_of = plan.abilities.domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
         domains = [str(domain_of(e)) if domain_of else "" for e in examples]
-    return {
+    read: dict[str, list[Any]] = {
         "prompts": [form.text(e.prompt) for e in examples],
         "messages": [form.messages(e.prompt) for e in examples],
         "answers": [e.answer for e in examples],
         "domains": domains,
         "prompt_ids": form.encode_each(e.prompt for e in examples),
         "prompt_index": [e.index for e in examples],
+    }
+    each = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
+    ids, mask = left_pad(each.pop("prompt_ids"), policy.pad_id, policy.device)
+    return {
+        **each,
+        "prompt_ids": ids,
+        "prompt_mask": mask,
+        "prompt_index": put(torch.tensor(each["prompt_index"]), policy.device),
+        "group_ids": put(rows // samples, policy.device),
     }
 
 
@@ -177,13 +145,11 @@ def respond(
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = (
-        turn
-        if greedy or turn is not None
-        else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
-    )
+    uniforms = turn
+    if turn is None and not greedy:
+        uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn.
-    more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
+    more = resources(models, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
     def speak(prompts: Columns, u: Tensor | None, width: int) -> dict[str, Any]:
         """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
@@ -199,29 +165,26 @@ def respond(
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
-    if "response_mask" not in drawn:
-        drawn = _finish(models, drawn, limit)
-    elif missing := sorted(plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
-        raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
-    _check_log_probs(sampler, drawn)
+    _finish(models, sampler, drawn, limit)
     if greedy or sampler is plan.base_sampler:
         models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
     return drawn
 
 
-def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Mask, endings and texts of sampled `response_ids`."""
+def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
+    """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
+
+    Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
+    log-prob of a chosen token: immediately, or at the end of `rlzoo.plugin.call.together`.
+    """
     policy = models.policy
-    said = on_host(drawn["response_ids"])  # what is drawn is waited for here
-    found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
-    drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
-    drawn |= {name: put(x, policy.device) for name, x in found.items()}
-    return drawn
-
-
-def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
-    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token:
-    immediately, or at the end of `rlzoo.plugin.call.together`."""
+    if "response_mask" not in drawn:
+        said = on_host(drawn["response_ids"])  # what is drawn is waited for here
+        found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+        drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
+        drawn |= {name: put(x, policy.device) for name, x in found.items()}
+    elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
+        raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     mask = drawn["response_mask"]
     for name in (n for n in LOG_PROBS if n in drawn):
         x = drawn[name]
@@ -240,18 +203,16 @@ def _check_log_probs(sampler: Bound, drawn: Columns) -> None:
 # ---------------------------------------------------------------- resources
 
 
-def streams(*names: str) -> Iterator[str]:
-    """A noise stream for each call: the names, then numbered ones after the last."""
-    yield from names
-    for i in itertools.count():
-        yield f"{names[-1]}{i}"
-
-
 def resources(
-    models: Models, columns: Columns, streams: Iterator[str], step: int, first: int = 0
+    models: Models, columns: Columns, streams: Sequence[str], step: int, first: int = 0
 ) -> dict[str, Any]:
-    """The resources for the rows of `columns`; `first`: the first row's number in the batch."""
-    rows = (models, columns, streams, step, first)
+    """The resources for the rows of `columns`.
+
+    streams: the noise streams of the first calls; later calls number the last one. first: the
+    first row's number in the batch.
+    """
+    later = (f"{streams[-1]}{i}" for i in itertools.count())
+    rows = (models, columns, itertools.chain(streams, later), step, first)
     return {
         "sample": Sample(*rows),
         "score": Score(*rows),

@@ -58,9 +58,10 @@ def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
     sync(path)
 
 
-def no_link(path: str, flags: int) -> int:
-    """An `opener` of `open` that raises OSError if the last part of a path is a link."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def no_link(path: str | Path, flags: int) -> int:
+    """An `opener` of `open` that raises OSError if the last part of a path is a link. It does not
+    wait for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:

@@ -9,7 +9,6 @@ Some 13 to 21 bytes a prompt. safetensors is imported inside functions: few comm
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rlzoo.recipe.files import flatten
@@ -17,6 +16,8 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 Arrays = Mapping[str, Any]
+
+PLACE = "evaluations"  # their folder in a run's
 
 DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
@@ -45,23 +46,18 @@ def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
     arrays = dict(by_prompt)
     if "right" in arrays and (arrays["score"] == arrays["right"]).all():
         del arrays["score"]
-    place = place_of(folder.path)
+    place = folder.path / PLACE
     place.mkdir(exist_ok=True)
     write_atomically(place / f"step-{step:08d}.safetensors", save(arrays))
 
 
 def evaluated_steps(folder: RunFolder) -> set[int]:
     """The steps after which there are such arrays."""
-    return {step_of(path) for path in saved_steps(place_of(folder.path), ".safetensors")}
+    return {step_of(path) for path in saved_steps(folder.path / PLACE, ".safetensors")}
 
 
 def forget_evaluations(folder: RunFolder, step: int) -> None:
     """Remove the arrays after `step`, since a resumed run writes them again."""
-    for path in saved_steps(place_of(folder.path), ".safetensors"):
+    for path in saved_steps(folder.path / PLACE, ".safetensors"):
         if step_of(path) > step:
             path.unlink()
-
-
-def place_of(path: Path) -> Path:
-    """The folder of these arrays in the run `path`."""
-    return path / "evaluations"

@@ -48,10 +48,11 @@ STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 @dataclass
 class RunFolder:
     """`runs/<name>/`: recipe.yaml, metrics.jsonl, samples.jsonl, summary.json, checkpoints/,
-    model/. store: the store of its copy, if any."""
+    model/. store: the store of its copy, if any. new: the run has not begun."""
 
     path: Path
     store: Store | None = None
+    new: bool = False
 
     @property
     def checkpoints(self) -> Path:
@@ -62,11 +63,6 @@ class RunFolder:
         with open(self.path / name, "a", encoding="utf-8", opener=no_link) as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-    def sync(self, name: str) -> None:
-        """A checkpoint must not be newer than the metrics on disk."""
-        if (self.path / name).exists():
-            sync(self.path / name)
-
     def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """The lines of a file, one at a time; unreadable lines are left out, and `troubles` gains
         a line at the end."""
@@ -76,11 +72,14 @@ class RunFolder:
         bad, number = [], 0
         with open(path, "rb") as file:  # only at newlines: texts may hold U+2028
             for number, raw in enumerate(file, 1):
-                line = _read_line(raw)
-                if line is None:
-                    bad.append(number)
-                else:
+                try:
+                    line = json.loads(raw.decode())
+                except (ValueError, RecursionError):
+                    line = None
+                if isinstance(line, dict) and type(line.get("step")) is int:
                     yield line
+                else:
+                    bad.append(number)
         if bad and troubles is not None:
             troubles.append(
                 f"{name}: line {bad[0]} cannot be read; ignoring {len(bad)} of {number} lines"
@@ -158,7 +157,7 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         if store:
             write_atomically(path / NOTE, store.url.encode())
             store.begin(path)
-        yield RunFolder(path, store)
+        yield RunFolder(path, store, new=True)
 
 
 def _unused(recipe: Recipe) -> Path:
@@ -214,14 +213,6 @@ def _remove_own(folder: Path) -> None:
             path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _read_line(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw.decode())
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) and type(line.get("step")) is int else None
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:

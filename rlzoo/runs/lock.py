@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlzoo.errors import RunError
+from rlzoo.runs.disk import no_link
 
 BUSY = (errno.EAGAIN, errno.EACCES)  # another process holds it; else: no locks on this file system
 
@@ -45,17 +46,12 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
 
 def is_locked(place: Path) -> bool:
     """Whether a process holds the folder's lock, which stays unchanged."""
-    with suppress(OSError), open(place / ".lock", "rb", opener=_open) as file:
+    with suppress(OSError), open(place / ".lock", "rb", opener=no_link) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:  # held; or this file system cannot report it
             return True
     return False  # none there, or what a killed process left
-
-
-def _open(file: str | Path, flags: int) -> int:
-    """An opener that neither follows a link nor waits for the other end of a pipe."""
-    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
 
 
 def _take(file: Path) -> int | None:
@@ -66,7 +62,7 @@ def _take(file: Path) -> int | None:
             raise RunError(f"{file}: is a link or not a file, so it is not a lock; remove it")
     while True:
         try:
-            handle = _open(file, os.O_RDWR | os.O_CREAT)
+            handle = no_link(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:  # read-only, above all
             raise RunError(f"{file.parent}: cannot be written to: {error.strerror}") from None
         try:

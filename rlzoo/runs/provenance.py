@@ -30,12 +30,6 @@ FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", 
         "parallel.")  # fmt: skip
 
 
-def identity(plan: Plan) -> str:
-    """SHA-256 of the recipe's keys that define a run."""
-    keys = {k: v for k, v in _recipe(plan).items() if not k.startswith(FREE)}
-    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
-
-
 def settle(
     folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None, weights: str = ""
 ) -> tuple[str, list[str]]:
@@ -46,15 +40,18 @@ def settle(
     model that it starts from, kept with the first part. Raises RunError if its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
-    now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
+    now = _sources(plan)
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
-    # Not computed again: a later version of rlzoo has more keys.
-    who = last["identity"] if last and "identity" in last else identity(plan)
+    defining = {k: v for k, v in now["recipe"].items() if not k.startswith(FREE)}
+    who = hashlib.sha256(json.dumps(defining, sort_keys=True).encode()).hexdigest()
+    if last is not None:  # a later version of rlzoo has more keys
+        who = last.get("identity", who)
     notes = []
     if last is not None:
-        changed = _differences(_with_new_keys(last["recipe"], plan), now["recipe"])
+        then = _with_new_keys(last["recipe"], now["recipe"], plan.recipe.origins)
+        changed = _differences(then, now["recipe"])
         mixed = [text for key, text in changed.items() if not key.startswith(FREE)]
         if mixed:
             raise RunError(
@@ -77,11 +74,12 @@ def settle(
     return who, notes
 
 
-def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def _with_new_keys(
+    then: Mapping[str, Any], now: Mapping[str, Any], origins: Mapping[str, str]
+) -> dict[str, Any]:
     """An old recipe with the keys that a later version of rlzoo has added, at their defaults, since
     a user cannot have edited those."""
-    origins = plan.recipe.origins
-    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith("defaults.yaml")}
+    added = {k: v for k, v in now.items() if origins.get(k, "").endswith("defaults.yaml")}
     return added | dict(then)
 
 
@@ -100,24 +98,19 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     return parts
 
 
-def _recipe(plan: Plan) -> dict[str, Any]:
-    return flatten(plan.recipe.stored())
-
-
-def _versions() -> dict[str, str]:
-    found = {"rlzoo": __version__, "Python": platform.python_version()}
+def _sources(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What a run is made of now: versions by library; where each component comes from, with a hash
+    of its file; the recipe's keys."""
+    versions = {"rlzoo": __version__, "Python": platform.python_version()}
     for name in ("torch", "transformers", "peft"):  # as installed, imported or not
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _components(plan: Plan) -> dict[str, str]:
-    """Section and name of each component -> where it comes from, and a hash of its file."""
-    return {
+            versions[name] = version(name)
+    components = {
         f"{section} {b.name}": f"{b.component.origin}, source {source_hash(b.component)}"
         for section, b in plan.chosen.items()
     }
+    recipe = flatten(plan.recipe.stored())
+    return {"versions": versions, "components": components, "recipe": recipe}
 
 
 def source_hash(component: Component) -> str:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
-from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.sample import resources, streams
+from rlzoo.rollout.sample import resources
 
 if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
@@ -37,16 +37,22 @@ def add_columns(
     for_update: an update on this batch follows. Where it is a single one, whose passes may be held,
     its forward passes are made now, since these columns can be read off them, and returned.
     """
-    forward = _forward_of_update(models, batch, step) if for_update else None
+    plan, forward = models.plan, None
+    read_off = models.critic is not None or "old_log_probs" not in batch
+    if for_update and plan.one_update and read_off:
+        forward = ahead(models, batch, actor=step >= plan.actor_from)
     _add_model_columns(models, batch, forward)
-    _add_plugin_columns(models, batch, stream, step)
+    more = resources(models, batch, (f"{stream}/columns",), step)
+    if stream == "train":  # others look on
+        more["memory"] = models.memory
+    for bound in plan.columns:
+        given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
+        samples = models.sharded and "sample" in bound.needs
+        whole = models.whole(bound.needs) if samples else nullcontext()
+        with whole, border(bound.component.label):
+            value = call(bound.component, given, bound.options)
+        batch.add(bound.name, value, bound.component.shape)
     return forward
-
-
-def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
-    if not models.plan.one_update or (models.critic is None and "old_log_probs" in batch):
-        return None  # nothing to hold, or nothing to read off it
-    return ahead(models, batch, actor=step >= models.plan.actor_from)
 
 
 def _read_off(forward: Forward | None, name: str) -> Tensor | None:
@@ -102,7 +108,7 @@ def _add_teacher_columns(models: Models, batch: Batch) -> None:
     whole: dict[str, Tensor] = {}
     for domain in dict.fromkeys(domains):
         rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
-        for name, x in _taught(models, batch.select(rows), taught[domain]).items():
+        for name, x in _taught(models, take(batch, rows), taught[domain]).items():
             whole.setdefault(name, x.new_zeros(batch.rows, batch.steps))[rows] = x
     batch.update(whole)
 
@@ -124,30 +130,17 @@ def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampl
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
     so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
     that."""
+    columns: Columns = batch
     if not sampled:
-        return _gap(batch, batch["old_log_probs"])
-    rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-    columns, read = batch.select(rows), _read_off(forward, "log_probs")
-    if read is not None:  # of the same rows: how rows are cut into passes moves no metric
-        return _gap(columns, pick(read, rows))
-    return _gap(columns, models.passes.map(columns, models.policy.log_prob_stats)["log_probs"])
-
-
-def _gap(columns: Columns, scored: Tensor) -> Tensor:
+        scored = batch["old_log_probs"]
+    else:
+        rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
+        columns, read = take(batch, rows), _read_off(forward, "log_probs")
+        if read is not None:  # of the same rows: how rows are cut into passes moves no metric
+            scored = pick(read, rows)
+        else:
+            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
     return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
-
-
-def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:
-    more = resources(models, batch, streams(f"{stream}/columns"), step) | (
-        {"memory": models.memory} if stream == "train" else {}  # others look on
-    )
-    for bound in models.plan.columns:
-        given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
-        samples = models.sharded and "sample" in bound.needs
-        whole = models.whole(bound.needs) if samples else nullcontext()
-        with whole, border(bound.component.label):
-            value = call(bound.component, given, bound.options)
-        batch.add(bound.name, value, bound.component.shape)
 
 
 # ---------------------------------------------------------------- rewards, advantages
@@ -169,12 +162,6 @@ class KLController:
         if self.adaptive:
             error = min(max(kl / self.target - 1, -0.2), 0.2)
             self.coef *= 1 + error * n / self.horizon
-
-
-def make_controller(plan: Plan) -> KLController:
-    kl = plan.recipe.config.kl
-    coef = kl.coef if plan.kl else 0.0
-    return KLController(coef, kl.controller == "adaptive", kl.target, kl.horizon)
 
 
 def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:

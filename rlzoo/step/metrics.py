@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.batch import Batch, take
 from rlzoo.mdp.rules import right_rows
 from rlzoo.ops import (
     at_last_action,
@@ -22,25 +22,11 @@ from rlzoo.step.critic_quality import explained, slope, thirds
 from rlzoo.step.update import first_gradient
 
 
-def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
-    """mean, std, min and max of a (B, T) column over action tokens."""
-    inside = x[mask.bool()]
-    if not len(inside):
-        return {}
-    return {
-        f"{name}/mean": inside.mean().item(),
-        f"{name}/std": masked_var(x, mask).sqrt().item(),
-        f"{name}/min": inside.min().item(),
-        f"{name}/max": inside.max().item(),
-    }
-
-
-def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
-    """mean, std, min and max of a (B,) column."""
-    x = x.float()
+def _spread(name: str, x: Tensor, std: Tensor) -> dict[str, float]:
+    """mean, std, min and max of the numbers x (N,)."""
     return {
         f"{name}/mean": x.mean().item(),
-        f"{name}/std": x.std(correction=0).item(),
+        f"{name}/std": std.item(),
         f"{name}/min": x.min().item(),
         f"{name}/max": x.max().item(),
     }
@@ -84,7 +70,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     paid = masked_sum((size > 0).float(), mask)  # (B,)
     last = at_last_action(torch.ones_like(total), mask)
     every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
-    right = right_rows(plan, batch.select(every))
+    right = right_rows(plan, take(batch, every))
     asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
     # A mean over each response's actions; one without any is left out.
     raw, some = batch["raw_advantages"], mask.bool()
@@ -94,14 +80,8 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
     taught = (some & ~none).any(1)
     ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
-    texts = list(  # one text that is cut off and one that ended are two
-        zip(
-            batch["group_ids"].tolist(),
-            batch["responses"],
-            batch["terminated"].tolist(),
-            strict=True,
-        )
-    )
+    marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
+    texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
     ended = (last * batch["terminated"][:, None]).bool()
     due = batch["rewards"] - batch["values"] if "values" in batch else None
     return {
@@ -160,12 +140,6 @@ def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
     return out
 
 
-def kl_per_response(batch: Batch) -> float:
-    """Mean over responses of sum_t (log pi - log pi_ref), in nats."""
-    gap = batch["old_log_probs"] - batch["ref_log_probs"]
-    return masked_sum(gap, batch["response_mask"]).mean().item()
-
-
 def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     """Statistics of the rollout and of the estimator's advantages."""
     mask = batch["response_mask"]
@@ -178,7 +152,7 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     }
     rows |= {"turns": batch["turn_ids"].amax(1)} if "turn_ids" in batch else {}
     for name, x in rows.items():
-        out |= _spread_rows(name, x)
+        out |= _spread(name, x.float(), x.float().std(correction=0))
     if len(plan.rewards) > 1:
         for k, name in enumerate(plan.rewards):
             out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
@@ -189,7 +163,9 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
     out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
     for name in ("advantages", "raw_advantages", "returns", "values"):
-        out |= _spread(name, batch[name], mask) if name in batch else {}
+        if name in batch and mask.any():
+            std = masked_var(batch[name], mask).sqrt()
+            out |= _spread(name, batch[name][mask.bool()], std)
     out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
     if "values" in batch:
         out |= critic_metrics(plan, batch)
@@ -197,5 +173,6 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
         if other in batch:
             out[name] = masked_mean(batch["old_log_probs"] - batch[other], mask).item()
     if "ref_log_probs" in batch:
-        out[names.REF_KL_PER_RESPONSE] = kl_per_response(batch)
+        gap = batch["old_log_probs"] - batch["ref_log_probs"]
+        out[names.REF_KL_PER_RESPONSE] = masked_sum(gap, mask).mean().item()
     return out

@@ -1,8 +1,8 @@
 """The optimizers: AdamW, its learning-rate schedule and one optimizer step."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,31 +13,7 @@ from rlzoo.plugin.call import Checks
 from rlzoo.recipe.keys import Optimizer
 
 Totals = dict[str, list[float]]
-
-
-@dataclass
-class Sums:
-    """Sums of metrics over micro-batches, and of the weights that norm them: terms () on their
-    device, which are read all at once."""
-
-    _names: list[str] = field(default_factory=list)
-    terms: list[Tensor] = field(default_factory=list)
-
-    def add(self, name: str, term: Tensor) -> None:
-        self._names.append(name)
-        self.terms.append(term.detach())
-
-    def add_means(self, columns: Mapping[str, Tensor], weights: Tensor) -> None:
-        """Weighted sums of `columns`, (B, T) by name; an entry without weight may be anything."""
-        for name, x in columns.items():
-            self.add(name, torch.where(weights > 0, weights * x, 0).sum())
-
-    def added(self, read: Sequence[float]) -> dict[str, float]:
-        """The sums, by name; `read`: the terms as numbers."""
-        total: dict[str, float] = {}
-        for name, x in zip(self._names, read, strict=True):
-            total[name] = total.get(name, 0.0) + x
-        return total
+Sums = dict[str, list[Tensor]]  # terms () of metrics and of the weights that norm them, by name
 
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
@@ -92,12 +68,14 @@ def step_optimizers(
         if all(p.grad is None for p in trained):  # no row had a gradient; momentum continues
             for p in trained:
                 p.grad = torch.zeros_like(p)
-        clipped = nn.utils.clip_grad_norm_(
-            trained, math.inf if limit is None else limit, foreach=True
-        )
+        limit = math.inf if limit is None else limit
+        clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
         norms.append(whole_tensor(clipped) if models.sharded else clipped)
-    read = checks.read(*norms, *sums.terms)
-    found = sums.added(read[len(norms) :])
+    terms = [(name, x) for name, xs in sums.items() for x in xs]
+    read = checks.read(*norms, *(x for _, x in terms))
+    found: dict[str, float] = defaultdict(float)
+    for (name, _), value in zip(terms, read[len(norms) :], strict=True):
+        found[name] += value
     if models.ranks.count > 1:
         found = models.ranks.sum(found)
     for name, norm in zip(names, read[: len(norms)], strict=True):

@@ -1,11 +1,12 @@
 """An opened recipe: its models, its optimizers and one training step.
 
-A step is `sample`, whose phases `experience` lists in order, and `update` (`rlzoo.step.update`).
+A step is `Trainer.sample`, which lists the phases in order, and `Trainer.update`
+(`rlzoo.step.update`).
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.format.text import token_texts
@@ -18,16 +19,16 @@ from rlzoo.plugin.call import together
 from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.runs.metrics import LOG_PROB_GAP
+from rlzoo.runs.metrics import LOG_PROB_GAP, REF_KL_PER_RESPONSE
 from rlzoo.step.columns import (
+    KLController,
     add_advantages,
     add_columns,
     add_rewards,
     log_prob_gap,
-    make_controller,
 )
 from rlzoo.step.delayed import Delayed
-from rlzoo.step.metrics import batch_metrics, kl_per_response
+from rlzoo.step.metrics import batch_metrics
 from rlzoo.step.optimizer import learning_rate, make_optimizers
 from rlzoo.step.update import Experience, update
 
@@ -53,7 +54,9 @@ class Trainer:
     def __init__(self, models: Models):
         self.models, self.plan = models, models.plan
         self.optimizers = make_optimizers(models)
-        self.controller = make_controller(self.plan)
+        kl = self.plan.recipe.config.kl
+        coef = kl.coef if self.plan.kl else 0.0
+        self.controller = KLController(coef, kl.controller == "adaptive", kl.target, kl.horizon)
         staleness = self.plan.recipe.config.rollout.staleness
         self.delayed = Delayed(models.policy.model, staleness) if staleness else None
         self.steps = 0
@@ -77,13 +80,25 @@ class Trainer:
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
-        return experience(
-            self.models,
-            self.steps,
-            self.controller.coef,
-            clock=self.clock,
-            sampling=self.delayed.within() if self.delayed else None,
-        )
+        models, plan, step, clock = self.models, self.plan, self.steps, self.clock
+        rollout, meter = plan.recipe.config.rollout, models.meter
+        seconds: dict[str, float] = {}
+        tokens: dict[str, int] = {}
+        before = meter.tokens
+        older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
+        with timed(seconds, "gen", clock), older, together():
+            prompts = draw(models, "train", rollout.prompts, "train", step)
+            batch = collect(models, prompts, rollout.samples, stream="train", step=step)
+        tokens["gen"] = meter.tokens - before
+        with timed(seconds, "columns", clock), together() as checks:
+            sampled = "old_log_probs" in batch
+            forward = add_columns(models, batch, stream="train", step=step, for_update=True)
+            (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
+        tokens["columns"] = meter.tokens - before - tokens["gen"]
+        with timed(seconds, "adv", clock), together():
+            add_rewards(plan, batch, self.controller.coef)
+            add_advantages(plan, batch)
+        return Experience(batch, gap, forward or [], seconds, tokens)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Train on a batch, which cannot be used again; returns the step's metrics by name.
@@ -101,11 +116,12 @@ class Trainer:
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
-        if "ref_log_probs" in batch:
-            self.controller.update(kl_per_response(seen), batch.rows)
+        measured = batch_metrics(plan, seen)
+        if REF_KL_PER_RESPONSE in measured:
+            self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
         tokens = experience.tokens
         return {
-            **batch_metrics(plan, seen),
+            **measured,
             **updated,
             "actor/kl_coef": coef,
             LOG_PROB_GAP: experience.log_prob_gap,
@@ -136,37 +152,6 @@ class Trainer:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
         return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]
-
-
-def experience(
-    models: Models,
-    step: int,
-    kl_coef: float,
-    *,
-    clock: Callable[[], float] = time.perf_counter,
-    sampling: AbstractContextManager | None = None,
-) -> Experience:
-    """The batch of training step `step`, from 0: all its randomness is a function of the step.
-
-    kl_coef: the coefficient of a KL in the reward. sampling: a context in which the policy has
-    the weights to sample by, where these are not the current ones.
-    """
-    rollout = models.plan.recipe.config.rollout
-    seconds: dict[str, float] = {}
-    before = models.meter.tokens
-    with timed(seconds, "gen", clock), sampling or nullcontext(), together():
-        prompts = draw(models, "train", rollout.prompts, "train", step)
-        batch = collect(models, prompts, rollout.samples, stream="train", step=step)
-    tokens = {"gen": models.meter.tokens - before}
-    with timed(seconds, "columns", clock), together() as checks:
-        sampled = "old_log_probs" in batch
-        forward = add_columns(models, batch, stream="train", step=step, for_update=True)
-        (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
-    tokens["columns"] = models.meter.tokens - before - tokens["gen"]
-    with timed(seconds, "adv", clock), together():
-        add_rewards(models.plan, batch, kl_coef)
-        add_advantages(models.plan, batch)
-    return Experience(batch, gap, forward, seconds, tokens)
 
 
 @contextmanager

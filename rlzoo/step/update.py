@@ -35,19 +35,16 @@ class Experience:
     """A batch, ready for the update.
 
     log_prob_gap: the distance of the sampling distribution from the policy, in nats.
-    forward: the update's forward pass, with gradient, where the batch's columns were read off it.
+    forward: the update's forward passes, with gradient, where the batch's columns were read off
+    them; cleared when memory runs out, and after the update.
     seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
     log_prob_gap: float
-    forward: Forward | None = None
+    forward: Forward = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-
-    def release(self) -> None:
-        """Free the forward pass; the update computes it again."""
-        self.forward = None
 
 
 def update(
@@ -61,37 +58,31 @@ def update(
     plan, batch = models.plan, experience.batch
     mask = loss_mask(plan, batch)
     totals: Totals = defaultdict(list)
-    for names in _in_turn(models, step):
+    # Networks on one trunk are trained in one pass, others one after the other, so that gradients
+    # and activations of one are held at a time: the critic first, whose passes may be there
+    # already. An update of one changes nothing that the other learns from.
+    trained = [name for name in models.networks if name != "actor" or step >= plan.actor_from]
+    for names in [tuple(trained)] if models.shared else [(name,) for name in reversed(trained)]:
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
-            parts = _minibatches(
-                models, batch, count, noise.generator(models.seed, f"shuffle/{epoch}", step)
-            )
-            if experience.forward is not None:  # one update on all rows, in those passes' order
+            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(models, batch, count, generator)
+            if experience.forward:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
-                rows = {**batch.select(part), "response_mask": pick(mask, part)}
+                rows = {**take(batch, part), "response_mask": pick(mask, part)}
                 with together() as checks:
                     sums = models.passes.retry(
                         partial(gradients, models, rows, kl_coef, names, experience),
-                        experience.release,
+                        experience.forward.clear,
                     )
                     step_optimizers(models, optimizers, sums, checks, totals, names)
-    experience.release()
+    experience.forward.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     return {
         k: sum(v) if k == "train/skipped" else sum(v) / len(v) for k, v in sorted(totals.items())
     }
-
-
-def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
-    """The networks that are trained, by name: those on one trunk in one pass, others one after the
-    other, so that gradients and activations of one are held at a time: the critic first, whose
-    passes may be there already. An update of one changes nothing that the other learns from, so
-    each has epochs and mini-batches of its own."""
-    names = [n for n in models.networks if n != "actor" or step >= models.plan.actor_from]
-    return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
 def _minibatches(
@@ -125,82 +116,75 @@ def gradients(
     experience whose passes, if it still holds any, are over these very rows; they serve if they are
     of all networks `names`.
     """
-    plan, sums, mask = models.plan, Sums(), rows["response_mask"]
-    forward = held.forward if held else None
+    plan, mask = models.plan, rows["response_mask"]
+    sums: Sums = defaultdict(list)
+    forward = held.forward if held else []
     names = tuple(name for name in names if name in models.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    if forward is None or not serves(forward, names):
+    if not forward or not serves(forward, names):
         some = torch.arange(len(mask))
-        if "critic" not in names:
-            some, silent = _by_signal(plan, rows)
-            _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
+        if "critic" not in names and plan.skips_silent:
+            some = _with_signal(models, rows, weights["actor"], sums)
         parts = models.passes.parts(take(rows, some), grad=True)
         forward = [(some[part], {}) for part in parts]
     upstream = None
     if "actor" in names and plan.policy_loss.component.couples != "row" and len(forward) > 1:
         parts = [part for part, _ in forward]
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
-
-    def loss_of(part: Tensor, micro: Columns, scored: Mapping[str, Tensor]) -> Tensor:
-        mine = {name: pick(w, part) for name, w in weights.items()}
-        return _loss(
-            models, micro, scored, mine, kl_coef, sums,
-            upstream=None if upstream is None else pick(upstream, part),
-        )  # fmt: skip
-
     with _named(plan, names):
+        loss_of = partial(_loss, models, weights, upstream, kl_coef, sums)
         backward(models, rows, forward, names, loss_of)
     return sums
 
 
-def _by_signal(plan: Plan, rows: Columns) -> tuple[Tensor, Tensor]:
-    """Rows whose pass may leave a gradient, and the others: see `Plan.skips_silent`."""
-    if plan.skips_silent:
-        signal = (on_host(rows["advantages"]) != 0).any(1)
-    else:
-        signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
-    return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
-
-
 @torch.no_grad()
-def _note_silent(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> None:
-    """Metrics of rows without a gradient, from a forward pass only: a third of the work."""
-    if len(weights):
-        columns = {**rows, **models.current(rows)}
+def _with_signal(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
+    """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`, from
+    a forward pass only: a third of the work."""
+    signal = (on_host(rows["advantages"]) != 0).any(1)
+    if not signal.all():
+        silent = (~signal).nonzero()[:, 0]
+        columns, w = take(rows, silent), pick(weights, silent)
+        columns |= models.current(columns)
         loss, metrics = policy_loss(models.plan, columns)
         if models.ranks.first:  # all ranks have the same; sums are added up
-            _note_policy(sums, columns, weights, (weights * loss).sum(), metrics)
+            _note_policy(sums, columns, w, (w * loss).sum(), metrics)
+    return signal.nonzero()[:, 0]
 
 
 def _loss(
     models: Models,
-    micro: Columns,
-    scored: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
+    upstream: Tensor | None,
     kl_coef: float,
     sums: Sums,
-    *,
-    upstream: Tensor | None,
+    part: Tensor,
+    micro: Columns,
+    scored: Mapping[str, Tensor],
 ) -> Tensor:
-    """The loss () of one micro-batch, from its forward pass `scored`; its share of each metric goes
-    into `sums`."""
+    """The loss () of the micro-batch `micro`, the rows `part` of a mini-batch, from its forward
+    pass `scored`; its share of each metric goes into `sums`.
+
+    weights: the mini-batch's, (B, T) by network. upstream: d(policy loss)/d(log_probs), (B, T), of
+    a loss that couples the whole mini-batch.
+    """
     plan, config, critic = models.plan, models.plan.recipe.config, models.critic
     columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
-        w = weights["actor"]
+        w = pick(weights["actor"], part)
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
             pg_loss = (w * token_loss).sum()
             _note_policy(sums, columns, w, pg_loss, metrics)
             loss = loss + pg_loss
         else:  # the whole mini-batch's gradient, carried in by the chain rule
-            loss = loss + (upstream * scored["log_probs"]).sum()
+            loss = loss + (pick(upstream, part) * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
             kl_loss = (w * plan.kl(columns)).sum()
-            sums.add("actor/kl_loss", kl_loss)
+            sums["actor/kl_loss"].append(kl_loss.detach())
             loss = loss + kl_coef * kl_loss
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
@@ -210,10 +194,11 @@ def _loss(
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
         _refuse_our_names("critic", plan.value_loss, metrics)
-        value_loss = (weights["critic"] * token_loss).sum()
-        sums.add("critic/vf_loss", value_loss)
-        sums.add_means({f"critic/{name}": x for name, x in metrics.items()}, weights["critic"])
-        sums.add("weight/critic", weights["critic"].sum())
+        w = pick(weights["critic"], part)
+        value_loss = (w * token_loss).sum()
+        sums["critic/vf_loss"].append(value_loss.detach())
+        sums["weight/critic"].append(w.sum())
+        _add_means(sums, {f"critic/{name}": x for name, x in metrics.items()}, w)
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     return loss
 
@@ -288,7 +273,7 @@ def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
 def _note_policy(
     sums: Sums, columns: Columns, w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
 ) -> None:
-    """Means weighted like the loss; `weight/actor` normalises them at the end."""
+    """The metrics of the policy and of its loss."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
     ours = {
         "actor/entropy": columns["entropy"].detach(),
@@ -296,9 +281,15 @@ def _note_policy(
         "actor/ratio_mean": gap.exp(),
         FIRST_RATIO_GAP: gap.abs(),
     }
-    sums.add("actor/pg_loss", loss)
-    sums.add("weight/actor", w.sum())
-    sums.add_means(ours | {f"actor/{name}": x for name, x in metrics.items()}, w)
+    sums["actor/pg_loss"].append(loss.detach())
+    sums["weight/actor"].append(w.sum())
+    _add_means(sums, ours | {f"actor/{name}": x for name, x in metrics.items()}, w)
+
+
+def _add_means(sums: Sums, columns: Mapping[str, Tensor], weights: Tensor) -> None:
+    """Weighted sums of `columns`, (B, T) by name; an entry without weight may be anything."""
+    for name, x in columns.items():
+        sums[name].append(torch.where(weights > 0, weights * x, 0).sum().detach())
 
 
 def _coupled_gradient(

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from rlzoo.accel.shard import spread_like, whole_tensors
 from rlzoo.errors import CheckpointError, first_line
-from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
 
@@ -32,11 +31,6 @@ UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, Attr
 
 class Damaged(CheckpointError):
     """A checkpoint's files do not have the expected content."""
-
-
-def place_of(folder: Path, step: int) -> Path:
-    """The folder of a step's checkpoint."""
-    return folder / f"step-{step:08d}"
 
 
 def save_checkpoint(
@@ -52,7 +46,7 @@ def save_checkpoint(
     the `first` writes. An existing one of this step is assumed to be damaged.
 
     more: other tensors, by the names of their files."""
-    final = place_of(folder, step)
+    final = folder / f"step-{step:08d}"
     if not first:
         for network in networks.values():
             whole_tensors(_trained(network), keep=False)
@@ -60,13 +54,13 @@ def save_checkpoint(
             whole_tensors(_optimizer_tensors(optimizer)[0], keep=False)
         return final
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".step-{step:08d}.partial"
+    aside = folder / f".{final.name}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     for name, network in networks.items():
-        write_tensors(
-            aside / f"{name}.safetensors", _unshared(whole_tensors(_trained(network), keep=True))
-        )
+        whole = whole_tensors(_trained(network), keep=True)
+        weights = {key: x.detach().contiguous() for key, x in whole.items()}
+        write_tensors(aside / f"{name}.safetensors", weights)
     scalars: State = {}
     for name, optimizer in optimizers.items():
         tensors, scalars[name] = _optimizer_tensors(optimizer)
@@ -182,34 +176,20 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
 
 
 def _trained(network: nn.Module) -> dict[str, Tensor]:
-    """The state without frozen weights, which under LoRA are those of the base model."""
-    frozen = {name for name, weight in _parameters(network) if not weight.requires_grad}
-    state = network.state_dict(keep_vars=True)  # of tied weights the names are of one object
-    return {name: x for name, x in state.items() if name not in frozen}
-
-
-def _parameters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters by all their names: tied ones have several."""
-    return network.named_parameters(remove_duplicate=False)
-
-
-def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tied weights once: safetensors refuses two names for one memory."""
-    seen: dict[int, str] = {}
-    out = {}
-    for name, tensor in state.items():
-        if seen.setdefault(tensor.data_ptr(), name) == name or tensor.numel() == 0:
-            out[name] = tensor.detach().contiguous()
-    return out
+    """The state without frozen weights, which under LoRA are those of the base model. Tied weights
+    are one object of several names, and have the first: safetensors refuses two for one memory."""
+    weights = network.named_parameters(remove_duplicate=False)
+    frozen = {name for name, weight in weights if not weight.requires_grad}
+    state = network.state_dict(keep_vars=True)
+    first = {id(x): name for name, x in reversed(state.items())}
+    return {n: x for n, x in state.items() if n not in frozen and first[id(x)] == n}
 
 
 def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
     own = network.state_dict()
     tensors = {name: spread_like(x, own.get(name)) for name, x in tensors.items()}
     missing, unexpected = network.load_state_dict(tensors, strict=False)
-    firsts: dict[int, str] = {}
-    tied = {n for n, p in _parameters(network) if firsts.setdefault(id(p), n) != n}
-    if unexpected or (set(missing) & set(_trained(network))) - tied:
+    if unexpected or set(missing) & set(_trained(network)):
         names = [*unexpected, *missing][:3]
         raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
 
@@ -258,36 +238,3 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 def _checksum(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def keep_best(place: Path, evaluation: Mapping[str, float], save: Callable[[Path], None]) -> None:
-    """Replace the folder `place` by what `save(folder)` writes, and best.json.
-
-    On disk when it returns, so that a checkpoint that is written after it can rely on it.
-    """
-    mend_best(place)
-    aside, former = _beside(place)
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    save(aside)
-    what, value, low, high = headline(evaluation)
-    note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
-    write_synced(aside / "best.json", (json.dumps(note, indent=1) + "\n").encode())
-    sync(aside)
-    if place.exists():
-        place.rename(former)
-    aside.rename(place)
-    sync(place.parent)
-    shutil.rmtree(former, ignore_errors=True)
-
-
-def mend_best(place: Path) -> None:
-    """A kill between the two renames left the former best under another name."""
-    _, former = _beside(place)
-    if former.exists() and not place.exists():
-        former.rename(place)
-    shutil.rmtree(former, ignore_errors=True)
-
-
-def _beside(place: Path) -> tuple[Path, Path]:
-    return place.with_name(f".{place.name}.partial"), place.with_name(f".{place.name}.former")

@@ -13,7 +13,7 @@ from rlzoo.plugin.protocols import Display
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate
-from rlzoo.runs.disk import write_json
+from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lost import lost
@@ -22,14 +22,15 @@ from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
 from rlzoo.step.trainer import Trainer
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
+from rlzoo.train.checkpoint import State, load_checkpoint, prune, save_checkpoint
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
+    keep_best,
+    mend_best,
     save_batch,
     save_model,
     summarise,
-    whole_weights,
     write_samples,
 )
 
@@ -44,7 +45,7 @@ class Loop:
     """
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, ranks: Ranks = ALONE):
-        self.began = time.perf_counter()
+        self.began = time.perf_counter()  # earlier by the time before an interruption
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display, self.ranks = folder, display, ranks
         display.start(plan, folder)
@@ -52,19 +53,23 @@ class Loop:
         self.models = build_models(plan, ranks)
         display.ready(threads.told(self.models.policy.model))
         self.trainer = Trainer(self.models)
-        self.earlier = 0.0  # seconds before an interruption
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step
-        self.identity = ""  # of the run, on the first rank: see `settle`
         self.saved: int | None = None  # the step of the last checkpoint
-        self._restore()
+        state = None if folder.new else self._restore()
+        self.identity = ""  # of the run, on the first rank
+        if ranks.first:
+            self.identity, notes = settle(folder, plan, state, self.models.policy.weights)
+            for text in notes:
+                display.note(text)
         some = plan.loggers if ranks.first else ()
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
         self.told_to_stop: str | None = None  # by a logger, and why
         self.evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] | None = None
         self.flat = stopping.Flat(plan.critic)
-        self._read_lines()
+        if not folder.new:
+            self._read_lines(self.trainer.steps if state else -1)
 
     def run(self) -> Summary:
         """Train to the end of the budget; returns the summary, which is also in summary.json.
@@ -73,7 +78,9 @@ class Loop:
         """
         self._show_notes()
         with asked_to_stop(self.display.stopping) as asked:
-            if not self.evaluations or self._is_unevaluated():
+            last = self.evaluations[-1]["step"] if self.evaluations else None
+            due = last != self.trainer.steps and self._is_due(self.config.eval.every)
+            if last is None or due:
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
                 if number := max(self.ranks.gather(asked.number)):
@@ -81,7 +88,8 @@ class Loop:
                     raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
                 # A stop does not wait for an evaluation: resuming makes it.
-                if self._is_unevaluated() and not max(self.ranks.gather(asked.number)):
+                due = self._is_due(self.config.eval.every)
+                if due and not max(self.ranks.gather(asked.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
                     self.save()
@@ -102,14 +110,15 @@ class Loop:
         taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
         self.updated |= taken
         self.in_vain = 0 if taken else self.in_vain + 1
-        spent = {"perf/tokens": self.models.meter.tokens, "perf/seconds": self.seconds()}
-        self.last = {"step": step, **metrics, **spent}
-        self._record(self.last)
+        tokens, seconds = self.models.meter.tokens, time.perf_counter() - self.began
+        self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
         if self.ranks.first:
+            self.folder.append("metrics.jsonl", self.last)
             write_samples(self.folder, batch, step, run.samples)
+        self._tell_loggers("log", self.last)
         if run.save_batches:
             save_batch(self.folder, self.models, batch, step, run.save_batches)
-        self.display.step(self.last, self._spent())
+        self.display.step(self.last, self.progress())
         self._show_notes()
         if metrics["train/skipped"]:
             self.display.note(
@@ -130,25 +139,25 @@ class Loop:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
-            weights = whole_weights(self.models)
-            if self.ranks.first:
-                place = self.folder.path / "best"
-                keep_best(place, line, lambda at: save_model(self.models, at, weights))
-        self._record(line)  # last: an evaluation that is written down is not made again
+            keep_best(self.models, self.folder.path / "best", line)
+        if self.ranks.first:  # last: an evaluation that is written down is not made again
+            self.folder.append("metrics.jsonl", line)
+        self._tell_loggers("log", line)
         self.display.evaluation(line)
 
     def save(self) -> None:
         """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""
         trainer = self.trainer
         if self.saved != trainer.steps:
-            for name in LINES if self.ranks.first else ():
-                self.folder.sync(name)
+            for path in [self.folder.path / name for name in LINES] if self.ranks.first else ():
+                if path.exists():
+                    sync(path)
             # Prompts and noise are functions of (seed, step): the step is the data position and
             # the random state both.
             state = {
                 "step": trainer.steps,
                 "tokens": self.models.meter.tokens,
-                "seconds": self.seconds(),
+                "seconds": time.perf_counter() - self.began,
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
                 "memory": self.models.memory,
@@ -176,30 +185,21 @@ class Loop:
             self.display.phase("sending to the store")
             self.folder.store.mirror(self.folder.path, self.display.note, last)
 
-    def seconds(self) -> float:
-        return self.earlier + time.perf_counter() - self.began
-
     def progress(self) -> float:
         """The used share of the budget, by the first rank's clock."""
-        return self.ranks.gather(self._spent())[0]
-
-    def _spent(self) -> float:
-        spent = self.trainer.steps, self.models.meter.tokens, self.seconds()
-        return share_of_budget(self.config.train, *spent)
+        seconds = time.perf_counter() - self.began
+        spent = self.trainer.steps, self.models.meter.tokens, seconds
+        return self.ranks.gather(share_of_budget(self.config.train, *spent))[0]
 
     def _is_due(self, every: int) -> bool:
         return bool(every) and self.trainer.steps % every == 0
-
-    def _is_unevaluated(self) -> bool:
-        steps = self.trainer.steps
-        return self._is_due(self.config.eval.every) and self.evaluations[-1]["step"] != steps
 
     def _reason(self) -> str | None:
         found = stopping.reason(self.config.stop, self.evaluations, self.last)
         return found or self.ranks.gather(self.told_to_stop)[0]
 
-    def _restore(self) -> None:
-        """Resume from the last complete checkpoint, if there is one, and remove later lines."""
+    def _restore(self) -> State | None:
+        """Resume from the last complete checkpoint, if there is one; returns its state."""
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
@@ -212,22 +212,21 @@ class Loop:
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
             self.models.meter.tokens, self.models.memory = state["tokens"], state.get("memory", {})
-            self.earlier, self.skipped = state["seconds"], state["skipped"]
-            self.saved = trainer.steps
+            self.began -= state["seconds"]
+            self.saved, self.skipped = trainer.steps, state["skipped"]
             self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
+        return state
+
+    def _read_lines(self, step: int) -> None:
+        """Read the files written before, up to `step`, and remove what follows. Loggers start
+        again, with the lines that are kept."""
         if self.ranks.first:
-            self.identity, notes = settle(self.folder, self.plan, state, self.models.policy.weights)
-            for text in notes:
-                self.display.note(text)
             for name in LINES:
-                self.folder.rewind(name, trainer.steps if state else -1)
-            forget_evaluations(self.folder, trainer.steps if state else -1)
+                self.folder.rewind(name, step)
+            forget_evaluations(self.folder, step)
             mend_best(self.folder.path / "best")
         self.ranks.gather(None)  # wait until all are here
-
-    def _read_lines(self) -> None:
-        """Read the files written before. Loggers start again, with the lines that are kept."""
         troubles: list[str] = []
         steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
@@ -247,11 +246,6 @@ class Loop:
                 f"{self.folder.path / 'metrics.jsonl'} lacks the evaluation before training; "
                 "restore it, or start a new run"
             )
-
-    def _record(self, line: dict[str, float]) -> None:
-        if self.ranks.first:
-            self.folder.append("metrics.jsonl", line)
-        self._tell_loggers("log", line)
 
     def _tell_loggers(self, method: str, *what: Mapping[str, float]) -> None:
         """Call each by itself; one that raises is reported, and not called again. A text that `log`
@@ -284,12 +278,11 @@ class Loop:
         summary = summarise(self.models, self.evaluations) | {
             "stopped": stopped or "budget",
             "steps": self.trainer.steps,
-            "seconds": self.seconds(),
+            "seconds": time.perf_counter() - self.began,
             "skipped_updates": self.skipped,
         }
-        weights = whole_weights(self.models)
+        save_model(self.models, self.folder.path / "model")
         if self.ranks.first:
-            save_model(self.models, self.folder.path / "model", weights)
             write_json(self.folder.path / "summary.json", summary)
         self.display.finish(summary, self.folder)
         if self.ranks.first:

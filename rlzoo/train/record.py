@@ -1,6 +1,9 @@
 """Writes a run's summary, model, samples and batches."""
 
+import json
 import resource
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from rlzoo.format.text import token_texts
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import sync, write_json
+from rlzoo.runs.disk import sync, write_json, write_synced
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import GREEDY
 from rlzoo.train import checkpoint, stopping
@@ -55,28 +58,59 @@ def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
     }
 
 
-def whole_weights(models: Models) -> dict[str, torch.Tensor] | None:
-    """Weights that are spread over ranks, gathered on the first: all ranks are here."""
-    if not models.sharded:
-        return None
-    return whole_tensors(models.policy.model.state_dict(keep_vars=True), keep=models.ranks.first)
-
-
-def save_model(models: Models, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
-    """The policy as a folder that transformers loads, synced; `weights` where they are not in
-    it. Links there are replaced by files."""
+def save_model(models: Models, place: Path) -> None:
+    """The policy as a folder that transformers loads, synced. Links there are replaced by files.
+    All ranks are here, because weights may be spread over them, and the first writes."""
+    model, first, weights = models.policy.model, models.ranks.first, None
+    if models.sharded:
+        weights = whole_tensors(model.state_dict(keep_vars=True), keep=first)
+    if not first:
+        return
     for path in place.glob("*"):
         if path.is_symlink():
             path.unlink()
         elif path.is_dir() and path.suffix:
             raise Unfinished(f"{place} cannot be written: {path.name} is a folder; remove it")
     try:
-        models.policy.model.save_pretrained(place, state_dict=weights)
+        model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere
         raise Unfinished(f"{place} cannot be written: {first_line(error)}") from None
     models.tokenizer.save_pretrained(place)
     for path in [*place.rglob("*"), place]:
         sync(path)
+
+
+def keep_best(models: Models, place: Path, evaluation: Mapping[str, float]) -> None:
+    """Replace the folder `place` by the policy and best.json. All ranks are here, and the first
+    writes.
+
+    On disk when it returns, so that a checkpoint that is written after it can rely on it.
+    """
+    aside, former = (place.with_name(f".{place.name}.{kind}") for kind in ("partial", "former"))
+    if models.ranks.first:
+        mend_best(place)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+    save_model(models, aside)
+    if not models.ranks.first:
+        return
+    what, value, low, high = headline(evaluation)
+    note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
+    write_synced(aside / "best.json", (json.dumps(note, indent=1) + "\n").encode())
+    sync(aside)
+    if place.exists():
+        place.rename(former)
+    aside.rename(place)
+    sync(place.parent)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def mend_best(place: Path) -> None:
+    """A kill between the two renames left the former best under another name."""
+    former = place.with_name(f".{place.name}.former")
+    if former.exists() and not place.exists():
+        former.rename(place)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:

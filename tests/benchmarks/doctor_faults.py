@@ -139,7 +139,7 @@ def stale_log_probs(zoo):
             with torch.no_grad():
                 stats = self.models.passes.map(experience.batch, self.models.policy.log_prob_stats)
             self.models.policy.model.load_state_dict(now)
-            experience.batch._columns["old_log_probs"] = stats["log_probs"]
+            experience.batch.data["old_log_probs"] = stats["log_probs"]
         model = self.models.policy.model
         kept["weights"] = {k: v.clone() for k, v in model.state_dict().items()}
         return plain(self, experience, progress)
@@ -155,7 +155,7 @@ def noisy_log_probs(zoo):
 
     def update(self, experience, progress=0.0):
         old = experience.batch["old_log_probs"]
-        experience.batch._columns["old_log_probs"] = (old * 8).round() / 8
+        experience.batch.data["old_log_probs"] = (old * 8).round() / 8
         return plain(self, experience, progress)
 
     trainer.Trainer.update = update

@@ -8,7 +8,7 @@ from rlzoo.lm.policy import Policy
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.trainer import Trainer, experience
+from rlzoo.step.trainer import Trainer
 from rlzoo.step.update import update
 
 KNOWN = {}  # words and zoo -> their recipe, and the zoo, so that no other takes its id
@@ -67,7 +67,9 @@ def step(world, number=0):
 
 def sampled(world, number=0):
     """A step's experience: its batch, and the forward pass that may have been kept."""
-    return experience(world, number, world.plan.recipe.config.kl.coef)
+    trainer = Trainer(world)
+    trainer.steps = number
+    return trainer.sample()
 
 
 def rolled(world, number=0):

@@ -5,6 +5,7 @@ import torch
 
 from helpers.architectures import LORA
 from helpers.worlds import rolled
+from rlzoo.mdp.batch import take
 from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.trainer import Trainer
 from rlzoo.step.update import Experience, gradients, update
@@ -35,7 +36,7 @@ def test_rounding_at_ratio_one_moves_no_gradient(make, words):
         words_ = ("rollout.old_log_probs=recomputed", *words, *more)
         world = make("gpt2", *words_, recipe="grpo")
         batch = rolled(world)
-        gradients(world, batch.select(torch.arange(batch.rows)), 1.0)
+        gradients(world, take(batch, torch.arange(batch.rows)), 1.0)
         found = [x.grad.flatten() for x in world.policy.model.parameters() if x.grad is not None]
         return torch.cat(found)
 

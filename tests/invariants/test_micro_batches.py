@@ -144,9 +144,9 @@ def test_groups_without_a_signal_are_not_read(make, monkeypatch):
         batch = rolled(world)
         batch["advantages"][batch["group_ids"] != 2] = 0
         seen.clear()
-        gradients(world, batch.select(torch.arange(batch.rows)), 0.0)
+        gradients(world, take(batch, torch.arange(batch.rows)), 0.0)
         read[skip] = with_gradient(seen)
-    rows = batch.select((batch["group_ids"] == 2).nonzero()[:, 0])
+    rows = take(batch, (batch["group_ids"] == 2).nonzero()[:, 0])
     assert read["true"] == align(rows, trees=True).ids.numel()
     assert read["true"] < 0.5 * read["false"]
 
@@ -237,7 +237,7 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
     assert calls == (["run"] if trunk == "shared" else ["run", "predict"])
-    monkeypatch.setattr("rlzoo.step.columns._forward_of_update", lambda *given: None)
+    monkeypatch.setattr("rlzoo.step.columns.ahead", lambda *given, **actor: None)
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():
         torch.testing.assert_close(tensor, again[name], atol=1e-6, rtol=0, msg=name)

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
-from rlzoo.mdp.batch import Batch, left_pad
+from rlzoo.mdp.batch import Batch, left_pad, take
 from rlzoo.rollout.sample import respond
 from rlzoo_lab.stats import mean_interval, wilson
 
@@ -109,7 +109,7 @@ def _last_rewards(
     if "noise" not in models.plan.needs:
         return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
     numbers = first + torch.arange(len(row) * rollouts)
-    columns = batch.select(row.repeat_interleave(rollouts).to(models.policy.device))
+    columns = take(batch, row.repeat_interleave(rollouts).to(models.policy.device))
     since = at.repeat_interleave(rollouts)
     columns["noise"] = _fresh_noise(models, columns, numbers, since, batch.steps, step)
     scores = mdp.score(models.plan, columns)["scores"].cpu().double()
@@ -179,7 +179,7 @@ def _branch(
     end = torch.tensor([len(tokens) for tokens in responses], device=policy.device)
     places = torch.arange(width, device=policy.device)
     live = (places < end[:, None]).float()
-    picked = batch.select(row.to(policy.device))
+    picked = take(batch, row.to(policy.device))
     columns = {
         **{name: picked[name] for name in OF_PROMPT},
         "response_ids": torch.tensor(

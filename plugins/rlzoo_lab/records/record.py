@@ -15,7 +15,7 @@ from rlzoo.errors import RecipeError, RunError
 from rlzoo.recipe.files import Flat, flatten
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json
-from rlzoo.runs.evaluations import place_of
+from rlzoo.runs.evaluations import PLACE
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
 from rlzoo_lab.records.columns import Columns
@@ -214,7 +214,7 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
     from safetensors.numpy import load_file
 
     try:
-        arrays = load_file(place_of(path) / f"step-{step:08d}.safetensors")
+        arrays = load_file(path / PLACE / f"step-{step:08d}.safetensors")
     except (OSError, SafetensorError):
         return None
     if "score" not in arrays and "right" in arrays:

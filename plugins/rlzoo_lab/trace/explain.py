@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import group_mean, group_std, masked_mean, masked_sum, masked_var, td_lambda
 from rlzoo.plugin.border import Bound
 from rlzoo.recipe.plan import Plan
@@ -234,7 +234,7 @@ class _Probe:
         names = {*estimator.needs, "response_mask", "rewards", "values", "bootstrap_values"}
         self.columns: dict[str, Any] = {
             n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
-            for n, x in batch.select(rows).items()
+            for n, x in take(batch, rows).items()
             if n in names
         }
         self.mask = self.columns["response_mask"].bool()

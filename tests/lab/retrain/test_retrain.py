@@ -12,7 +12,7 @@ from rlzoo import RlzooError
 from rlzoo.format.console import SafeConsole
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.evaluations import place_of
+from rlzoo.runs.evaluations import PLACE
 from rlzoo_lab.retrain import experiments
 from rlzoo_lab.retrain.command import table
 
@@ -24,13 +24,13 @@ def write_run(path, recipe, accuracy, seed):
     """A finished run whose held-out accuracy rises from 0.3; the same prompts are hard in all."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "recipe.yaml").write_text(recipe.to_yaml())
-    place_of(path).mkdir(exist_ok=True)
+    (path / PLACE).mkdir(exist_ok=True)
     hard = np.random.default_rng(seed).random(N)
     lines = []
     for step, level in ((0, BAD), (20, accuracy), (30, accuracy)):
         right = hard < level
         arrays = {"prompt": np.arange(N), "right": right, "score": right.astype(np.float32)}
-        save_file(arrays, place_of(path) / f"step-{step:08d}.safetensors")
+        save_file(arrays, path / PLACE / f"step-{step:08d}.safetensors")
         mean = float(right.mean())
         lines.append({"step": step, "eval/accuracy": mean, "eval/accuracy_low": mean - 0.05,
                       "eval/accuracy_high": mean + 0.05})  # fmt: skip
@@ -189,7 +189,7 @@ def test_what_cannot_be_retrained_is_refused(tmp_path):
         where = options.pop("path", tmp_path / "run")
         with pytest.raises(RlzooError):
             rlzoo.doctor(where, **options)
-    for file in place_of(tmp_path / "run").iterdir():
+    for file in (tmp_path / "run" / PLACE).iterdir():
         file.unlink()
     with pytest.raises(RlzooError, match="evaluation"):
         rlzoo.doctor(tmp_path / "run", retrain=True)

@@ -18,6 +18,7 @@ from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
 from rlzoo.lm.build import build_models
 from rlzoo.mdp import noise
+from rlzoo.mdp.batch import take
 from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
@@ -312,7 +313,7 @@ def check_gradient(world, batch):
     scored = engine.scored(world, batch, tuple(world.networks))
     hook.remove()
     every = torch.arange(batch.rows)
-    gradients(world, batch.select(every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
+    gradients(world, take(batch, every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
     (last,) = hidden
     rows = align(batch, trees=True)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)
@@ -390,7 +391,7 @@ def test_a_row_continues_from_any_action_as_it_went_on(zoo, model_dir):
 def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 8)
-    sample = resources(world, batch, iter("abc"), 0)["sample"]
+    sample = resources(world, batch, "abc", 0)["sample"]
     of = torch.tensor([5, 2, 11])
     tokens = world.meter.tokens
     found = sample(batch["prompt_ids"][of], batch["prompt_mask"][of], greedy=True, of=of)
@@ -409,7 +410,7 @@ def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
 def test_branches_of_what_is_no_beginning_of_a_row_are_refused(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 4)
-    sample = resources(world, batch, iter("abc"), 0)["sample"]
+    sample = resources(world, batch, "abc", 0)["sample"]
     whole = sample(batch["prompt_ids"], batch["prompt_mask"])
     assert whole["response_mask"].shape[0] == batch.rows
     other = int((batch["prompt_index"] != batch["prompt_index"][0]).nonzero()[0])

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 import rlzoo
-from helpers.worlds import step, world_of
+from helpers.worlds import sampled, step, world_of
 from rlzoo import Example, hookimpl
 from rlzoo.errors import ComponentError
 from rlzoo.rollout.evaluation import evaluate
-from rlzoo.step.trainer import experience
 
 
 @pytest.fixture(params=["addition", "hi_lo"])  # a conversation goes by turns
@@ -38,7 +37,7 @@ def faulty(request, words):
 
 def used(zoo, words):
     world = world_of(zoo, words, "grpo")
-    experience(world, 0, 0.0)
+    sampled(world)
     evaluate(world, 4)
 
 

@@ -303,12 +303,14 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     class Reached(Exception):
         pass
 
-    def seen(models, examples, samples, first_row, *args, **kwargs):
+    def seen(models, examples, samples, rows):
         assert examples == ["c", "d"]
-        raise Reached(first_row)
+        raise Reached(*rows.tolist())
 
-    monkeypatch.setattr(sample, "_collect", seen)
+    monkeypatch.setattr(sample, "_prompts", seen)
     models = SimpleNamespace(
+        plan=None,
+        policy=None,
         ranks=SimpleNamespace(count=2, block=lambda n: range(2, n)),
         meter=SimpleNamespace(tokens=0),
         sharded=False,
@@ -316,4 +318,4 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     sampler = SimpleNamespace(needs=())
     with pytest.raises(Reached) as found:
         sample.collect(models, [*"abcd"], 4, stream="x", step=0, first_row=10, sampler=sampler)
-    assert found.value.args == (10 + 2 * 4,)
+    assert found.value.args == tuple(range(10 + 2 * 4, 10 + 4 * 4))

@@ -406,6 +406,14 @@ def test_a_run_that_replaced_another_resumes_without_a_note(zoo, micro, tmp_path
     assert [note for note in shown.notes if "overwrite" in note] == []
 
 
+def test_a_run_that_replaces_another_restores_nothing_of_it(zoo, micro, tmp_path):
+    words = [*micro, "train.steps=1", f"run.dir={tmp_path / 'run'}", "run.overwrite=true"]
+    rlzoo.run("ppo_gae", words, zoo=zoo)
+    (tmp_path / "run" / ".best.former").mkdir()  # killed while it replaced its best policy
+    rlzoo.run("ppo_gae", words, zoo=zoo)
+    assert not (tmp_path / "run" / "best").exists()
+
+
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31mfile:///a", "file:///a\nb", "\x00", ""])
 def test_a_note_that_is_no_url_is_none(tmp_path, text):
     (tmp_path / NOTE).write_text(text)

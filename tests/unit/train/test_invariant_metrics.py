@@ -17,7 +17,7 @@ FIRST = "actor/first_ratio_gap"
 
 def put(batch, name, value):
     """A bug: a column that is there already, changed."""
-    batch._columns[name] = value
+    batch.data[name] = value
 
 
 def test_the_first_ratio_is_one_however_many_updates_follow(zoo, words):

@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 
 import rlzoo
 from helpers.runs import StopAt
+from rlzoo.accel.ranks import ALONE
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.train import checkpoint, stopping
+from rlzoo.train import record, stopping
 from rlzoo.train.start import resume
 
 TASK = """
@@ -186,25 +187,27 @@ def test_best_holds_the_weights_of_the_best_evaluation(letters, tmp_path):
     assert not all(torch.equal(kept[k], last[k]) for k in kept)
 
 
-def test_best_is_replaced_whole_or_not_at_all(tmp_path):
+def test_best_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     place = tmp_path / "best"
     first, second = evaluations(0.1, 0.2)
 
-    def save(text):
-        return lambda at: (at / "weights").write_text(text)
+    def keep(evaluation, text, fails=False):
+        def save(models, at):
+            (at / "weights").write_text(text)
+            if fails:
+                raise OSError("no space left")
 
-    def fails(at):
-        (at / "weights").write_text("half")
-        raise OSError("no space left")
+        monkeypatch.setattr(record, "save_model", save)
+        record.keep_best(SimpleNamespace(ranks=ALONE), place, evaluation)
 
-    checkpoint.keep_best(place, first, save("one"))
+    keep(first, "one")
     with pytest.raises(OSError, match="no space"):
-        checkpoint.keep_best(place, second, fails)
+        keep(second, "half", fails=True)
     assert (place / "weights").read_text() == "one"
     assert json.loads((place / "best.json").read_text())["step"] == 0
     place.rename(tmp_path / ".best.former")  # killed between the two renames
-    checkpoint.mend_best(place)
+    record.mend_best(place)
     assert (place / "weights").read_text() == "one"
-    checkpoint.keep_best(place, second, save("two"))
+    keep(second, "two")
     assert (place / "weights").read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["best"]

@@ -1,6 +1,7 @@
 """One update: its mini-batches, and what moves."""
 
 import math
+from collections import defaultdict
 
 import pytest
 import torch
@@ -32,13 +33,12 @@ def test_an_update_moves_actor_and_critic(zoo, words):
 
 
 def test_a_ratio_is_the_policy_over_the_old_one():
-    from rlzoo.step.optimizer import Sums
     from rlzoo.step.update import _note_policy
 
     old = torch.tensor([[-1.0, -2.0]])
     columns = {"old_log_probs": old, "log_probs": old + math.log(2), "entropy": 0 * old}
-    sums = Sums()
+    sums = defaultdict(list)
     _note_policy(sums, columns, torch.tensor([[0.25, 0.75]]), torch.tensor(0.0), {})
-    found = sums.added([float(x) for x in sums.terms])
+    found = {name: float(sum(terms)) for name, terms in sums.items()}
     assert found["actor/ratio_mean"] == pytest.approx(2)
     assert found["actor/ppo_kl"] == pytest.approx(-math.log(2))

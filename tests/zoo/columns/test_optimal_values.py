@@ -8,7 +8,7 @@ import torch
 from helpers.worlds import sampled, world_of
 from helpers.zoo import ZOO
 from rlzoo.errors import RlzooError
-from rlzoo.rollout.sample import resources, streams
+from rlzoo.rollout.sample import resources
 
 
 def values(scores, **options):
@@ -44,7 +44,7 @@ def test_it_is_the_reference_that_is_drawn_from_and_metered():
     world = world_of(ZOO, ["rollout.prompts=4", "device=cpu", "train.minibatches=1"],
                      recipe="a_star_po")  # fmt: skip
     batch = sampled(world).batch
-    more = resources(world, batch, streams("test"), 0)
+    more = resources(world, batch, ("test",), 0)
     prompts = batch["prompt_ids"], batch["prompt_mask"]
     with torch.no_grad():  # a policy that only ever says its end
         for weight in world.policy.model.parameters():
@@ -69,7 +69,7 @@ def _uniforms(world, rows):
 def test_a_sampler_that_knows_one_policy_alone_is_refused(monkeypatch):
     world = world_of(ZOO, ["rollout.prompts=2", "device=cpu"], recipe="a_star_po")
     batch = sampled(world).batch
-    more = resources(world, batch, streams("test"), 0)
+    more = resources(world, batch, ("test",), 0)
     sampler = world.plan.base_sampler
     monkeypatch.setitem(vars(sampler), "needs", ("prompt_ids",))
     with pytest.raises(RlzooError, match="set sampler=transformers"):

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 import rlzoo
 from helpers import ROOT
 from helpers.worlds import favour, make_world, one_thread
+from rlzoo.mdp.batch import take
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.step.columns import add_advantages, add_columns, add_rewards
 from rlzoo.step.update import gradients
@@ -35,7 +36,7 @@ def talk(zoo, model_dir, *words):
     add_columns(world, batch, stream="train", step=0)
     add_rewards(world.plan, batch, 0.0)
     add_advantages(world.plan, batch)
-    rows = dict(batch.select(torch.arange(batch.rows)))
+    rows = take(batch, torch.arange(batch.rows))
     floats = [name for name, x in rows.items() if getattr(x, "dtype", None) == torch.float32]
     rows |= {name: rows[name].double() for name in floats}
     mask = rows["response_mask"]
@@ -53,7 +54,7 @@ def grads(world):
 
 def updated(world, batch):
     sums = gradients(world, batch, 0.0, ("actor",))
-    return sums.added([float(x) for x in sums.terms]), grads(world)
+    return {name: sum(map(float, terms)) for name, terms in sums.items()}, grads(world)
 
 
 def by_hand(world, batch, weight):
