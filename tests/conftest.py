@@ -155,15 +155,6 @@ def model_dir(tmp_path_factory):
 
 @pytest.fixture
 def words(model_dir):
-    """Overrides that make a run of any recipe take a second."""
-    return [
-        f"model.path={model_dir}",
-        "rollout.prompts=4",
-        "rollout.samples=4",
-        "rollout.max_new_tokens=5",
-        "train.steps=3",
-        "train.minibatches=2",
-        "eval.samples=8",
-        "checkpoint.every=1",
-        "device=cpu",
-    ]
+    from helpers.micro import words_of
+
+    return words_of(model_dir)
