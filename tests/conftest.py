@@ -1,5 +1,6 @@
 """What many tests share: the zoo, loaded once, and a model small enough to train in seconds."""
 
+import atexit
 import gc
 import os
 import re
@@ -32,7 +33,9 @@ FORKING = (
 
 def pytest_configure(config):
     """`-q`: a line for each twentieth of the tests, where there are many, in place of dots."""
-    if config.option.verbose == -1 and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)  # after all else: what is loaded need not be taken apart
+    elif config.option.verbose == -1:
         from helpers.progress import Progress
 
         config.pluginmanager.register(Progress(config))
