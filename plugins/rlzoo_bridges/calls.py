@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlzoo import load_zoo
 from rlzoo.errors import ComponentError
-from rlzoo.ops import whiten
+from rlzoo.ops import masked_mean, whiten
 from rlzoo_bridges.columns import Columns
 from rlzoo_bridges.hosts import PREFIX, Host
 
@@ -102,5 +102,4 @@ def lose(
         "response_mask": mask,
     }
     losses, metrics = component(columns, **options)
-    count = mask.sum().clamp(min=1)
-    return losses, {k: ((x * mask).sum() / count).item() for k, x in metrics.items()}
+    return losses, {k: masked_mean(x, mask).item() for k, x in metrics.items()}

@@ -1,10 +1,9 @@
 """A trainer's tensors by rlzoo's names, each made on first use.
 
 A bridge defines how a column is made of the trainer's own data; those that follow from others are
-made here, the same for every trainer (`hosts.DERIVED` lists them for those who have no torch).
+made here, the same for every trainer (`hosts.DERIVED` has what they are made of).
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,15 +12,7 @@ from torch import Tensor
 
 from rlzoo.errors import ComponentError
 from rlzoo.ops import masked_sum
-from rlzoo_bridges.hosts import Host
-
-
-def sequence_rewards(rewards: Tensor, response_mask: Tensor) -> Tensor:
-    return masked_sum(rewards, response_mask)
-
-
-def sequence_scores(scores: Tensor, response_mask: Tensor) -> Tensor:
-    return masked_sum(scores, response_mask)
+from rlzoo_bridges.hosts import DERIVED, Host
 
 
 def bootstrap_values(values: Tensor, response_mask: Tensor) -> Tensor:
@@ -36,8 +27,11 @@ def turn_ids(response_mask: Tensor) -> Tensor:
     return (mask & ~before).long().cumsum(1) * mask
 
 
-DERIVED: dict[str, Callable[..., Tensor]] = {
-    f.__name__: f for f in (sequence_rewards, sequence_scores, bootstrap_values, turn_ids)
+MAKERS: dict[str, Callable[..., Tensor]] = {
+    "sequence_rewards": masked_sum,
+    "sequence_scores": masked_sum,
+    "bootstrap_values": bootstrap_values,
+    "turn_ids": turn_ids,
 }
 
 
@@ -64,8 +58,7 @@ class Columns(Mapping[str, Any]):
         if name not in self.host.columns:
             return self.plugins[name](self)
         if name not in self.own:
-            make = DERIVED[name]
-            return make(*(self[n] for n in inspect.signature(make).parameters))
+            return MAKERS[name](*(self[n] for n in DERIVED[name]))
         try:
             return self.own[name]()
         except KeyError as missing:

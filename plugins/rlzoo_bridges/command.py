@@ -35,20 +35,11 @@ def _recipe(host: Any, words: list[str], zoo: Any) -> Result:
     from rlzoo_bridges.lines import lines
 
     found = lines(host.name, words, zoo)
-    document = {
-        "trainer": host.name,
-        "recipe": found.recipe,
-        "start": found.start,
-        "words": found.words,
-        "files": dict(found.files),
-        "left": found.left,
-    }
     notes = [f"not transferred: {text}" for text in found.left]
-    return Result(document, lambda console: [found.text], notes=notes)
+    return Result(vars(found), lambda console: [found.text], notes=notes)
 
 
 def _table(host: Any, zoo: Any) -> Result:
-    """The components that a trainer can take, and the others with reasons."""
     kinds = ("estimators", "policy_losses")
     found = {
         kind: {name: host.refusal(c, zoo.columns) for name, c in zoo.shelves[kind].items()}

@@ -34,7 +34,7 @@ class Host:
     """A trainer, and what of its data the zoo is given.
 
     feeds:   column of an estimator -> what it is there.
-    lacks:   column -> why it is missing, where a user may expect it.
+    without: why columns are missing, where a user may expect them -> these columns.
     asks:    column -> the setting that provides it.
     losses:  whether the zoo's policy losses can run there.
     estimates: whether its estimators can.
@@ -46,13 +46,18 @@ class Host:
     name: str
     title: str
     version: str
-    feeds: Mapping[str, str]
-    lacks: Mapping[str, str]
+    feeds: Mapping[str, str] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
     asks: Mapping[str, str] = field(default_factory=dict)
     losses: bool = True
     estimates: bool = True
     separate: bool = False
     scaled: bool = False
+
+    @property
+    def lacks(self) -> dict[str, str]:
+        """Column -> why it is missing."""
+        return {name: why for why, names in self.without.items() for name in names.split()}
 
     @property
     def columns(self) -> frozenset[str]:
@@ -139,7 +144,7 @@ HOSTS: dict[str, Host] = {
                 "score_components": "the columns named by `algorithm.gdpo_reward_keys`",
                 "score_weights": "`algorithm.gdpo_reward_weights`",
             },
-            lacks={"old_entropy": "verl logs its mean but drops it before computing advantages"},
+            without={"verl logs its mean but drops it before computing advantages": "old_entropy"},
             asks={
                 "values": "critic.enable=true",
                 "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
@@ -162,15 +167,12 @@ HOSTS: dict[str, Host] = {
                 "group_ids": "`index`, the uids",
                 "values": "`values`",
             },
-            lacks={
-                "turn_ids": "its mask includes observations in the response",
-                "old_log_probs": "estimators do not receive log-probabilities",
-                "sampler_log_probs": "estimators do not receive log-probabilities",
-                "sum_pi_squared": "estimators do not receive log-probabilities",
-                "old_entropy": "estimators do not receive log-probabilities",
-                "greedy_scores": "it does not sample a greedy response",
-                "score_components": "estimators receive only one reward",
-                "score_weights": "estimators receive only one reward",
+            without={
+                "its mask includes observations in the response": "turn_ids",
+                "estimators do not receive log-probabilities": "old_log_probs sampler_log_probs "
+                "sum_pi_squared old_entropy",
+                "it does not sample a greedy response": "greedy_scores",
+                "estimators receive only one reward": "score_components score_weights",
             },
             asks={
                 "values": "trainer.critic.model.path=MODEL",
@@ -192,12 +194,11 @@ HOSTS: dict[str, Host] = {
                 "sampler_log_probs": "`rollout_log_probs`",
                 "ref_log_probs": "`ref_log_probs`",
             },
-            lacks={
-                "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before the advantages",
-                "greedy_scores": "it does not sample a greedy response",
-                "score_components": "a response has only one reward",
-                "score_weights": "a response has only one reward",
+            without={
+                "it is not computed": "sum_pi_squared",
+                "it is not computed before the advantages": "old_entropy",
+                "it does not sample a greedy response": "greedy_scores",
+                "a response has only one reward": "score_components score_weights",
             },
             asks={
                 "values": "--advantage-estimator ppo, which builds a critic",
@@ -219,26 +220,15 @@ HOSTS: dict[str, Host] = {
                 "score_components": "the value of each reward function",
                 "score_weights": "`reward_weights`",
             },
-            lacks={
-                "values": "it has no critic",
-                "bootstrap_values": "it has no critic",
-                "old_log_probs": "it is often not computed",
-                "sampler_log_probs": "it is often not computed",
-                "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed before the advantages",
-                "greedy_scores": "it does not sample a greedy response",
+            without={
+                "it has no critic": "values bootstrap_values",
+                "it is often not computed": "old_log_probs sampler_log_probs",
+                "it is not computed": "sum_pi_squared",
+                "it is not computed before the advantages": "old_entropy",
+                "it does not sample a greedy response": "greedy_scores",
             },
         ),
-        Host(
-            "prime-rl",
-            "prime-rl",
-            "559b447, 2026-08-21",
-            feeds={},
-            lacks={},
-            asks={},
-            estimates=False,
-            separate=True,
-        ),
+        Host("prime-rl", "prime-rl", "559b447, 2026-08-21", estimates=False, separate=True),
         Host(
             "rllm",
             "rLLM",
@@ -249,17 +239,13 @@ HOSTS: dict[str, Host] = {
                 "response_mask": "one for each of a trajectory's `response_ids`",
                 "group_ids": "the `TrajectoryGroup`",
             },
-            lacks={
-                "turn_ids": "it keeps one advantage for a whole trajectory",
-                "values": "it has no critic",
-                "bootstrap_values": "it has no critic",
-                "old_log_probs": "estimators do not receive log-probabilities",
-                "sampler_log_probs": "estimators do not receive log-probabilities",
-                "sum_pi_squared": "it is not computed",
-                "old_entropy": "it is not computed",
-                "greedy_scores": "it does not sample a greedy response",
-                "score_components": "a trajectory has only one reward",
-                "score_weights": "a trajectory has only one reward",
+            without={
+                "it keeps one advantage for a whole trajectory": "turn_ids",
+                "it has no critic": "values bootstrap_values",
+                "estimators do not receive log-probabilities": "old_log_probs sampler_log_probs",
+                "it is not computed": "sum_pi_squared old_entropy",
+                "it does not sample a greedy response": "greedy_scores",
+                "a trajectory has only one reward": "score_components score_weights",
             },
             losses=False,
         ),

@@ -33,7 +33,7 @@ NOT_GIVEN = re.compile(r"(^|/| )(defaults|(model|task)/[^/]+)\.yaml$|^defaults$"
 class Lines:
     """What to type. words: the command line's; files: name -> text; left: what is not carried."""
 
-    host: str
+    trainer: str
     recipe: str | None
     start: str
     words: Words
@@ -117,14 +117,11 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
 def given(plan: Plan, key: str) -> bool:
     """Whether the recipe's own file or the command line sets it, or its algorithm needs it: an
     estimator of groups is another one with a trainer's single sample."""
-    groups = (
-        key == "rollout.samples"
-        and plan.recipe.config.rollout.samples > 1
-        and any(
-            "group_ids" in bound.component.needs for bound in (plan.estimator, plan.policy_loss)
-        )
-    )
-    return groups or not NOT_GIVEN.search(plan.recipe.origins[key])
+    if key == "rollout.samples" and plan.recipe.config.rollout.samples > 1:
+        needs = {*plan.estimator.component.needs, *plan.policy_loss.component.needs}
+        if "group_ids" in needs:
+            return True
+    return not NOT_GIVEN.search(plan.recipe.origins[key])
 
 
 def _sizes(plan: Plan, theirs: Mapping[str, str]) -> dict[str, Any]:
@@ -176,12 +173,10 @@ def verl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         else:
             words += [f"{actor}.use_kl_loss=true", f"{actor}.kl_loss_type={kind}"]
             words.append(f"{actor}.kl_loss_coef={config.kl.coef}")
-    words += _asks(plan, {
-        "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
-        "sum_pi_squared": f"{actor}.calculate_sum_pi_squared=true",
-    })  # fmt: skip
+    if "sampler_log_probs" in plan.estimator.needs:
+        words.append("actor_rollout_ref.rollout.calculate_log_probs=true")
     if "sum_pi_squared" in plan.estimator.needs:
-        words.append("trainer.use_v1=false")
+        words += [f"{actor}.calculate_sum_pi_squared=true", "trainer.use_v1=false"]
     words += [
         f"actor_rollout_ref.rollout.temperature={config.rollout.temperature}",
         f"{actor}.ppo_epochs={config.train.epochs}",
@@ -246,26 +241,24 @@ def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         own["ppo_dual_clip"] = "ppo"
     else:
         own |= {"gspo": "gspo", "cispo": "cispo"}
-    words = ["--advantage-estimator", _theirs(host, loss, own)]
-    words += ["--eps-clip", str(loss.options["clip_low"])]
-    words += ["--eps-clip-high", str(loss.options["clip_high"])]
+    words = [f"--advantage-estimator {_theirs(host, loss, own)}"]
+    words.append(f"--eps-clip {loss.options['clip_low']}")
+    words.append(f"--eps-clip-high {loss.options['clip_high']}")
     if loss.name == "ppo_dual_clip":
-        words += ["--eps-clip-c", str(loss.options["c"])]
-    words += ["--custom-advantage-function-path", "rlzoo_bridges.slime.advantages"]
-    words += ["--custom-config-path", "rlzoo.yaml", "--disable-rewards-normalization"]
+        words.append(f"--eps-clip-c {loss.options['c']}")
+    words.append("--custom-advantage-function-path rlzoo_bridges.slime.advantages")
+    words += ["--custom-config-path rlzoo.yaml", "--disable-rewards-normalization"]
     means = {"token_mean": ["--calculate-per-token-loss"], "seq_mean_token_mean": []}
     words += _theirs(host, plan.aggregation, means)
     if plan.kl:
         kind = _theirs(host, plan.kl, {name: name for name in ("k1", "k2", "k3")})
-        if config.kl.place == "reward":
-            words += ["--kl-coef", str(config.kl.coef), "--kl-loss-type", kind]
-        else:
-            words += ["--use-kl-loss", "--kl-loss-coef", str(config.kl.coef)]
-            words += ["--kl-loss-type", kind]
+        inside = config.kl.place == "reward"
+        coef = ["--kl-coef"] if inside else ["--use-kl-loss", "--kl-loss-coef"]
+        words += [*coef[:-1], f"{coef[-1]} {config.kl.coef}", f"--kl-loss-type {kind}"]
     if (epochs := config.train.epochs) > 1:
         raise UsageError(f"slime uses each rollout once, but the recipe has train.epochs={epochs}")
-    words += ["--rollout-temperature", str(config.rollout.temperature)]
-    words += ["--entropy-coef", str(config.actor.entropy_coef)]
+    words.append(f"--rollout-temperature {config.rollout.temperature}")
+    words.append(f"--entropy-coef {config.actor.entropy_coef}")
     sizes = {
         "--rollout-batch-size": "rollout.prompts",
         "--n-samples-per-prompt": "rollout.samples",
@@ -273,12 +266,10 @@ def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         "--rollout-max-response-len": "rollout.max_new_tokens",
         "--lr": "actor.lr",
     }
-    for word, value in _sizes(plan, sizes).items():
-        words += [word, str(value)]
+    words += [f"{word} {value}" for word, value in _sizes(plan, sizes).items()]
     said = {"estimator": plan.estimator.name, **_estimator_options(plan)}
     yaml = "rlzoo:\n" + "".join(f"  {k}: {_value(v)}\n" for k, v in said.items())
-    pairs = _flags(words)
-    return "python train.py", pairs, {"rlzoo.yaml": yaml}
+    return "python train.py", words, {"rlzoo.yaml": yaml}
 
 
 def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
@@ -346,13 +337,9 @@ def rllm(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     return "python train.py", [], {"train.py": text + "trainer.train()\n"}
 
 
-WRITERS: dict[str, Callable[[Host, Plan], tuple[str, Words, dict[str, str]]]] = {
-    "verl": verl,
-    "skyrl": skyrl,
-    "slime": slime,
-    "trl": trl,
-    "prime-rl": prime_rl,
-    "rllm": rllm,
+Writer = Callable[[Host, Plan], tuple[str, Words, dict[str, str]]]
+WRITERS: dict[str, Writer] = {
+    f.__name__.replace("_", "-"): f for f in (verl, skyrl, slime, trl, prime_rl, rllm)
 }
 
 
@@ -363,10 +350,6 @@ def _estimator_options(plan: Plan) -> dict[str, Any]:
     if config.whiten != "none":
         out |= {"whiten": config.whiten, "whiten_ddof": config.whiten_ddof}
     return out
-
-
-def _asks(plan: Plan, words: Mapping[str, str]) -> Words:
-    return [word for column, word in words.items() if column in plan.estimator.needs]
 
 
 def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
@@ -381,9 +364,9 @@ def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
 
 def _value(value: Any) -> str:
     """As YAML and hydra read it."""
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _toml(value: Any) -> str:
@@ -392,18 +375,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
-def _flags(words: Words) -> Words:
-    """`--flag value` as one line each."""
-    out: Words = []
-    for word in words:
-        if word.startswith("--") or not out:
-            out.append(word)
-        else:
-            out[-1] += f" {word}"
-    return out
-
-
 def _quoted(word: str) -> str:
-    return (
-        " ".join(map(shlex.quote, word.split(" "))) if word.startswith("--") else shlex.quote(word)
-    )
+    parts = word.split(" ") if word.startswith("--") else [word]
+    return " ".join(map(shlex.quote, parts))

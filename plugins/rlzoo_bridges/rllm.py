@@ -67,9 +67,8 @@ def estimate(
 def columns(rewards: Sequence[Any], mask: Tensor) -> Columns:
     """rLLM's rewards by rlzoo's names. mask: (B, T), a row for each trajectory."""
     outcome = torch.as_tensor(np.concatenate([np.asarray(r, dtype=np.float64) for r in rewards]))
-    ids = torch.repeat_interleave(
-        torch.arange(len(rewards)), torch.tensor([len(r) for r in rewards])
-    )
+    sizes = torch.tensor([len(r) for r in rewards])
+    ids = torch.arange(len(rewards)).repeat_interleave(sizes)
     scores = at_last_action(outcome, mask)
     return Columns(
         HOST,

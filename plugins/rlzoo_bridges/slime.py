@@ -80,9 +80,8 @@ def columns(args: Namespace, rows: dict[str, Any]) -> Columns:
         return scores() - coef * wide("kl") * mask if coef else scores()
 
     def groups() -> Tensor:
-        return (
-            torch.as_tensor(rows["sample_indices"], device=mask.device) // args.n_samples_per_prompt
-        )
+        samples = torch.as_tensor(rows["sample_indices"], device=mask.device)
+        return samples // args.n_samples_per_prompt
 
     return Columns(
         HOST,

@@ -17,7 +17,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from rlzoo.errors import ComponentError
-from rlzoo.ops import at_last_action
+from rlzoo.ops import at_last_action, masked_mean
 from rlzoo_bridges import calls
 from rlzoo_bridges.columns import Columns
 from rlzoo_bridges.hosts import HOSTS
@@ -87,9 +87,8 @@ class ZooGRPOTrainer(GRPOTrainer):
             HOST, self._zoo_estimator, self._columns(wide), self._zoo_options
         )
         first = self.accelerator.process_index * len(mask)
-        out["advantages"] = advantages[
-            first : first + len(mask), : mask.shape[1]
-        ]  # TRL takes (B, T)
+        own = advantages[first : first + len(mask)]
+        out["advantages"] = own[:, : mask.shape[1]]  # TRL takes (B, T)
         self._tell(advantages, wide)
         return out
 
@@ -144,8 +143,8 @@ class ZooGRPOTrainer(GRPOTrainer):
             if self.args.use_bias_correction_kl:
                 kl = kl * torch.exp(log_probs - old)
             losses = losses + self.beta * kl
-            metrics["kl"] = _mean(kl.detach(), mask)
-        metrics["entropy"] = _mean(entropy.detach(), mask)
+            metrics["kl"] = masked_mean(kl.detach(), mask).item()
+        metrics["entropy"] = masked_mean(entropy.detach(), mask).item()
         mode = "train" if self.model.training else "eval"
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
@@ -159,7 +158,7 @@ class ZooGRPOTrainer(GRPOTrainer):
             per = self.args.steps_per_generation if mode == "train" else 1.0
             return losses.sum() / (items * steps / per)
         if self.loss_type == "bnpo":
-            return losses.sum() / mask.sum().clamp(min=1) / steps
+            return masked_mean(losses, mask) / steps
         if self.loss_type == "luspo":
             return losses.sum(1).mean() / steps
         if self.loss_type == "dr_grpo":
@@ -170,7 +169,3 @@ class ZooGRPOTrainer(GRPOTrainer):
 def _actions(batch: Mapping[str, Any]) -> Tensor:
     """1 where the model chose the token, (B, T)."""
     return batch["completion_mask"] * batch.get("tool_mask", 1)
-
-
-def _mean(x: Tensor, mask: Tensor) -> float:
-    return ((x * mask).sum() / mask.sum().clamp(min=1)).item()

@@ -22,6 +22,7 @@ from verl.trainer.ppo import core_algos
 from verl.workers.config import PolicyLossConfig as VerlPolicyLossConfig
 
 from rlzoo.errors import RlzooError
+from rlzoo.ops import masked_mean
 from rlzoo_bridges import calls
 from rlzoo_bridges.columns import Columns, last_outputs, numbered
 from rlzoo_bridges.hosts import HOSTS, PREFIX
@@ -76,10 +77,8 @@ def estimate(
     caller = sys._getframe(1)
     if batch is None:  # its caller has the whole batch, and hands on a part (verl#7473 would all)
         data = caller.f_locals.get("data")
-        batch, non_tensor_batch = (
-            getattr(data, "batch", more),
-            getattr(data, "non_tensor_batch", {}),
-        )
+        batch = getattr(data, "batch", more)
+        non_tensor_batch = getattr(data, "non_tensor_batch", {})
     given = {"token_level_rewards": token_level_rewards, "response_mask": response_mask}
     rows = dict(non_tensor_batch or {}) | ({} if index is None else {"uid": index})
     config = {} if config is None else config
@@ -118,7 +117,7 @@ def lose(
     value = core_algos.agg_loss(
         loss_mat=losses, loss_mask=mask, loss_agg_mode=loss_agg_mode, **global_batch
     )
-    moved = ((old_log_prob - log_prob).detach() * mask).sum() / mask.sum().clamp(min=1)
+    moved = masked_mean((old_log_prob - log_prob).detach(), mask)
     return value, {f"actor/{k}": x for k, x in metrics.items()} | {"actor/ppo_kl": moved.item()}
 
 

@@ -29,15 +29,10 @@ class Duration:
     rate: float
     steps: int | None
 
-    def document(self) -> dict[str, Any]:
-        return vars(self)
-
     def line(self) -> str:
-        every = (
-            ""
-            if self.total is None
-            else f", {_text(self.total)} for {self.steps} steps with evaluations"
-        )
+        every = ""
+        if self.total is not None:
+            every = f", {_text(self.total)} for {self.steps} steps with evaluations"
         return (
             f"time, estimated: {_text(self.step)} per step{every} (matrix products ran at "
             f"{self.rate / 1e9:.0f} GFLOP/s just now). The estimate may be off by a factor of 2 "

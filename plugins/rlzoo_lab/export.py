@@ -38,44 +38,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    document = export(
-        arguments.run,
-        arguments.out,
-        checkpoint=arguments.checkpoint,
-        merge=arguments.merge,
-        dtype=arguments.dtype,
-        trust_remote_code=arguments.trust_remote_code,
-    )
-
-    def view(_: Any) -> Iterator[str]:
-        files = ", ".join(document["files"])
-        after = f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
-        yield folded(after)
-        if document["what"] == "adapter":
-            yield folded(
-                f"the adapter requires its base model, {document['base']}; use --merge to write "
-                "both as one model"
-            )
-
-    return Result(document, view)
-
-
-def export(
-    run: str,
-    directory: str,
-    *,
-    checkpoint: str | None = None,
-    merge: bool = False,
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-) -> dict[str, Any]:
-    """Write the model's folder atomically; returns the document that `--json` prints.
-
-    trust_remote_code: run the model's own code, regardless of the recipe's setting.
-    """
-    folder, place = open_own(run, "its model"), Path(directory)
+    """Write the model's folder atomically."""
+    folder, place = open_own(arguments.run, "its model"), Path(arguments.out)
+    dtype, trust = arguments.dtype, arguments.trust_remote_code
     check_free(place, "DIR")
-    weights = choose(folder, checkpoint)
+    weights = choose(folder, arguments.checkpoint)
     recipe = folder.recipe()
     missing = [s for s in ("model", "task", "rewards", "rollout", "estimator") if s not in recipe]
     if missing:
@@ -86,8 +53,8 @@ def export(
         source, scratch = weights.path, aside / "raw"
         if weights.raw:
             source = scratch
-            _save_checkpoint(folder, weights, source, trust_remote_code)
-        adapter = (source / ADAPTER).is_file() and not merge
+            _save_checkpoint(folder, weights, source, trust)
+        adapter = (source / ADAPTER).is_file() and not arguments.merge
         if adapter and dtype:
             raise UsageError(f"--dtype: {folder.path} contains a LoRA adapter; add --merge")
         base = _base(recipe)
@@ -95,12 +62,12 @@ def export(
             left_out = shutil.ignore_patterns("best.json", "README.md")
             shutil.copytree(source, aside, ignore=left_out, dirs_exist_ok=True)
         else:
-            _save_whole(source, aside, recipe, dtype, trust_remote_code)
+            _save_whole(source, aside, recipe, dtype, trust)
         what = "adapter" if adapter else "model"
         card = model_card(folder, weights, recipe, aside, dtype=dtype)
         (aside / "README.md").write_text(card, encoding="utf-8")
         shutil.rmtree(scratch, ignore_errors=True)
-    return {
+    document = {
         "path": str(place),
         "run": str(folder.path),
         "weights": weights.name,
@@ -110,6 +77,17 @@ def export(
         "dtype": dtype,
         "files": sorted(p.name for p in place.iterdir()),
     }
+
+    def view(_: Any) -> Iterator[str]:
+        files = ", ".join(document["files"])
+        yield folded(f"{place}: {what}, after step {weights.step} ({files})")
+        if adapter:
+            yield folded(
+                f"the adapter requires its base model, {base}; use --merge to write both as one "
+                "model"
+            )
+
+    return Result(document, view)
 
 
 def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path, trust: bool) -> None:
@@ -125,7 +103,7 @@ def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path, trust: bo
 
 
 def _save_whole(
-    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool = False
+    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool
 ) -> None:
     """Model, tokenizer, and how to sample from it; an adapter is merged (in float32)."""
     import torch

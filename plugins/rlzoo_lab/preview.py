@@ -83,7 +83,7 @@ class Preview:
         return {
             "prompts": self.prompts,
             "memory": self.memory and self.memory.document(),
-            "time": self.time and self.time.document(),
+            "time": self.time and vars(self.time),
         }
 
     def view(self, width: int) -> list[Any]:
@@ -297,12 +297,8 @@ def estimate(plan: Plan) -> Estimate | None:
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add(
-            "spare copy of the weights",
-            size,
-            "sampling",
-            "the current weights, while older weights sample",
-        )
+        spare = "the current weights, while older weights sample"
+        add("spare copy of the weights", size, "sampling", spare)
     if sampled := sampling_copy(config, device):
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
@@ -326,13 +322,10 @@ def estimate(plan: Plan) -> Estimate | None:
     how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
     add("KV cache", rows * long * cache * BYTES[sampled or m.dtype], "sampling", how)
-    add(
-        "next-token logits",
-        # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
-        rows * sizes.vocabulary * (32 if r.top_k or r.top_p < 1 else 12),
-        "sampling",
-        f"{rows} rows x {sizes.vocabulary:,} tokens, in several copies",
-    )
+    # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
+    each = 32 if r.top_k or r.top_p < 1 else 12
+    how = f"{rows} rows x {sizes.vocabulary:,} tokens, in several copies"
+    add("next-token logits", rows * sizes.vocabulary * each, "sampling", how)
     for item in _update(plan, sizes, device, long, rows):
         add(*item)
     return Estimate(device, sizes, source, prompt, items)

@@ -5,8 +5,6 @@ import os
 import secrets
 import shlex
 import socket
-from functools import partial
-from typing import Any
 
 from rlzoo.cli.run.command import shown
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
@@ -47,7 +45,7 @@ def run(arguments: argparse.Namespace) -> Result:
             address = f"http://{arguments.host}:{arguments.port}/v1"
             how = f"${VARIABLE}" if given else token
             say(f"rlzoo: sessions at {address}/sessions, token {how}")
-            return shown(partial(_train, recipe, zoo, arguments.store), arguments)
+            return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
     finally:
         if not given:
             os.environ.pop(VARIABLE, None)
@@ -73,7 +71,3 @@ def check_free(host: str, port: int) -> None:
             return
     except OSError as error:
         raise UsageError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from None
-
-
-def _train(recipe: Any, zoo: Any, store: str | None, display: Any) -> Any:
-    return start(recipe, zoo, display, store)

@@ -54,7 +54,7 @@ def front_of(place):
 
 
 def test_the_exported_model_is_the_runs(run, tmp_path):
-    document = export.export(str(run.path), str(tmp_path / "out"))
+    document = rlzoo.export(run.path, tmp_path / "out")
     assert document["what"] == "model"
     assert document["step"] == 3
     assert set(document["files"]) == {p.name for p in (tmp_path / "out").iterdir()}
@@ -67,7 +67,7 @@ def test_the_exported_model_is_the_runs(run, tmp_path):
 
 
 def test_it_generates_as_it_was_trained(run, tmp_path):
-    export.export(str(run.path), str(tmp_path / "out"))
+    rlzoo.export(run.path, tmp_path / "out")
     found = GenerationConfig.from_pretrained(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (found.do_sample, found.temperature, found.top_k, found.top_p) == (True, 0.7, 0, 1.0)
@@ -76,7 +76,7 @@ def test_it_generates_as_it_was_trained(run, tmp_path):
 
 
 def test_the_card_says_what_the_model_is(run, tmp_path):
-    export.export(str(run.path), str(tmp_path / "out"))
+    rlzoo.export(run.path, tmp_path / "out")
     front, text = front_of(tmp_path / "out")
     assert front["library_name"] == "transformers"
     assert front["tags"] == ["rlzoo", "reinforcement-learning", "grpo"]
@@ -106,7 +106,7 @@ def test_samples_of_prompts_that_came_again_are_counted_as_such(run, tmp_path):
     place = shutil.copytree(run.path, tmp_path / "run")
     file = place / "metrics.jsonl"
     file.write_text(file.read_text().replace('"eval/prompts": 8', '"eval/prompts": 5'))
-    export.export(str(place), str(tmp_path / "out"))
+    rlzoo.export(place, tmp_path / "out")
     results = front_of(tmp_path / "out")[1].partition("## Training")[0]
     cells = [line.split("|")[-3:-1] for line in results.splitlines() if line.startswith("| these")]
     assert [[c.strip() for c in row] for row in cells] == [["8", "5"]]
@@ -115,7 +115,7 @@ def test_samples_of_prompts_that_came_again_are_counted_as_such(run, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_dtype_is_of_the_weights(run, tmp_path, dtype):
-    export.export(str(run.path), str(tmp_path / "out"), dtype=dtype)
+    rlzoo.export(run.path, tmp_path / "out", dtype=dtype)
     kept = load_file(tmp_path / "out" / "model.safetensors")
     assert {x.dtype for x in kept.values()} == {getattr(torch, dtype)}
     assert load(tmp_path / "out", dtype="auto").dtype == getattr(torch, dtype)
@@ -126,7 +126,7 @@ def test_dtype_is_of_the_weights(run, tmp_path, dtype):
 
 @pytest.mark.parametrize("which", ["2", "best"])
 def test_a_checkpoint_is_exported_with_its_own_numbers(run, tmp_path, which):
-    document = export.export(str(run.path), str(tmp_path / "out"), checkpoint=which)
+    document = rlzoo.export(run.path, tmp_path / "out", checkpoint=which)
     step = run.summary["best_step"] if which == "best" else 2
     assert document["step"] == step
     assert step in (0, 2, 3)
@@ -143,7 +143,7 @@ def test_a_checkpoint_is_exported_with_its_own_numbers(run, tmp_path, which):
 
 
 def test_a_step_without_an_evaluation_says_so(run, tmp_path):
-    export.export(str(run.path), str(tmp_path / "out"), checkpoint="1")
+    rlzoo.export(run.path, tmp_path / "out", checkpoint="1")
     text = front_of(tmp_path / "out")[1]
     assert "not evaluated at step 1" in text
     assert "these weights" not in text
@@ -153,7 +153,7 @@ def test_a_step_without_an_evaluation_says_so(run, tmp_path):
 
 
 def test_an_adapter_is_copied_and_says_what_it_needs(lora, tmp_path, model_dir):
-    document = export.export(str(lora.path), str(tmp_path / "out"), checkpoint="best")
+    document = rlzoo.export(lora.path, tmp_path / "out", checkpoint="best")
     assert document["what"] == "adapter"
     assert "best.json" not in document["files"]
     assert "adapter_model.safetensors" in document["files"]
@@ -168,8 +168,8 @@ def test_an_adapter_is_copied_and_says_what_it_needs(lora, tmp_path, model_dir):
 def test_a_merged_adapter_is_the_same_policy(lora, tmp_path, model_dir, which):
     from peft import AutoPeftModelForCausalLM
 
-    export.export(str(lora.path), str(tmp_path / "whole"), merge=True, checkpoint=which)
-    export.export(str(lora.path), str(tmp_path / "adapter"), checkpoint=which)
+    rlzoo.export(lora.path, tmp_path / "whole", merge=True, checkpoint=which)
+    rlzoo.export(lora.path, tmp_path / "adapter", checkpoint=which)
     merged = load(tmp_path / "whole")
     adapter = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter", dtype=torch.float32)
     torch.testing.assert_close(logits(merged), logits(adapter), atol=1e-4, rtol=0)
@@ -196,12 +196,12 @@ def test_the_command_prints_one_document(run, tmp_path, capsys):
 
 def test_a_folder_that_is_not_empty_is_left_alone(run, tmp_path):
     (tmp_path / "out").mkdir()
-    export.export(str(run.path), str(tmp_path / "out"))  # an empty one will do
+    rlzoo.export(run.path, tmp_path / "out")  # an empty one will do
     with pytest.raises(RlzooError, match="already exists and is not empty"):
-        export.export(str(run.path), str(tmp_path / "out"))
+        rlzoo.export(run.path, tmp_path / "out")
     (tmp_path / "file").write_text("precious")
     with pytest.raises(RlzooError, match="already exists"):
-        export.export(str(run.path), str(tmp_path / "file"))
+        rlzoo.export(run.path, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
 
@@ -211,18 +211,18 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
     shutil.rmtree(cut / "model")
     (cut / "summary.json").unlink()
     with pytest.raises(RlzooError, match=r"has not finished; choose a checkpoint"):
-        export.export(str(cut), str(tmp_path / "out"))
+        rlzoo.export(cut, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    export.export(str(cut), str(tmp_path / "out"), checkpoint="last")
+    rlzoo.export(cut, tmp_path / "out", checkpoint="last")
     assert torch.equal(logits(load(tmp_path / "out")), logits(load(run.path / "model")))
     assert "| why it ended | it has not |" in front_of(tmp_path / "out")[1]
 
 
 def test_what_fails_leaves_nothing_behind(run, lora, tmp_path):
     with pytest.raises(RlzooError, match="contains a LoRA adapter; add --merge"):
-        export.export(str(lora.path), str(tmp_path / "out"), dtype="bfloat16")
+        rlzoo.export(lora.path, tmp_path / "out", dtype="bfloat16")
     with pytest.raises(RlzooError, match=r"has no '9' \(available: best, last, 1, 2, 3\)"):
-        export.export(str(run.path), str(tmp_path / "out"), checkpoint="9")
+        rlzoo.export(run.path, tmp_path / "out", checkpoint="9")
     with pytest.raises(RlzooError, match="not a run folder"):
-        export.export(str(tmp_path / "nowhere"), str(tmp_path / "out"))
+        rlzoo.export(tmp_path / "nowhere", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -109,9 +109,7 @@ def test_too_few_pairs_have_no_interval():
         assert found.p == (2 / 2**n if n else 1.0)
         assert stats.smallest_p(n) == pytest.approx(found.p)
     assert stats.paired(np.linspace(1, 2, 6)).interval == (1, 2)
-    assert stats.seeds_needed() == 6
-    assert stats.smallest_p(stats.seeds_needed(10)) * 10 <= 0.05
-    assert stats.smallest_p(stats.seeds_needed(10) - 1) * 10 > 0.05
+    assert stats.smallest_p(6) <= 0.05 < stats.smallest_p(5)
 
 
 def test_equal_runs_are_no_difference():

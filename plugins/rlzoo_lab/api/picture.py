@@ -173,13 +173,9 @@ def samples(rows: Collection[Mapping[str, Any]]) -> str:
     for row in rows:
         score, cut = finite(row.get("score")), row.get("truncated") is True and "answer" in names
         marks = ("?" if score is None else f"{score:.2f}") + (" cut off" if cut else "")
-        out.append(
-            [
-                f'<td style="{CELL}">{text(row.get("step", ""))}</td>',
-                *(f'<td style="{WORDS}"><bdi>{text(row.get(n, ""))}</bdi></td>' for n in names),
-                f'<td style="{CELL}">{marks}</td>',
-            ]
-        )
+        step = f'<td style="{CELL}">{text(row.get("step", ""))}</td>'
+        texts = (f'<td style="{WORDS}"><bdi>{text(row.get(n, ""))}</bdi></td>' for n in names)
+        out.append([step, *texts, f'<td style="{CELL}">{marks}</td>'])
     return table(out)
 
 

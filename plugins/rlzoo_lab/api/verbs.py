@@ -251,14 +251,9 @@ def doctor(
         dir DIR: the folder of these runs; default: runs/doctor-...
         environment: print versions, devices, plugins and terminal for a bug report
     """
+    asked = given(doctor, locals())
     words = [] if run is None else [_place(run)]
-    console = _console(display) if retrain else None
-    return perform(
-        "doctor",
-        words,
-        [("retrain", retrain), ("runs", runs), ("dir", dir), ("environment", environment)],
-        console=console,
-    )
+    return perform("doctor", words, asked, console=_console(display) if retrain else None)
 
 
 def _console(display: bool | None) -> SafeConsole:

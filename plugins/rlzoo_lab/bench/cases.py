@@ -115,20 +115,15 @@ def head(spec: Spec) -> Told:
     how: `score` is the policy's own head, `plain` the straightforward version (logits in float32,
         log_softmax, gather), `trunk` only the model below the head.
     """
+    from rlzoo_lab.bench.gpu import rows_of
+
     policy = _models(spec).policy
-    rows, steps, before = spec["rows"], spec["steps"], 8  # prompt tokens
-    draw = torch.Generator().manual_seed(0)
-    size = policy.model.config.vocab_size
-    ids = torch.randint(3, size, (rows, before + steps), generator=draw)
+    rows, steps = spec["rows"], spec["steps"]
+    columns = rows_of(policy, rows, steps)
+    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
+    before = columns["prompt_ids"].shape[1]
+    draw = torch.Generator().manual_seed(1)
     upstream = torch.randn(rows, steps, generator=draw) / (rows * steps)
-    ones = torch.ones(rows, before + steps)
-    columns = {
-        "prompt_ids": ids[:, :before],
-        "prompt_mask": ones[:, :before],
-        "response_ids": ids[:, before:],
-        "response_mask": ones[:, before:],
-        "response_attention": ones[:, before:],
-    }
 
     def score() -> torch.Tensor:
         return policy.log_prob_stats(columns, want=("entropy",), entropy_grad=False)["log_probs"]

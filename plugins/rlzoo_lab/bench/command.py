@@ -126,7 +126,6 @@ def workloads_of(arguments: argparse.Namespace, part: str) -> list[Spec]:
 
 
 def parts_of(arguments: argparse.Namespace) -> list[str]:
-    """The parts to measure."""
     known = [*PARTS, WHOLE]
     for part in arguments.parts:
         if part not in known:
@@ -191,7 +190,6 @@ def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
 
 
 def workload_of(name: str) -> Spec:
-    """A workload of configs/bench."""
     workload = read_config("bench", name)
     if workload is None:
         known = list_configs("bench")
@@ -203,7 +201,6 @@ def workload_of(name: str) -> Spec:
 
 
 def machine() -> dict[str, Any]:
-    """A description of the machine."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():

@@ -26,7 +26,6 @@ print(json.dumps({"samples": [{"tokens": 0, "cpu": cpu_seconds()}], "peak_mb": p
 
 
 def estimators(bench: Bench, workload: Spec) -> Iterator[Row]:
-
     sizes = {"rows": 256, "steps": 512, "warmup": 2, "repeat": 7}
     for name in load_zoo().estimators:
         yield from bench.rows({"case": name}, {"case": "estimator", "name": name, **sizes})

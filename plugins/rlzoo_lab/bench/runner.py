@@ -103,7 +103,6 @@ class Bench:
         return {**told, "process_seconds": seconds}
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Any:
-        """Run a process to its end."""
         more = {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
         return subprocess.run(
             command, capture_output=True, text=True, cwd=self.folder, env={**environment, **more}

@@ -44,7 +44,8 @@ def teacher_raises_what_it_prefers(s: Subject) -> None:
 def past_reward_is_no_credit(s: Subject) -> None:
     """A reward that came before an action does not change that action's advantage."""
     s.require(*PER_TOKEN_REWARDS)
-    coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *_exotic_per_token(s)} & set(s.needs)
+    exotic = [name for name in s.exotic() if s.zoo.columns[name].shape in ("BT", "BTK")]
+    coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *exotic} & set(s.needs)
     if coarse:
         raise NotApplicable(f"may assign credit to whole segments ({', '.join(sorted(coarse))})")
     for options, columns in s.trials():
@@ -161,10 +162,6 @@ def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
         assert bool((gain > 1e-9).any()), (
             f"{what} does not change{show(options)}: is the reward misplaced?"
         )
-
-
-def _exotic_per_token(s: Subject) -> list[str]:
-    return [name for name in s.exotic() if s.zoo.columns[name].shape in ("BT", "BTK")]
 
 
 def _raised(columns: made_up.Columns, rows: torch.Tensor) -> made_up.Columns:

@@ -253,13 +253,10 @@ def couples_as_declared(s: Subject) -> None:
             stays = units == unit
             mixed = made_up.rows_replaced(s.zoo, columns, other, ~stays)
             got = {name: x[stays] for name, x in s.tensors(mixed, **options).items()}
-            wider = (
-                ("group; declare couples='batch'")
-                if couples == "group"
-                else "row; declare couples=..."
-            )
+            wider = "'batch'" if couples == "group" else "..."
             want = {name: x[stays] for name, x in whole.items()}
-            same(got, want, f"depends on more than its {wider}{show(options)}")
+            fault = f"depends on more than its {couples}; declare couples={wider}{show(options)}"
+            same(got, want, fault)
 
 
 def _flat(result: Any) -> list[Tensor]:

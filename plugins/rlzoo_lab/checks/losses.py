@@ -1,6 +1,8 @@
 """Checks of policy losses and value losses: the direction of their gradients, and when these are
 0."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -56,9 +58,7 @@ def rows_without_signal_leave_no_gradient(s: Subject) -> None:
     policy and does not affect other rows. The trainer leaves such rows out."""
     if not s.component.needs_signal:
         raise NotApplicable("not declared, so rlzoo never leaves such rows out")
-    for options, columns in s.trials():
-        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
-        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+    for options, columns, silent in _half_without_signal(s):
         push = s.gradient(columns, **options)["log_probs"]
         assert not bool(push[silent].any()), (
             f"has a gradient in a row without signal{show(options)}"
@@ -75,14 +75,20 @@ def metrics_do_not_see_rows_left_out(s: Subject) -> None:
     and metrics of a row must not depend on the other rows."""
     if not s.component.needs_signal:
         raise NotApplicable("not declared, so rlzoo never processes such rows separately")
-    for options, columns in s.trials():
-        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
-        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+    for options, columns, silent in _half_without_signal(s):
         whole = s.call(columns, **options)
         for some in (silent, ~silent):
             alone = s.call(take(columns, some.nonzero()[:, 0]), **options)
             want = {name: x[some] for name, x in whole.items()}
             same(alone, want, f"depends on rows that are processed separately{show(options)}")
+
+
+def _half_without_signal(s: Subject) -> Iterator[tuple[dict, made_up.Columns, Tensor]]:
+    """Each trial with the rows (B,) bool whose advantages are all 0: every other one."""
+    for options, columns in s.trials():
+        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
+        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+        yield options, columns, silent
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:

@@ -76,11 +76,9 @@ class Pair:
         if min(len(x), len(y)) < 3:
             return ""
         (least, steady), (most, wide) = sorted((stdev(r.scores), r.label) for r in (self.a, self.b))
-        times = (
-            f"{wide} varies {most / least:.1f} times as much over seeds as {steady}"
-            if least
-            else (f"{steady} is equal in all seeds and {wide} is not")
-        )
+        times = f"{steady} is equal in all seeds and {wide} is not"
+        if least:
+            times = f"{wide} varies {most / least:.1f} times as much over seeds as {steady}"
         if min(len(x), len(y)) < ENOUGH:
             return times if self.contrast.p > STRICT and most > UNLIKE * least else ""
         shared = [s for s in self.a.seeds if s in self.b.runs]
@@ -100,17 +98,13 @@ class Pair:
 
     def turned(self) -> "Pair":
         """b - a."""
-        interval, widest = _turned(self.signs.interval), _turned(self.signs.widest)
+        interval, widest = stats.turned(self.signs.interval), stats.turned(self.signs.widest)
         signs = replace(self.signs, mean=-self.signs.mean, interval=interval, widest=widest)
-        runs = self.runs and (-self.runs[0], _turned(self.runs[1]))
+        runs = self.runs and (-self.runs[0], stats.turned(self.runs[1]))
         return replace(
             self, a=self.b, b=self.a, contrast=-self.contrast, signs=signs, runs=runs,
             improvement=1 - self.improvement,
         )  # fmt: skip
-
-
-def _turned(interval: stats.Interval | None) -> stats.Interval | None:
-    return interval and stats.Interval(-interval.high, -interval.low)
 
 
 @dataclass
@@ -349,7 +343,8 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     notes = []
     few = [r for r in rows if len(r.seeds) < 2]
     if few:
-        notes.append(f"no interval, because there is only one seed: {_names(few)}")
+        single = ", ".join(r.label for r in few)
+        notes.append(f"no interval, because there is only one seed: {single}")
     spreads = {r.label: stdev(r.scores) for r in rows if len(r.seeds) > 2 and not r.split}
     if len(spreads) > 1 and max(spreads.values()) > 4 * min(spreads.values()) > 0:
         least, most = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
@@ -400,10 +395,6 @@ def _spent(rows: Sequence[ComparedRow]) -> list[str]:
         return []
     return [f"tokens: {most} generated {spent[most] / max(1, spent[least]):.1f} times as many as "
             f"{least}"]  # fmt: skip
-
-
-def _names(rows: Sequence[ComparedRow]) -> str:
-    return ", ".join(r.label for r in rows)
 
 
 @dataclass

@@ -21,19 +21,6 @@ from rlzoo_lab.pages.figure import svg
 from rlzoo_lab.pages.page import folded, row, table, tag
 from rlzoo_lab.records.comparable import as_typed, is_name
 
-CSS = """
-body { max-width: 68rem }
-.verdict { background: var(--card); border-left: 4px solid var(--c0); border-radius: .4rem;
-  padding: .8rem 1.2rem; margin: 1.2rem 0; font-size: 1.05rem }
-th:first-child { text-align: left } tbody th { color: var(--ink) }
-tr.best th, tr.best td { color: var(--good); font-weight: 600 }
-tr.failed td, tr.failed th { color: var(--bad); white-space: normal; text-align: left }
-.swatch { display: inline-block; width: .8em; height: .8em; border-radius: 50%;
-  margin-right: .6em }
-.spark { font-family: ui-monospace, "DejaVu Sans Mono", monospace; letter-spacing: -.02em }
-.notes li { color: var(--muted); font-size: .9rem } .warn { color: var(--bad); font-weight: 600 }
-"""
-
 
 def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
     """Write the report of a comparison atomically."""
@@ -64,7 +51,8 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
         blocks.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
     blocks += [html.settings(_settings(c)), html.ROW_OF]
     script, css = html.touch()
-    return html.page(title, blocks, css + CSS, script=script + "linkRows();")
+    [own] = html.beside(__file__, "page.css")
+    return html.page(title, blocks, f"{css}\n{own}", script=script + "linkRows();")
 
 
 def _subtitle(c: Comparison) -> str:

@@ -11,6 +11,7 @@ from rlzoo.runs.metrics import REWARD, TOKENS
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
 from rlzoo_lab.numbers import thousands
+from rlzoo_lab.pages.chart import running_mean
 from rlzoo_lab.pages.figure import (
     add_axes,
     add_legend,
@@ -59,7 +60,7 @@ def _over_tokens(
         if not y.size:
             continue
         if smooth:
-            y = np.stack([_smooth(run, max(1, y.shape[1] // 20)) for run in y])
+            y = np.stack([running_mean(run, max(1, y.shape[1] // 20)) for run in y])
         middle, low, high = stats.iqm_band(y)
         drawn = axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
                           **line(i))  # fmt: skip
@@ -80,14 +81,6 @@ def _align(curves: list[Curve]) -> tuple[Any, Any]:
     end = min(run[-1][0] for run in curves)
     grid = np.array([x for x, _ in longest if x < end] + [end])
     return grid, np.stack([np.interp(grid, *np.array(run).T) for run in curves])
-
-
-def _smooth(y: Any, width: int) -> Any:
-    """Mean of up to `width` points before and after."""
-    total = np.concatenate([[0.0], np.cumsum(y)])
-    at = np.arange(len(y))
-    low, high = np.maximum(at - width, 0), np.minimum(at + width + 1, len(y))
-    return (total[high] - total[low]) / (high - low)
 
 
 def _haze(c: Comparison) -> float:
@@ -193,7 +186,7 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     """name -> (its caption, how to draw it)."""
     shown: dict[str, tuple[str, Callable[[], Any]]] = {}
     runs = [run for row in c.rows for run in row.runs.values()]
-    if any(len(run.learning_curve) > 1 for run in runs):
+    if c.has_curves:
         caption = (
             f"{c.what.capitalize()} during training: the IQM over seeds with its pointwise 95 % "
             "bootstrap interval.")  # fmt: skip

@@ -35,6 +35,8 @@ from rlzoo_lab.numbers import (
 from rlzoo_lab.records.comparable import ComparedRow
 
 WIDE = 160
+LOOK: Any = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False,
+             "padding": (0, 1, 0, 0)}  # fmt: skip
 NARROW = 70  # columns of a terminal below which some numbers are left out
 
 
@@ -201,8 +203,7 @@ def _table(
     c: Comparison, title: str | None, columns: Sequence[TableColumn], names: Sequence[str] = ()
 ) -> Table:
     """names: of its rows, instead of the comparison's rows."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
-                  padding=(0, 1, 0, 0))  # fmt: skip
+    table = Table(title=title, **LOOK)
     labels = list(names) or [row.label for row in c.rows]
     longest = max(len(word) for name in labels for word in name.split())
     table.add_column("row", overflow="fold", style="bold", min_width=longest)
@@ -224,8 +225,7 @@ def _table(
 
 
 def two_way_table(c: Comparison, t: TwoWay) -> Table:
-    table = Table(title=Text(two_way_title(c, t)), title_justify="left", box=box.SIMPLE_HEAD,
-                  pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
+    table = Table(title=Text(two_way_title(c, t)), **LOOK)
     table.add_column("", style="bold", overflow="fold")
     columns = two_way_columns(t)
     for column in columns:

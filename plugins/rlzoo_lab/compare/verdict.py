@@ -42,7 +42,6 @@ def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
 
 
 def _of_methods(c: Comparison) -> str:
-    """Whether one method is better than another, over seeds."""
     anchor, pairs = anchored(c)
     name, parts = anchor.label, []
     up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
@@ -88,7 +87,6 @@ def _other(c: Comparison, p: Pair) -> str:
 
 
 def _of_runs(c: Comparison) -> str:
-    """Whether these particular runs differ, over prompts."""
     anchor, pairs = anchored(c)
     told = [p for p in pairs if p.runs and p.runs[1]]
     if not told:

@@ -38,7 +38,6 @@ from rlzoo_lab.words import is_run
 
 
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The document for a command line."""
     run, *words = arguments.words
     if not is_run(run):
         raise RlzooError(

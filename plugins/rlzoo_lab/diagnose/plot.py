@@ -81,7 +81,6 @@ def write_plot(document: Mapping[str, Any], path: Path) -> None:
 
 
 def draw(document: Mapping[str, Any]) -> Any:
-    """Both panels as a figure."""
     rows = document["estimators"]
     if not rows:
         raise RlzooError("--plot: no estimator could be diagnosed, so there is nothing to plot")
@@ -156,7 +155,6 @@ def _power(value: float, _: Any) -> str:
 
 
 def write_html(document: Mapping[str, Any], path: Path) -> None:
-    """One self-contained page."""
     rows = document["estimators"]
     picture = html.figure(svg(draw(document), "diagnose"), CAPTION)
     blocks = [tag("p", headline(document), "muted"), tag("p", html.LINKED, "muted screen"), picture]

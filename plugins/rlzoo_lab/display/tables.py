@@ -141,7 +141,6 @@ def _of_prompts(summary: dict[str, Any]) -> str:
 
 
 def samples_table(folder: RunFolder, most: int = 4) -> Table:
-    """The last samples of a run."""
     table = Table(title="last samples", title_justify="left")
     samples = deque(folder.lines("samples.jsonl"), most)
     texts = sample_texts(samples)

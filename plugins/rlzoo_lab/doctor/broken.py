@@ -8,6 +8,7 @@ from rlzoo_lab.doctor.follows import follows
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
+    accuracies,
     course,
     early,
     first,
@@ -142,9 +143,7 @@ def advantages_not_centred(run: Record) -> Finding | None:
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
     off = median(mean / max(std, 1e-6) for mean, std in pairs)
     textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
-    greedy = (
-        run.key("estimator.name") == "remax"
-    )  # its baseline, the greedy score, is above the mean
+    greedy = run.key("estimator.name") == "remax"  # its baseline, greedy decoding, is above it
     # A baseline above every reward of a group: nothing sampled is ever made more likely.
     never = off < 0 and max(run.series("advantages/max"), default=1.0) <= 1e-6
     if (abs(off) < 0.5 and not never) or textbook or greedy or run.has("actor/teacher_kl"):
@@ -162,7 +161,7 @@ def advantages_not_centred(run: Record) -> Finding | None:
         "subtracts too large a baseline (such as a sum instead of a mean, a maximum, one that is "
         "subtracted twice, or that of another group), so even good tokens become less likely"
     )
-    meant = off > 0 and run.improved and not any(foreign(run))  # a zoo's estimator, and it learns
+    meant = off > 0 and run.improved and not foreign(run)  # a zoo's estimator, and it learns
     return Finding(
         "note" if meant else "warning" if learning(run) else "problem",
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
@@ -265,8 +264,9 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
     middle, verdict, noise = fmean(values), says_yes_or_no(run), noise_share(run)
     if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
         return None
-    before, after = right_ends(run)
-    heldout = "" if before is None else f" Held-out accuracy went {before:.2f} to {after:.2f}."
+    held = accuracies(run)
+    before, after = (held[0], held[-1]) if held else (None, None)
+    heldout = f" Held-out accuracy went {before:.2f} to {after:.2f}." if held else ""
     weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
     negative = [f"{k}={run.key(k):g}" for k in weights if run.key(k, 1.0) < 0]
     turned = middle < -0.8 or bool(negative)
@@ -307,7 +307,7 @@ def reward_is_noisy(run: Record) -> Finding | None:
     known = run.has(names.RIGHT_CORR) and late(run, names.RIGHT_CORR)
     corr = f" Its correlation with correctness is {known:.2f}." if known else ""
     severity = "problem" if not learning(run) else "warning" if share > 0.5 else "note"
-    if run.improved and not any(foreign(run)):  # the noise of a shipped task is intended
+    if run.improved and not foreign(run):  # the noise of a shipped task is intended
         severity = "note"
     return Finding(
         severity,
@@ -407,12 +407,6 @@ def kl_pays(run: Record) -> Finding | None:
         "Check the sign of the KL penalty (`rlzoo check NAME`).",
         {"paid": paid, "kl": far, "coef": coef},
     )
-
-
-def right_ends(run: Record) -> tuple[float | None, float | None]:
-    """Held-out accuracy before and after training; None without one."""
-    values = [line[names.ACCURACY] for line in run.evaluations if names.ACCURACY in line]
-    return (values[0], values[-1]) if values else (None, None)
 
 
 @rule(names.AT_END, least=3, explains=SYMPTOMS)

@@ -10,7 +10,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, learning
-from rlzoo_lab.doctor.suspects import origins
+from rlzoo_lab.doctor.suspects import foreign
 from rlzoo_lab.records.record import Record
 
 # Checks whose failure changes what a policy learns, the most informative first. Documentation, rare
@@ -27,7 +27,6 @@ TELLING = (
 )  # fmt: skip
 # Checks that a component with couples="batch" may fail on purpose.
 OF_GROUPS = ("baseline_is_the_groups_own", "equal_rewards_give_zeros", "groups_matter")
-OURS = ("rlzoo_zoo.", "rlzoo_bridges.", "rlzoo_lab.")
 
 # Rules that see such a fault in the metrics.
 SHOWN_BY = (
@@ -42,10 +41,7 @@ SHOWN_BY = (
 def own(run: Record, zoo: Zoo) -> Iterator[tuple[str, Component]]:
     """(section, component) of each that does not come with rlzoo and whose source is still that of
     the run. One that is not loaded, or was changed since, cannot be judged."""
-    for what, origin in origins(run).items():
-        where, _, source = str(origin).rpartition(", source ")
-        if where.startswith(OURS):
-            continue
+    for what, (where, source) in foreign(run).items():
         section, _, name = what.rpartition(" ")
         for component in zoo:
             if name in (component.name, component.full_name) and component.origin == where:
@@ -70,7 +66,7 @@ def severity(run: Record, failed: list[str]) -> str:
 @rule(explains=SHOWN_BY)
 def component_fails_its_check(run: Record) -> Finding | None:
     """A component that does not come with rlzoo fails a check that all of its kind must pass."""
-    if all(str(origin).startswith(OURS) for origin in origins(run).values()):
+    if not foreign(run):
         return None
     from rlzoo_lab import checks  # here: it loads torch
 
@@ -97,7 +93,7 @@ def component_fails_its_check(run: Record) -> Finding | None:
 def tokens_weighted_unequally(run: Record) -> Finding | None:
     """Before any update, the weights of the run's own loss or correction do not follow the
     advantages, and the run does not learn."""
-    if learning(run) or all(str(origin).startswith(OURS) for origin in origins(run).values()):
+    if learning(run) or not foreign(run):
         return None
     from rlzoo_lab import checks
 

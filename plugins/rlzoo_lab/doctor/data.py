@@ -10,7 +10,7 @@ from zlib import crc32
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.broken import says_yes_or_no
-from rlzoo_lab.doctor.follows import follows
+from rlzoo_lab.doctor.follows import follows, texts
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, late, right_or_wrong, samples_alike
 from rlzoo_lab.doctor.suspects import own_data
@@ -33,12 +33,6 @@ def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
         for key in keys
         if run.key(key, READS[key]) != READS[key]
     )
-
-
-def texts(run: Record) -> list[dict[str, Any]]:
-    """Samples that have a prompt, a response and an answer as text."""
-    keys = ("prompt", "response", "answer")
-    return [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
 
 
 @rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))

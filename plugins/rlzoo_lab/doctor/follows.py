@@ -11,6 +11,12 @@ FEWEST = 24  # samples
 RIGHT = "whether it is the answer"
 
 
+def texts(run: Record) -> list[dict[str, Any]]:
+    """Samples that have a prompt, a response and an answer as text."""
+    keys = ("prompt", "response", "answer")
+    return [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
+
+
 def features(sample: dict[str, Any]) -> dict[str, Hashable]:
     """Properties that a reward may follow by mistake, and whether the response is the answer."""
     said, answer = sample["response"].strip(), sample["answer"].strip()
@@ -45,11 +51,7 @@ def share(values: Sequence[Hashable], scores: Sequence[float]) -> float:
 
 def follows(run: Record) -> str:
     """` The scores follow X, which explains 90% ...`; empty where correctness explains as much."""
-    known = [
-        s for s in run.samples
-        if all(isinstance(s.get(k), str) for k in ("prompt", "response", "answer"))
-        and isinstance(s.get("score"), int | float)
-    ]  # fmt: skip
+    known = [s for s in texts(run) if isinstance(s.get("score"), int | float)]
     if len(known) < FEWEST:
         return ""
     scores = [float(s["score"]) for s in known]

@@ -12,6 +12,7 @@ from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
 from rlzoo_lab.doctor.series import (
     Finding,
+    accuracies,
     course,
     early,
     ends,
@@ -33,7 +34,7 @@ OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
 
 def held_out(run: Record) -> str:
     """`held-out accuracy 0.3 to 0.6`, or nothing."""
-    values = [e[names.ACCURACY] for e in run.evaluations if names.ACCURACY in e]
+    values = accuracies(run)
     return f", held-out accuracy {values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
 
 
@@ -145,7 +146,7 @@ def training_and_held_out_part(run: Record) -> Finding | None:
         else ""
     )
     now = late(run, names.RIGHT)
-    held = [e[names.ACCURACY] for e in run.evaluations if names.ACCURACY in e]
+    held = accuracies(run)
     if gap < 0 and now - held[-1] > 0.5 * gap:  # they meet again
         return None
     if gap > 0:

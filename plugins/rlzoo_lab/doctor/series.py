@@ -108,6 +108,11 @@ def right(run: Record, at: int) -> float | None:
     return line.get(ACCURACY, line.get(SCORE))
 
 
+def accuracies(run: Record) -> list[float]:
+    """Held-out accuracy at each evaluation that has one."""
+    return [line[ACCURACY] for line in run.evaluations if ACCURACY in line]
+
+
 def updates(run: Record) -> int:
     """The number of optimizer steps per batch."""
     return run.key("train.epochs", 1) * run.key("train.minibatches", 1)

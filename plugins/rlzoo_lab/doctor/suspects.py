@@ -44,6 +44,7 @@ CONTROLS = {
     "rollout.": (names.LOG_PROB_GAP, -0.1, 0.01),
     "sampler": (names.LOG_PROB_GAP, -0.1, 0.01),
 }
+OURS = ("rlzoo_zoo.", "rlzoo_bridges.", "rlzoo_lab.")
 OWN = 5.0  # the distance, in factors of e, of a component that does not come with rlzoo
 
 
@@ -128,7 +129,7 @@ def suspects(run: Record) -> list[Suspect]:
 
 def _components(run: Record, usual: Flat) -> Iterator[Suspect]:
     """Components in another than the recipe's place."""
-    own = {what.rpartition(" ")[2] for what, _ in _foreign(run)}
+    own = {what.rpartition(" ")[2] for what in foreign(run)}
     for section in (*SECTIONS, *COLLECTIONS):
         several = section in COLLECTIONS
         key = section if several else f"{section}.name"
@@ -202,21 +203,17 @@ def own_data(run: Record) -> bool:
     return not task.startswith("rlzoo_zoo.") or bool(run.key("task.path"))
 
 
-def _foreign(run: Record) -> Iterator[tuple[str, str]]:
-    for name, origin in origins(run).items():
-        if not str(origin).startswith(("rlzoo_zoo.", "rlzoo_bridges.")):
-            yield name, str(origin).split(", source")[0]
-
-
-def foreign(run: Record) -> Iterator[str]:
-    """Components that do not come with rlzoo, by section and name."""
-    return (f"{name} ({origin})" for name, origin in _foreign(run))
+def foreign(run: Record) -> dict[str, tuple[str, str]]:
+    """(origin, hash of the source) of components that do not come with rlzoo, by section and
+    name."""
+    pairs = ((name, str(origin).partition(", source ")) for name, origin in origins(run).items())
+    return {n: (where, source) for n, (where, _, source) in pairs if not where.startswith(OURS)}
 
 
 def listed(run: Record) -> list[str]:
     """`actor.eps=0.001 (grpo: 1e-06)`: components that do not come with rlzoo, and settings
     far from the recipe, the most suspicious first."""
-    own = {what.rpartition(" ")[2]: f"{what} ({text})" for what, text in _foreign(run)}
+    own = {what.rpartition(" ")[2]: f"{what} ({o})" for what, (o, _) in foreign(run).items()}
     found = [s for s in suspects(run) if s.distance > 1]
     there = {name for s in found for name in s.value.split("+")}
     return [
@@ -242,8 +239,8 @@ def unknown(run: Record) -> str:
 def compare_first(run: Record) -> str:
     """Harmless advice for an unknown cause."""
     if any(s.words for s in suspects(run)):
-        check = "`rlzoo check NAME` on that component; " if any(_foreign(run)) else ""
+        check = "`rlzoo check NAME` on that component; " if foreign(run) else ""
         return f"Run {check}`rlzoo doctor RUN --retrain` trains again with each difference reset."
-    if any(_foreign(run)):
+    if foreign(run):
         return "Run `rlzoo check NAME` on that component, and train once without it."
     return "Train the same recipe with another seed, compare the runs, and read samples.jsonl."

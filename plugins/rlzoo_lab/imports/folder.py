@@ -15,7 +15,7 @@ from rlzoo.errors import UsageError
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import METRICS, SCORE
 from rlzoo.runs.provenance import FILE
-from rlzoo_lab.imports.found import Found, Sample, Values
+from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.names import NOTES, TOKENS, own, recipe_keys, trainer_by_names, translate
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
@@ -41,7 +41,6 @@ class Imported:
     derived: list[str]
     notes: list[str]
     files: Mapping[Path, str]
-    planned: int | None
 
     @property
     def missing(self) -> list[str]:
@@ -75,7 +74,8 @@ def convert(
     Raises UsageError where the files are of another format than --from names.
     """
     names = [n for row in found.rows for n in row.values]
-    whose = next((f for f in formats if f not in ("wandb", "csv")), "") or trainer_by_names(names)
+    known = sorted(formats - {"wandb", "csv"})  # in any process the same
+    whose = known[0] if known else trainer_by_names(names)
     if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
         got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
         raise UsageError(
@@ -97,7 +97,7 @@ def convert(
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
     return Imported(whose, keys, steps, evaluations, found.samples, tokens, derived, notes,
-                    found.files, found.planned)  # fmt: skip
+                    found.files)  # fmt: skip
 
 
 def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Values], list[str]]:
@@ -161,9 +161,7 @@ def _derive(
     found: Found, tokens: dict[int, Responses], steps: dict[int, Values], per_prompt: Any
 ) -> list[str]:
     """Add what follows from rollouts where the trainer logged no such metric; returns the names."""
-    samples: dict[int, list[Sample]] = {}
-    for sample in found.samples:
-        samples.setdefault(sample.step, []).append(sample)
+    samples = grouped(found.samples, lambda sample: sample.step)
     logged = {name for line in steps.values() for name in line}
     derived: dict[str, None] = {}
     for made, number in [

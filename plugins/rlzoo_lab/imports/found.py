@@ -1,10 +1,11 @@
 """A run as it was found in another trainer's files, before it is written as a run folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Values = dict[str, float]
 
 
@@ -68,6 +69,14 @@ class Found:
     files: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     planned: int | None = None  # steps that the trainer meant to take
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """Items by their key, in the order in which keys come first."""
+    out: dict[Any, list[T]] = {}
+    for item in items:
+        out.setdefault(key(item), []).append(item)
+    return out
 
 
 def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """Prompts and responses that trainers save, and the metrics computed from them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
-from rlzoo_lab.imports.found import Sample, Values
+from rlzoo_lab.imports.found import Sample, Tokens, Values, grouped
 from rlzoo_lab.imports.pickled import read_saved
 from rlzoo_lab.imports.tabular import parquet_rows
 from rlzoo_lab.imports.tokens import slime_tokens, tokens, trace_tokens
@@ -79,9 +78,7 @@ def prime_samples(path: Path) -> Iterator[Sample]:
             for trace in (t for t in line["traces"] if t["agent"].get("trainable", True)):
                 nodes = _branch(trace["nodes"])
                 found = trace_tokens(path, number, nodes)
-                yield replace(
-                    _prime_sample(step, nodes, trace), tokens=found, group=group.get("id")
-                )
+                yield _prime_sample(step, nodes, trace, found, group.get("id"))
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(path, number, "an episode of verifiers, in the folder of its step") from (
                 None)  # fmt: skip
@@ -95,14 +92,16 @@ def _branch(nodes: list[Any]) -> list[Any]:
     return found
 
 
-def _prime_sample(step: int, nodes: list[Any], trace: Mapping[str, Any]) -> Sample:
+def _prime_sample(
+    step: int, nodes: list[Any], trace: Mapping[str, Any], found: Tokens | None, group: Any
+) -> Sample:
     first = next((i for i, node in enumerate(nodes) if node.get("sampled")), len(nodes))
     said = [node["message"] for node in nodes[first:]]
     credit = [x for node in nodes for x in node.get("advantages") or ()]
     rewards = [r["score"] * r.get("weight", 1.0) for r in trace["rewards"].values() if r]
     return Sample(step, _text([node["message"] for node in nodes[:first]]),
                   _text(said[0]["content"] if len(said) == 1 else said), sum(rewards),
-                  fmean(credit) if credit else None)  # fmt: skip
+                  fmean(credit) if credit else None, tokens=found, group=group)  # fmt: skip
 
 
 def _text(value: Any) -> str:
@@ -112,19 +111,13 @@ def _text(value: Any) -> str:
     return str(value)[:LONG]
 
 
-def _by(samples: Sequence[Sample], key: Callable[[Sample], Any]) -> dict[Any, list[Sample]]:
-    out: dict[Any, list[Sample]] = {}
-    for sample in samples:
-        out.setdefault(key(sample), []).append(sample)
-    return out
-
-
 def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
     """Metrics of one step's responses with rlzoo's names; a group is the responses to a prompt.
 
     per_prompt: the number of responses per prompt, for `prompts/distinct`.
     """
-    groups, texts = _by(samples, lambda s: s.prompt), _by(samples, lambda s: (s.prompt, s.response))
+    groups = grouped(samples, lambda s: s.prompt)
+    texts = grouped(samples, lambda s: (s.prompt, s.response))
     parts = [samples[i : i + (per_prompt or 1)] for i in range(0, len(samples), per_prompt or 1)]
     if any(len({s.prompt for s in part}) > 1 or len(part) != per_prompt for part in parts):
         parts = list(groups.values())  # not in the order in which groups were sampled

@@ -14,14 +14,9 @@ from rlzoo.errors import UsageError, first_line
 from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, Row, flat
+from rlzoo_lab.imports.found import Found, Row, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
-from rlzoo_lab.imports.rollouts import (
-    parquet_samples,
-    prime_samples,
-    slime_samples,
-    verl_samples,
-)
+from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import STEPS, metric_rows, step_of, table_rows, without_steps
 from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 from rlzoo_lab.strict import damaged, read_json_file, text_lines
@@ -247,21 +242,16 @@ def _slime_log(path: Path, found: Found) -> set[str]:
     are one more. Optimizer steps have a count of their own, several to a rollout."""
     trained, steps, rollouts = False, list[Row](), set[int]()
     for kind, row in console.slime_rows(path):
+        trained |= kind in ("step", "rollout")
         if kind == "step":
             steps.append(row)
-            trained = True
             continue
-        trained = trained or kind == "rollout"
-        number = row.step
         if kind != "eval":
-            rollouts.add(number)
-        before = kind == "eval" and number == 0 and not trained
-        found.rows.append(Row(0 if before else number + 1, row.values))
+            rollouts.add(row.step)
+        before = kind == "eval" and row.step == 0 and not trained
+        found.rows.append(Row(0 if before else row.step + 1, row.values))
     each = max(1, round(len({r.step for r in steps}) / max(1, len(rollouts))))
-    by_step: dict[int, list[Row]] = {}
-    for row in steps:
-        by_step.setdefault(row.step // each, []).append(row)
-    for number, rows in by_step.items():
+    for number, rows in grouped(steps, lambda row: row.step // each).items():
         for name in dict.fromkeys(k for r in rows for k in r.values):
             values = [r.values[name] for r in rows if name in r.values]
             mean = values[0] if len(values) == 1 else sum(values) / len(values)

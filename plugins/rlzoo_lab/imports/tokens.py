@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo_lab.imports.found import Found, Sample, Tokens, Values
+from rlzoo_lab.imports.found import Found, Sample, Tokens, Values, grouped
 from rlzoo_lab.imports.pickled import array, read_saved
 from rlzoo_lab.imports.tabular import parquet_rows
 from rlzoo_lab.strict import damaged, json_lines
@@ -148,20 +148,16 @@ def skyrl_tokens(path: Path) -> Iterator[tuple[int, Tokens]]:
 def responses(found: Found) -> dict[int, Responses]:
     """Step -> its responses: samples with the columns of all files about them, or what has no
     texts where no sample has tokens."""
-    more: dict[Any, list[Tokens]] = {}
-    for step, one in found.tokens:
-        more.setdefault((step, one.key), []).append(one)
+    more = grouped(found.tokens, lambda of_step: (of_step[0], of_step[1].key))
     out: dict[int, Responses] = {}
     for sample in found.samples:
         if (own := sample.tokens) is not None:
             same = more.get((sample.step, own.key))
-            columns = own.columns | (same.pop(0).columns if same else {})
+            columns = own.columns | (same.pop(0)[1].columns if same else {})
             joined = Tokens(own.prompt, own.ids, own.mask, columns)
             out.setdefault(sample.step, []).append((sample, joined))
-    told = set(out)
-    for step, one in found.tokens:
-        if step not in told:
-            out.setdefault(step, []).append((None, one))
+    for step, rows in grouped(found.tokens, lambda of_step: of_step[0]).items():
+        out.setdefault(step, [(None, one) for _, one in rows])
     return dict(sorted(out.items()))
 
 

@@ -11,21 +11,13 @@ May import `mdp`, `runs` and the layers below; no language model.
     worlds     artificial worlds: where the reward is, and how noisy it is
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from rlzoo_lab.oracle.bias import report
+from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo_lab.oracle.means import EstimatorInWorld
+from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.tree import make_tree
+from rlzoo_lab.oracle.worlds import make_critic, make_world
 
-if TYPE_CHECKING:
-    from rlzoo_lab.oracle.bias import report
-    from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-    from rlzoo_lab.oracle.means import EstimatorInWorld
-    from rlzoo_lab.oracle.oracle import Oracle
-    from rlzoo_lab.oracle.tree import make_tree
-    from rlzoo_lab.oracle.worlds import make_critic, make_world
-
-_HOMES = {"Oracle": "oracle", "make_tree": "tree"}
-_HOMES |= dict.fromkeys(("enumerate_episodes", "make_columns"), "episodes")
-_HOMES |= dict.fromkeys(("make_critic", "make_world"), "worlds")
-_HOMES |= {"EstimatorInWorld": "means", "report": "bias"}
 __all__ = [
     "EstimatorInWorld",
     "Oracle",
@@ -36,10 +28,3 @@ __all__ = [
     "make_world",
     "report",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The public names, imported on first use: they need torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

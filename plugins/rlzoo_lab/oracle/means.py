@@ -58,9 +58,8 @@ def make_loss(
     lengths = torch.arange(len(count)).repeat_interleave(count)
     step = torch.arange(mask.shape[1])
     batch = (step < lengths[:, None]).to(p.dtype)
-    of_length = aggregation({"response_mask": batch})[
-        (count.cumsum(0) - count).clamp(max=len(batch) - 1)
-    ]
+    first = (count.cumsum(0) - count).clamp(max=len(batch) - 1)  # a row of each length
+    of_length = aggregation({"response_mask": batch})[first]
     weight = torch.where(live, of_length[length], 0).to(p.dtype)
     mean = masked_sum(weight, mask) @ p / (mask.sum(1).to(p.dtype) @ p)
     return Loss(weight / mean.clamp(min=1e-300), whiten, ddof)
@@ -245,11 +244,9 @@ def _sign_against(a: Tensor, weight: Tensor, base: Tensor) -> Tensor:
     """E[sign(a - b)] for each b of `base` (M,), of values a (N,) as likely as `weight` (N,)."""
     a, order = a.sort()
     cdf = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)]) / weight.sum()
-    return (
-        1
-        - cdf[torch.searchsorted(a, base - TINY)]
-        - cdf[torch.searchsorted(a, base + TINY, right=True)]
-    )
+    below = cdf[torch.searchsorted(a, base - TINY)]
+    not_above = cdf[torch.searchsorted(a, base + TINY, right=True)]
+    return 1 - below - not_above
 
 
 CALLS = 1_500  # at most, of an estimator that couples the batch

@@ -8,5 +8,6 @@ May import `format` and the layers below. No torch.
     shade   colors for numbers
 
 advantage.js and derive.js are the zoo's arithmetic, for pages that compute: `page.arithmetic`.
-touch.js and touch.css make any page interactive: `page.touch`.
+touch.js and touch.css make any page interactive: `page.touch`. page.css is the style of all pages,
+and tabs.js the script of `page.tabs`.
 """

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from rlzoo_lab.numbers import brief
 
 WIDTH, HEIGHT = 340, 136
@@ -146,12 +148,16 @@ def thin(line: Line, most: int = MOST) -> Line:
 
 def smoothed(y: Points, reach: int) -> list[float]:
     """The mean of up to `reach` points before and after each, the nearer the heavier."""
-    out = list(y)
-    for width in (reach // 2, reach - reach // 2):  # twice: a spike becomes a hill, no box
-        total = [0.0, *itertools.accumulate(out)]
-        ends = [(max(0, i - width), min(len(y), i + width + 1)) for i in range(len(y))]
-        out = [(total[b] - total[a]) / (b - a) for a, b in ends]
-    return out
+    out = running_mean(np.asarray(y, float), reach // 2)
+    return running_mean(out, reach - reach // 2).tolist()  # twice: a spike becomes a hill, no box
+
+
+def running_mean(y: np.ndarray, width: int) -> np.ndarray:
+    """The mean of up to `width` points before and after each, (N,) -> (N,)."""
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    at = np.arange(len(y))
+    low, high = np.maximum(at - width, 0), np.minimum(at + width + 1, len(y))
+    return (total[high] - total[low]) / (high - low)
 
 
 def nice(low: float, high: float, about: int = 4) -> list[float]:

@@ -24,45 +24,6 @@ PAPER = {
     "warn": ("#8a5300", "#f5b84d"),
 }
 
-_CSS = """
-* { box-sizing: border-box }
-body { margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 82rem; background: var(--page);
-  color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Noto Sans CJK SC", sans-serif;
-  overflow-wrap: anywhere }
-h1 { font-size: 1.65rem; line-height: 1.25; margin: 0 0 .25rem }
-h2 { font-size: 1.1rem; margin: 2.5rem 0 .5rem }
-p { margin: .5rem 0 } .muted, figcaption { color: var(--muted); font-size: .9rem }
-code, .mono { font-family: ui-monospace, "Noto Sans Mono", monospace; font-size: .92em }
-a { color: var(--c0) } summary { cursor: pointer }
-:focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; border-radius: .2rem }
-.scroll { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem;
-  overflow-wrap: normal }
-th, td { padding: .4rem .7rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--faint) }
-th { color: var(--muted); font-weight: 600 } .left { text-align: left }
-td.long { white-space: pre-wrap; max-width: 40rem } summary h2 { display: inline-block }
-dl.terms { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; margin: 0;
-  font-size: .92rem }
-dl.terms dt { font-weight: 600 } dl.terms dd { margin: 0; color: var(--muted) }
-figure { margin: 2rem 0 } figure svg { width: 100%; height: auto; display: block }
-.tabs { display: flex; gap: 1.6rem; margin: 1.6rem 0 1.4rem; border-bottom: 1px solid var(--faint) }
-.tabs a { padding: .5rem 0; color: var(--muted); text-decoration: none; font-weight: 600;
-  border-bottom: 2px solid transparent; margin-bottom: -1px }
-.tabs a:hover { color: var(--ink) }
-.tabs a[aria-selected=true] { color: var(--ink); border-color: var(--c0) }
-[role=tabpanel]:focus { outline: none } [hidden] { display: none !important }
-@media (max-width: 40rem) { body { padding: 1.2rem 1rem 3rem } h1 { font-size: 1.35rem }
-  th, td { padding: .35rem .45rem } figure { overflow-x: auto }
-  dl.terms { grid-template-columns: 1fr } dl.terms dd { margin-bottom: .4rem } }
-@media screen and (max-width: 40rem) { figure svg { min-width: 34rem } }
-@media print { body { max-width: none; padding: 0; font-size: 11pt; print-color-adjust: exact }
-  figure, tr, li { break-inside: avoid } h2, h3 { break-after: avoid }
-  .tabs, .screen { display: none }
-  [role=tabpanel][hidden] { display: block !important } .scroll { overflow: visible }
-  table { font-size: 8pt } th, td { padding: .2rem .35rem; white-space: normal } }
-"""
-
 
 def page(
     title: str,
@@ -79,6 +40,7 @@ def page(
     script: JavaScript, the only one that may run. refresh: seconds until it is loaded again.
     """
     light, dark = (_variables(theme) for theme in (0, 1))
+    [common] = beside(__file__, "page.css")
     script = script and f"\n{script.strip()}\n"
     again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:g}">\n'
     return printable(
@@ -87,11 +49,16 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"{tag('title', title)}\n<style>\n:root {{ color-scheme: light dark; {light} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-        f"{_CSS.strip()}\n{css.strip()}\n</style></head><body>\n{tag('h1', title)}\n"
+        f"{common.strip()}\n{css.strip()}\n</style></head><body>\n{tag('h1', title)}\n"
         + "\n".join(blocks)
         + (f"\n<script>{script}</script>" if script else "")
         + "\n</body></html>\n"
     )
+
+
+def beside(module: str, *names: str) -> list[str]:
+    """The texts of files in the folder of a module, by its `__file__`."""
+    return [Path(module).with_name(name).read_text(encoding="utf-8") for name in names]
 
 
 def _policy(script: str) -> str:
@@ -157,9 +124,9 @@ def folded(title: str, inside: str, *, shown: bool = False) -> str:
     return f"<details{' open' * shown}><summary>{title}</summary>{inside}</details>"
 
 
-def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> str:
-    """Panels (id, title, HTML), one at a time; without a script all, one below the other. `TABS`
-    is the script."""
+def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> tuple[str, str]:
+    """(HTML, JavaScript) of panels (id, title, HTML), one at a time; without the script all, one
+    below the other. Arrow keys, Home and End move among tabs; the address names the open one."""
     heads, bodies = [], []
     for name, title, inside in panels:
         heads.append(f'<a role="tab" id="tab-{name}" href="#{name}" aria-controls="{name}">'
@@ -167,48 +134,8 @@ def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> str:
         bodies.append(f'<section role="tabpanel" id="{name}" tabindex="-1" '
                       f'aria-labelledby="tab-{name}">{inside}</section>')  # fmt: skip
     row_of = f'<div class="tabs" role="tablist" aria-label="{escape(label)}">{"".join(heads)}</div>'
-    return row_of + "".join(bodies)
-
-
-# Arrow keys, Home and End move among tabs; the address names the open one: #step.
-TABS = """
-const tabs = [...document.querySelectorAll("[role=tab]")];
-function openTab(name, focus) {
-  const chosen = tabs.find(tab => tab.hash === "#" + name) || tabs[0];
-  for (const tab of tabs) {
-    const on = tab === chosen;
-    tab.setAttribute("aria-selected", on);
-    tab.tabIndex = on ? 0 : -1;
-    document.getElementById(tab.hash.slice(1)).hidden = !on;
-  }
-  if (focus) chosen.focus();
-}
-function tabOf(hash) {
-  const target = hash.length > 1 && document.getElementById(hash.slice(1));
-  const panel = target && target.closest("[role=tabpanel]");
-  return panel ? panel.id : "";
-}
-for (const [i, tab] of tabs.entries()) {
-  tab.addEventListener("click", event => {
-    event.preventDefault();
-    history.replaceState(null, "", tab.hash);
-    openTab(tab.hash.slice(1));
-  });
-  tab.addEventListener("keydown", event => {
-    const last = tabs.length - 1;
-    const to = { ArrowRight: i === last ? 0 : i + 1, ArrowLeft: i ? i - 1 : last, Home: 0,
-                 End: last, " ": i }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    tabs[to].click();
-    tabs[to].focus();
-  });
-}
-addEventListener("hashchange", () => {
-  if (tabOf(location.hash)) openTab(tabOf(location.hash));
-});
-openTab(tabOf(location.hash));
-"""
+    [script] = beside(__file__, "tabs.js")
+    return row_of + "".join(bodies), script
 
 
 def data_block(name: str, data: Any) -> str:
@@ -225,16 +152,13 @@ def arithmetic() -> str:
     advantage.js: estimators, losses and KL penalties, as pure functions; derive.js: their lines, as
     `rlzoo trace` writes them. Tests compare both with the zoo and with traces.
     """
-    here = Path(__file__).parent
-    scripts = (here / f"{name}.js" for name in ("advantage", "derive"))
-    return "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+    return "\n".join(beside(__file__, "advantage.js", "derive.js"))
 
 
 def touch() -> tuple[str, str]:
     """(JavaScript, CSS) of the interactive parts: highlighted rows, arrow keys, a slider for
     lambda. A page with a slider, or that writes numbers, needs `arithmetic` before it."""
-    here = Path(__file__).parent
-    script, css = ((here / f"touch.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+    script, css = beside(__file__, "touch.js", "touch.css")
     return script, css
 
 

@@ -22,7 +22,7 @@ from rlzoo.runs.store import copy_of
 from rlzoo_lab.records.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
-BOOKKEEPING = ("seed", "device", "eval.every")
+BOOKKEEPING = ("seed", "device", "eval.every", "loggers")
 
 BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
 
@@ -190,12 +190,9 @@ def labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRo
 def settings(record: Record) -> dict[str, Any]:
     """The recipe without bookkeeping; how its evaluations decode by the same keys whenever it
     ran."""
-    kept = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
+    kept = {k: v for k, v in record.recipe.items()
+            if k not in BOOKKEEPING and not k.startswith(BOOKKEEPING_SECTIONS)}  # fmt: skip
     return kept | {k: v for k, v in decoding_of(record.recipe).items() if v is not None}
-
-
-def _bookkeeping(key: str) -> bool:
-    return key in BOOKKEEPING or key.startswith(BOOKKEEPING_SECTIONS) or key == "loggers"
 
 
 def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
@@ -270,10 +267,7 @@ def sources(record: Record) -> dict[str, str]:
     paid = record.metric == "score" or record.metric.startswith("reward/")
     sections = ("task ", "rewards.") if paid else ("task ",)
     found = {"model.weights": made["weights"]} if "weights" in made else {}
-    told = made.get("components", {})
-    return found | {
-        f"source of {k}": v.rpartition(" ")[2] for k, v in told.items() if k.startswith(sections)
-    }
+    return found | code_of(made, sections)
 
 
 def made_of(path: Path) -> dict[str, Any]:
@@ -284,15 +278,19 @@ def made_of(path: Path) -> dict[str, Any]:
         return {}
 
 
+def code_of(made: Mapping[str, Any], sections: tuple[str, ...] = ("",)) -> dict[str, str]:
+    """Checksums of the source of a run's components, those of some sections."""
+    told = made.get("components", {}).items()
+    return {f"source of {k}": v.rpartition(" ")[2] for k, v in told if k.startswith(sections)}
+
+
 def made_otherwise(records: Sequence[Record]) -> list[str]:
     """Differences between runs that do not affect the scale: the code of estimators, losses and
     samplers, and the libraries; a line each."""
     found: dict[str, dict[str, None]] = {}
     for record in records:
         made = made_of(record.path)
-        code = {k: v.rpartition(" ")[2] for k, v in made.get("components", {}).items()}
-        for key, value in ({f"source of {k}": v for k, v in code.items()}
-                           | made.get("versions", {})).items():  # fmt: skip
+        for key, value in (code_of(made) | made.get("versions", {})).items():
             found.setdefault(key, {})[value] = None
     return [f"{key} differs: {', '.join(seen)}" for key, seen in found.items() if len(seen) > 1]
 

@@ -36,11 +36,12 @@ class Saved:
 
     def score(self, row: int) -> float:
         """NaN if the batch has no scores."""
-        return float(self.columns["sequence_scores"][row]) if self.has("sequence_scores") else NAN
+        return float(self.columns["sequence_scores"][row]) if self.scored else NAN
 
-    def has(self, column: str) -> bool:
-        """An imported batch may lack scores and advantages."""
-        return column in self.columns
+    @property
+    def scored(self) -> bool:
+        """An imported batch may lack scores, and advantages."""
+        return "sequence_scores" in self.columns
 
     def length(self, row: int) -> int:
         """The number of tokens in the response, including those that the policy did not choose."""
@@ -49,7 +50,7 @@ class Saved:
 
     def advantage(self, row: int) -> float:
         """The mean over tokens that the policy chose; 0 if it chose none, NaN if there are none."""
-        if not self.has("advantages"):
+        if "advantages" not in self.columns:
             return NAN
         chosen = self.columns["response_mask"][row] > 0
         return float(self.columns["advantages"][row][chosen].mean()) if chosen.any() else 0.0
@@ -64,7 +65,7 @@ class Saved:
     def flat(self, rows: Sequence[int]) -> bool:
         """Whether all responses of a group have the same score, up to rounding, and so carry no
         signal. A single response is never flat."""
-        if not self.has("sequence_scores"):
+        if not self.scored:
             return False
         scores = self.columns["sequence_scores"][list(rows)].astype(float)
         size = max(1.0, float(np.abs(scores).max()))

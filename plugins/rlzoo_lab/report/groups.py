@@ -44,7 +44,7 @@ def step_section(batch: Saved) -> str:
     advantages = [batch.advantage(row) for row in range(batch.rows)]
     flat = sum(batch.flat(rows) for rows in groups)
     facts = [f"{batch.rows} responses", f"{len(groups)} group{'s' * (len(groups) != 1)}"]
-    if batch.has("sequence_scores"):
+    if batch.scored:
         facts[0] += f", mean reward {brief(sum(scores) / len(scores))}"
         facts.append(f"{flat} of them flat (all responses have the same score)" if flat
                      else "no group is flat")  # fmt: skip
@@ -55,7 +55,8 @@ def step_section(batch: Saved) -> str:
         f"<span>{_range('rewards', scores)}</span><span>{_range('advantages', advantages)}</span>"
         '<span class="last"></span></div>'
     )
-    spans = (min(scores), max(scores)), _around(advantages)
+    far = max(map(abs, advantages))
+    spans = (min(scores), max(scores)), (-far, far)
     return (
         f'<section class="step" data-step="{batch.step}"><h2>Step {batch.step}</h2>'
         f"{tag('p', '; '.join(facts) + '.', 'muted')}{head}"
@@ -77,19 +78,13 @@ def _cell(value: float) -> str:
     return tag("td", "" if math.isnan(value) else brief(value))
 
 
-def _around(values: Sequence[float]) -> Span:
-    """As far below 0 as above."""
-    far = max(map(abs, values), default=0.0)
-    return -far, far
-
-
 def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     flat = batch.flat(rows)
     prompt = batch.text("prompts", rows[0]) or f"group {batch.columns['group_ids'][rows[0]]}"
     answer = batch.text("answers", rows[0])
     scores = [batch.score(r) for r in rows]
     advantages = [batch.advantage(r) for r in rows]
-    told = f"mean {brief(sum(scores) / len(scores))}" if batch.has("sequence_scores") else ""
+    told = f"mean {brief(sum(scores) / len(scores))}" if batch.scored else ""
     head = (
         f'<span class="prompt mono"><bdi>{escape(_cut(prompt, 160))}</bdi></span>'
         f"{_strip(scores, spans[0], 'rewards')}{_strip(advantages, spans[1], 'advantages')}"
@@ -145,11 +140,9 @@ def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool)
     for step, lines in samples.items():
         for line in lines[:4]:
             score = line.get("score")
-            cells = [
-                tag("td", str(step)),
-                tag("td", brief(score) if isinstance(score, float | int) else ""),
-            ]
-            body.append(row([*cells, *(_text(line.get(n)) for n in texts)]))
+            paid = brief(score) if isinstance(score, float | int) else ""
+            cells = [tag("td", str(step)), tag("td", paid), *(_text(line.get(n)) for n in texts)]
+            body.append(row(cells))
     return folded("<h2>Samples during the run</h2>", table(heads, body), shown=shown)
 
 

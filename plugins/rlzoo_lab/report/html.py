@@ -11,15 +11,13 @@ from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
 from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.page import TABS, tabs, tag
+from rlzoo_lab.pages.page import tag
 from rlzoo_lab.records.record import Record, read_record
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.remarks import Remark, remarks
 from rlzoo_lab.report.tokens import BUDGET, gae_options, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
-
-HERE = Path(__file__).parent
 
 
 @dataclass
@@ -41,10 +39,8 @@ class Report:
     @property
     def step(self) -> int:
         """The last recorded step, of training or of an evaluation."""
-        there = [
-            lines[-1]["step"] for lines in (self.record.steps, self.record.evaluations) if lines
-        ]
-        return int(max(there, default=0))
+        both = self.record.steps, self.record.evaluations
+        return int(max((lines[-1]["step"] for lines in both if lines), default=0))
 
 
 def read_report(folder: RunFolder) -> Report:
@@ -68,9 +64,7 @@ def page(report: Report, refresh: float | None = None) -> str:
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
     whose = record.summary.get("imported") if record.summary else None
-    how = []
-    if whose:
-        how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."]
+    how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."] if whose else []
     tokens, numbers = tokens_tab(report.tokens, *how)
     blocks = [_subtitle(report), _facts(report)]
     blocks += [tag("p", trouble, "warn") for trouble in report.troubles]
@@ -78,12 +72,13 @@ def page(report: Report, refresh: float | None = None) -> str:
               ("step", "Step", groups_tab(report.groups, report.samples, *how)),
               ("token", "Token", tokens)]  # fmt: skip
     told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
-    blocks += [tabs("views of the run", panels), html.settings(told)]
+    views, tabs = html.tabs("views of the run", panels)
+    blocks += [views, html.settings(told)]
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
-    css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    css, script = html.beside(__file__, "page.css", "page.js")
     title = report.path.resolve().name
     touch, shared = html.touch()
-    scripts = [html.arithmetic(), touch, TABS, script]
+    scripts = [html.arithmetic(), touch, tabs, script]
     return html.page(title, blocks, shared + css, script="\n".join(scripts), refresh=refresh)
 
 
@@ -104,16 +99,14 @@ def _subtitle(report: Report) -> str:
 
 
 def _facts(report: Report) -> str:
-    """The few most important numbers."""
     record = report.record
     facts: list[tuple[str, str, str]] = []
     there = [line for line in record.evaluations if any(k.endswith("_low") for k in line)]
     try:
         what, after, low, high = headline(there[-1])
         facts.append((f"held-out {what}", brief(after), f"{brief(low)} to {brief(high)}"))
-        facts.append(
-            ("before training", brief(headline(there[0])[1]), f"at step {there[0]['step']}")
-        )
+        before = brief(headline(there[0])[1])
+        facts.append(("before training", before, f"at step {there[0]['step']}"))
     except (LookupError, TypeError, ValueError):
         pass  # no evaluation yet, or one of other metrics
     for title, metric in (("tokens generated", TOKENS), ("time", SECONDS)):

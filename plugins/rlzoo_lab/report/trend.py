@@ -69,9 +69,8 @@ class Trend:
             blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
         if len(record.steps) >= SMOOTH:
             steps = 2 * _reach(len(record.steps)) + 1
-            blocks.append(
-                tag("p", f"Thin line: each step. Thick line: mean over {steps}.", "muted")
-            )
+            told = f"Thin line: each step. Thick line: mean over {steps}."
+            blocks.append(tag("p", told, "muted"))
         self.html = "".join(blocks)
 
     def card(self, title: str, keys: tuple[str, ...]) -> str:

@@ -126,7 +126,6 @@ def _without(
 
 
 def table(document: Mapping[str, Any]) -> Iterator[Any]:
-    """The retrainings, a line each."""
     from rich.table import Table
     from rich.text import Text
 

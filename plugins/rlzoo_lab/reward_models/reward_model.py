@@ -95,14 +95,18 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
         noun, maker = NOUNS[kind]
         raise ModelError(f"{folder}: {architecture} is not a {noun}; use {maker} to make one")
     there = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
+    _refuse_labels(folder, there, labels)
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
+    if not any((folder / name).is_file() for name in names):
+        raise ModelError(f"{folder}: has no tokenizer (none of {', '.join(names)})")
+
+
+def _refuse_labels(folder: Path, there: int, labels: int) -> None:
     if there != labels:
         many = "one label" if labels == 1 else f"{labels} labels"
         raise ModelError(
             f"{folder}: a reward model of this kind has {many}, but this one has {there}"
         )
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
-    if not any((folder / name).is_file() for name in names):
-        raise ModelError(f"{folder}: has no tokenizer (none of {', '.join(names)})")
 
 
 def load(
@@ -136,13 +140,8 @@ def make(folder: Path, kind: str, labels: int) -> tuple[Any, Any]:
     how: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with _quiet(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **how)
-        has_head = kind in (config.architectures or [""])[0]
-        if has_head and config.num_labels != labels:
-            many = "one label" if labels == 1 else f"{labels} labels"
-            raise ModelError(
-                f"{folder}: a reward model of this kind has {many}, but this one has "
-                f"{config.num_labels}"
-            )
+        if kind in (config.architectures or [""])[0]:  # it has a head
+            _refuse_labels(folder, config.num_labels, labels)
         model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
             folder, num_labels=labels, dtype=torch.float32, use_safetensors=True, **how
         )

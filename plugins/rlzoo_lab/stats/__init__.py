@@ -30,6 +30,7 @@ from rlzoo_lab.stats.blocks import (
     power,
     seeds_to_show,
     spread_range,
+    turned,
     welch,
 )
 from rlzoo_lab.stats.means import (
@@ -44,5 +45,5 @@ from rlzoo_lab.stats.means import (
     t_interval,
     variance_over_prompts,
 )
-from rlzoo_lab.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
-from rlzoo_lab.stats.skewed import FAR, NEAR, doubts
+from rlzoo_lab.stats.signs import Paired, holm, paired, smallest_p
+from rlzoo_lab.stats.skewed import NEAR, doubts

@@ -29,8 +29,12 @@ class Contrast:
     interval: Interval | None
 
     def __neg__(self) -> "Contrast":
-        turned = self.interval and Interval(-self.interval.high, -self.interval.low)
-        return Contrast(self.n, -self.mean, self.sd, self.p, turned)
+        return Contrast(self.n, -self.mean, self.sd, self.p, turned(self.interval))
+
+
+def turned(interval: Interval | None) -> Interval | None:
+    """That of b - a, from that of a - b."""
+    return interval and Interval(-interval.high, -interval.low)
 
 
 @dataclass(frozen=True)

@@ -85,11 +85,6 @@ def smallest_p(n: int) -> float:
     return 1.0 if n < 1 else 2 / 2 ** min(n, EXACT_SEEDS)
 
 
-def seeds_needed(comparisons: int = 1) -> int:
-    """How many pairs it takes until the first step of Holm's correction can be passed."""
-    return math.ceil(1 + math.log2(max(1, comparisons) / ALPHA))
-
-
 def holm(ps: Sequence[float]) -> list[float]:
     """p values corrected for their number, step down, in the order given.
 

@@ -48,16 +48,11 @@ class Verdict(NamedTuple):
 Row = TypeVar("Row", Preference, Demonstration, Solution, Verdict)
 
 
-@dataclass(frozen=True)
-class Pairs(Generic[Row]):
-    """The rows that were read, and the faults of those that were skipped, counted."""
+class Pairs(NamedTuple, Generic[Row]):
+    """The rows that were read, and how many were bad and skipped."""
 
     rows: list[Row]
-    skipped: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def bad(self) -> int:
-        return sum(self.skipped.values())
+    bad: int
 
 
 @dataclass(frozen=True)
@@ -82,8 +77,7 @@ class Reader(Generic[Row]):
         """names: the names of the columns in the file. on_bad_row: stop (an error that names file
         and line) or skip (counted)."""
         rows: list[Row] = []
-        skipped: dict[str, int] = {}
-        first = ""
+        bad, first = 0, ""
         for line in read(str(path), split=split):
             try:
                 if line.values is None:
@@ -93,10 +87,10 @@ class Reader(Generic[Row]):
                 if on_bad_row != "skip":
                     raise DataError(f"{line.place}: {error}") from None
                 first = first or f" ({line.place}: {error})"
-                skipped[str(error)] = skipped.get(str(error), 0) + 1
+                bad += 1
         if not rows:
             raise DataError(f"{path}: no usable row{first}")
-        return Pairs(rows, skipped)
+        return Pairs(rows, bad)
 
     def _names(self, row: Mapping[str, Any], given: Mapping[str, str | None]) -> dict[str, str]:
         def usual(name: str) -> str:

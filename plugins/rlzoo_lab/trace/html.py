@@ -6,7 +6,6 @@ another lambda.
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from rlzoo_lab.numbers import aligned, number
@@ -15,18 +14,6 @@ from rlzoo_lab.pages.page import folded, tag
 from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style
 from rlzoo_lab.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
-
-_CSS = """
-.tokens, .prompt { font: 1.15rem/2.1 ui-monospace, "Noto Sans Mono", monospace;
-  white-space: pre-wrap; }
-th { vertical-align: bottom; white-space: pre; }
-td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monospace;
-  white-space: pre; }
-tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
-pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
-  border-left: 3px solid var(--faint); padding-left: .8rem; }
-.key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
-"""
 
 
 def page(traced: Trace) -> str:
@@ -78,8 +65,9 @@ def page(traced: Trace) -> str:
     blocks += [html.ROW_OF, html.data_block("data", movable)]
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
     touch, css = html.touch()
-    own = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
-    return html.page(title, blocks, css + _CSS, script="\n".join([html.arithmetic(), touch, own]))
+    own, script = html.beside(__file__, "page.css", "page.js")
+    scripts = [html.arithmetic(), touch, script]
+    return html.page(title, blocks, f"{css}\n{own}", script="\n".join(scripts))
 
 
 def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any] | None:

@@ -117,7 +117,6 @@ def _credit_key(plan: Plan) -> tuple[Any, ...]:
 
 
 def _typed_credit(plan: Plan, batch: Batch, row: int, cut: Cut) -> Credit:
-    """The policy loss for typed advantages."""
     if lost := [name for name in plan.policy_loss.needs if name not in batch]:
         raise UsageError(f"policy_loss={plan.policy_loss.name} needs --{' and --'.join(lost)}")
     loss, _ = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})

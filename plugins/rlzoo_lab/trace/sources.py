@@ -181,13 +181,12 @@ def _find_answer(models: Models, prompt: str) -> Example | None:
     The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
     there are too many of them to meet this one.
     """
+    plan = models.plan
     for split_name in ("train", "test"):
         generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
-            items = draw_examples(
-                models.plan.task, models.plan.task_name, split_name, SEARCHED, generator
-            )
+            items = draw_examples(plan.task, plan.task_name, split_name, SEARCHED, generator)
             drawn = {str(item.prompt): item for item in items}
             if prompt in drawn:
                 return drawn[prompt]

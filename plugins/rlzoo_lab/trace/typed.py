@@ -89,14 +89,10 @@ def _read(name: str, typed: str) -> list[list[float]]:
             try:
                 rows[-1].append(float(word))
             except ValueError:
-                hint = (
-                    (f"; separate numbers by commas: {','.join(word.split())}")
-                    if " " in word
-                    else ""
-                )
-                raise UsageError(
-                    f"--{name}: {word!r} is not a number (got {typed!r}){hint}"
-                ) from None
+                commas = ",".join(word.split())
+                hint = f"; separate numbers by commas: {commas}" if " " in word else ""
+                fault = f"--{name}: {word!r} is not a number (got {typed!r}){hint}"
+                raise UsageError(fault) from None
     return rows
 
 

@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Discount, Range, group_degenerate, group_mean, hookimpl, linear_scan
 from rlzoo.ops import at_run_start, group_index, on_host, put, run_starts
+from rlzoo_zoo.estimators.dr_grpo import dr_grpo
 
 
 def gigpo(
@@ -46,9 +47,8 @@ def gigpo(
     relative = turn_return - group_mean(turn_return, anchors)
     step[row, first] = torch.where(group_degenerate(turn_return, anchors), 0, relative)
     step = at_run_start(step, starts)
-    episode = sequence_rewards - group_mean(sequence_rewards, group_ids)
-    episode = torch.where(group_degenerate(sequence_rewards, group_ids), 0, episode)
-    return (episode[:, None] + step_weight * step) * response_mask
+    episode = dr_grpo(sequence_rewards, response_mask, group_ids)
+    return (episode + step_weight * step) * response_mask
 
 
 @hookimpl

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import torch
-
-from rlzoo import Range, group_degenerate, group_mean, group_std, hookimpl
+from rlzoo import Range, hookimpl
+from rlzoo_zoo.estimators.grpo import grpo
 
 
 def mopd(
@@ -27,10 +26,8 @@ def mopd(
     Source: Xiaomi LLM-Core 2026 (MiMo-V2-Flash), arXiv:2601.02780, eq. 7 to 9, from copies of the
     report; the method itself: Ma et al. 2026, arXiv:2606.30406, only the abstract.
     """
-    centered = sequence_rewards - group_mean(sequence_rewards, group_ids)
-    scaled = centered / (group_std(sequence_rewards, group_ids) + 1e-6)
-    outcome = torch.where(group_degenerate(sequence_rewards, group_ids), 0, scaled)
-    return (teacher_log_probs - old_log_probs + alpha * outcome[:, None]) * response_mask
+    outcome = grpo(sequence_rewards, response_mask, group_ids, eps=1e-6)
+    return (teacher_log_probs - old_log_probs + alpha * outcome) * response_mask
 
 
 @hookimpl

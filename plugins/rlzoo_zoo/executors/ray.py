@@ -11,11 +11,11 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 
 ATTEMPTS = 3  # of a run whose worker or node dies
 ANSWER = 5.0  # seconds in which the cluster's head must answer
@@ -302,8 +302,7 @@ def _said(error):
 
 
 def to_be_had(*, address, **options):
-    if find_spec("ray") is None:
-        raise RlzooError("needs Ray: pip install 'rlzoo-llm[ray]'")
+    needs("ray", name="Ray")()
     with connected(address):
         pass
 

@@ -4,10 +4,10 @@ import errno
 import json
 import shutil
 import time
-from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 
 EVERY = 2.0  # seconds between two looks at the jobs and at what they wrote
 ATTEMPTS = 3  # of a run whose job is lost
@@ -129,8 +129,7 @@ def _said(error):
 
 
 def to_be_had(*, cluster, **options):
-    if find_spec("submitit") is None:
-        raise RlzooError("needs submitit: pip install 'rlzoo-llm[slurm]'")
+    needs("submitit", "slurm")()
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise RlzooError(
             "Slurm is not installed here: there is no sbatch command (cluster=local works without "

@@ -2,6 +2,13 @@
 
 from rlzoo import hookimpl
 from rlzoo.ops import absolute
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
+
+IN_LOSS = {
+    "kl.place = loss": (
+        "it is not a KL estimate, so its expected gradient is not that of a KL; use k2"
+    )
+}
 
 
 def abs(log_probs, ref_log_probs):
@@ -18,13 +25,4 @@ def abs(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        abs,
-        caution={
-            "kl.place = loss": (
-                "it is not a KL estimate, so its expected gradient is not that of a KL; use k2"
-            ),
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(abs, caution=IN_LOSS | IN_REWARD)

@@ -1,6 +1,13 @@
 """full: the exact KL of each state, over the whole vocabulary."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
+
+IN_LOSS = {
+    "kl.place = loss": (
+        "full_kl is computed at rollout without a gradient, so it has no effect there"
+    )
+}
 
 
 def full(full_kl):
@@ -17,13 +24,4 @@ def full(full_kl):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        full,
-        caution={
-            "kl.place = loss": (
-                "full_kl is computed at rollout without a gradient, so it has no effect there"
-            ),
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(full, caution=IN_LOSS | IN_REWARD)

@@ -2,6 +2,13 @@
 
 from rlzoo import hookimpl
 
+NOISE = "its expected gradient is zero, so it only adds noise there"
+IN_REWARD = {  # of all others
+    "kl.place = reward": (
+        "its policy gradient is not that of the KL; only k1 gives that in the reward"
+    )
+}
+
 
 def k1(log_probs, ref_log_probs):
     """l = log pi - log pi_ref per token (B, T), in nats; its mean under pi is KL(pi || pi_ref).
@@ -15,9 +22,4 @@ def k1(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        k1,
-        caution={
-            "kl.place = loss": "its expected gradient is zero, so it only adds noise there; use k2",
-        },
-    )
+    register(k1, caution={"kl.place = loss": f"{NOISE}; use k2"})

@@ -1,6 +1,7 @@
 """k2: half the squared log-ratio, the estimate to use as a loss."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
 def k2(log_probs, ref_log_probs):
@@ -16,10 +17,4 @@ def k2(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        k2,
-        caution={
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(k2, caution=IN_REWARD)

@@ -1,6 +1,7 @@
 """k3: the non-negative, low-variance estimate of the reverse KL."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
 def k3(log_probs, ref_log_probs):
@@ -18,10 +19,4 @@ def k3(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        k3,
-        caution={
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(k3, caution=IN_REWARD)

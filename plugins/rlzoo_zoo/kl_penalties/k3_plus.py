@@ -1,6 +1,7 @@
 """k3 with the gradient that a KL loss should have."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
 def k3_plus(log_probs, ref_log_probs):
@@ -18,10 +19,4 @@ def k3_plus(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        k3_plus,
-        caution={
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(k3_plus, caution=IN_REWARD)

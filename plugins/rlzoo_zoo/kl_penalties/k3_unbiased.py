@@ -1,6 +1,7 @@
 """k3 weighted by the importance ratio: as a loss, it has the gradient of the KL at any ratio."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
 def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
@@ -21,10 +22,4 @@ def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        k3_unbiased,
-        caution={
-            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
-            "that in the reward",
-        },
-    )
+    register(k3_unbiased, caution=IN_REWARD)

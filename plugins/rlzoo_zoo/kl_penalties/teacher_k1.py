@@ -1,6 +1,7 @@
 """k1 to a teacher: on-policy distillation as a reward, with any estimator."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.kl_penalties.k1 import NOISE
 
 
 def teacher_k1(log_probs, teacher_log_probs):
@@ -18,9 +19,4 @@ def teacher_k1(log_probs, teacher_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(
-        teacher_k1,
-        caution={
-            "kl.place = loss": "its expected gradient is zero, so it only adds noise there",
-        },
-    )
+    register(teacher_k1, caution={"kl.place = loss": NOISE})

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 from rlzoo import RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 
 UNDER_WAY: ContextVar[Any] = ContextVar("trial", default=None)
 
@@ -61,8 +61,7 @@ class Optuna:
 
 
 def under_way(**options):
-    if find_spec("optuna") is None:
-        raise RlzooError("needs optuna: pip install 'rlzoo-llm[tune]'")
+    needs("optuna", "tune")()
     if UNDER_WAY.get() is None:
         raise RlzooError("no trial is running: call it within rlzoo_zoo.loggers.for_trial(trial)")
 

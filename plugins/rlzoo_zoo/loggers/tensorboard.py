@@ -1,9 +1,9 @@
 """Metrics as TensorBoard event files."""
 
 import shutil
-from importlib.util import find_spec
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import hookimpl
+from rlzoo_zoo.packages import needs
 
 
 class Tensorboard:
@@ -31,11 +31,6 @@ class Tensorboard:
         self.writer.close()  # writes what is left
 
 
-def installed(**options):
-    if find_spec("tensorboard") is None:
-        raise RlzooError("needs tensorboard: pip install 'rlzoo-llm[tensorboard]'")
-
-
 @hookimpl
 def register_loggers(register):
-    register(Tensorboard, check=installed)
+    register(Tensorboard, check=needs("tensorboard"))

@@ -1,12 +1,13 @@
 """Metrics in trackio: a local dashboard, with wandb's interface."""
 
 from contextlib import suppress
-from importlib.util import find_spec
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import hookimpl
+from rlzoo_zoo.loggers.wandb import Steps
+from rlzoo_zoo.packages import needs
 
 
-class Trackio:
+class Trackio(Steps):
     """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
 
     The run has the run folder's name; metrics and steps keep theirs. A resumed run logs the earlier
@@ -31,20 +32,7 @@ class Trackio:
         )
         note.write_text(self.run.id)
 
-    def log(self, metrics):
-        """metrics: a flat mapping of one step or one evaluation."""
-        rest = {name: value for name, value in metrics.items() if name != "step"}
-        self.run.log(rest, step=metrics["step"])
-
-    def close(self):
-        self.run.finish()  # waits until all is written
-
-
-def installed(**options):
-    if find_spec("trackio") is None:
-        raise RlzooError("needs trackio: pip install 'rlzoo-llm[trackio]'")
-
 
 @hookimpl
 def register_loggers(register):
-    register(Trackio, check=installed)
+    register(Trackio, check=needs("trackio"))

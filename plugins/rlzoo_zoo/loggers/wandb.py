@@ -3,12 +3,27 @@
 import os
 import shutil
 import uuid
-from importlib.util import find_spec
+from typing import Any
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import hookimpl
+from rlzoo_zoo.packages import needs
 
 
-class Wandb:
+class Steps:
+    """Logs metrics as steps of `run`, which has wandb's interface."""
+
+    run: Any
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation."""
+        rest = {name: value for name, value in metrics.items() if name != "step"}
+        self.run.log(rest, step=metrics["step"])
+
+    def close(self):
+        self.run.finish()  # waits until all is written
+
+
+class Wandb(Steps):
     """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
 
     Nothing leaves this machine unless WANDB_MODE is `online`; otherwise it is offline, and `wandb
@@ -38,20 +53,7 @@ class Wandb:
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
         )
 
-    def log(self, metrics):
-        """metrics: a flat mapping of one step or one evaluation."""
-        rest = {name: value for name, value in metrics.items() if name != "step"}
-        self.run.log(rest, step=metrics["step"])
-
-    def close(self):
-        self.run.finish()  # writes what is left
-
-
-def installed(**options):
-    if find_spec("wandb") is None:
-        raise RlzooError("needs wandb: pip install 'rlzoo-llm[wandb]'")
-
 
 @hookimpl
 def register_loggers(register):
-    register(Wandb, check=installed)
+    register(Wandb, check=needs("wandb"))

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def aspo(
@@ -34,13 +35,8 @@ def aspo(
     high = (advantages > 0) & (ratio > 1 + clip_high)
     low = (advantages < 0) & (ratio < 1 - clip_low)
     weight = torch.where(high | low, 0, weight)
-    high, low = high.to(weight.dtype), low.to(weight.dtype)
-    return -weight * advantages * log_probs, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac": high + low,
-        "pg_weight": weight,
-    }
+    metrics = clip_fractions(high, low, weight.dtype) | {"pg_weight": weight}
+    return -weight * advantages * log_probs, metrics
 
 
 @hookimpl

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def cispo(
@@ -23,9 +24,7 @@ def cispo(
     """
     ratio = (log_probs - old_log_probs).detach().clamp(max=20).exp()
     loss = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages * log_probs
-    high = (ratio > 1 + clip_high).to(loss.dtype)
-    low = (ratio < 1 - clip_low).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    return loss, clip_fractions(ratio > 1 + clip_high, ratio < 1 - clip_low, loss.dtype)
 
 
 @hookimpl

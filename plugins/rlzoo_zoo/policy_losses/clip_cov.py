@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, hookimpl, masked_mean
 from rlzoo.ops import on_host
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def clip_cov(
@@ -32,25 +33,18 @@ def clip_cov(
     Source: Cui et al. 2025, arXiv:2505.22617.
     """
     mask = response_mask.bool()
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = (ratio > 1 + clip_high) & (advantages > 0)
-    low = (ratio < 1 - clip_low) & (advantages < 0)
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
     log_pi = log_probs.detach()
     cov = (advantages - masked_mean(advantages, mask)) * (log_pi - masked_mean(log_pi, mask))
-    open_to_it = mask & (cov > cov_low) & (cov < cov_high) & ~high & ~low
+    open_to_it = mask & (cov > cov_low) & (cov < cov_high) & (metrics["pg_clipfrac"] == 0)
     lot = torch.where(open_to_it, noise, torch.inf)
     count = max(1, int(fraction * on_host(response_mask).bool().sum()))
     drawn = open_to_it & (lot <= lot.flatten().sort().values[count - 1])
-    loss = torch.where(drawn, 0, loss)
-    high, low, drawn = (x.to(loss.dtype) for x in (high, low, drawn))
-    return loss, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac_cov": drawn,
-        "pg_clipfrac": high + low + drawn,
-    }
+    ignored = drawn.to(loss.dtype)
+    metrics |= {"pg_clipfrac_cov": ignored, "pg_clipfrac": metrics["pg_clipfrac"] + ignored}
+    return torch.where(drawn, 0, loss), metrics
 
 
 @hookimpl

@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, hookimpl
 from rlzoo.ops import collapse, expand
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def cppo(
@@ -48,8 +49,7 @@ def cppo(
     high = far & (advantages > 0) & (ratio > 1)
     low = far & (advantages < 0) & (ratio < 1)
     loss = torch.where(high | low, 0, -ratio * advantages)
-    high, low = high.to(loss.dtype), low.to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    return loss, clip_fractions(high, low, loss.dtype)
 
 
 def _quantile(x, live, q):

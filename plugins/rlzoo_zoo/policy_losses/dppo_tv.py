@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def dppo_tv(
@@ -29,9 +30,7 @@ def dppo_tv(
     moved = log_pi.exp() - old_log_probs.exp()
     high, low = (advantages > 0) & (moved > clip_high), (advantages < 0) & (moved < -clip_low)
     loss = -advantages * ratio.clamp(max=cap) * log_probs
-    loss = torch.where(high | low, 0, loss)
-    high, low = high.to(loss.dtype), low.to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    return torch.where(high | low, 0, loss), clip_fractions(high, low, loss.dtype)
 
 
 @hookimpl

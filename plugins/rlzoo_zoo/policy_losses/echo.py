@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import torch
-
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def echo(
@@ -29,18 +28,11 @@ def echo(
     both parts. It fails when answers are noise, or so alike that predicting them teaches nothing.
     Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3; their code: microsoft/echo-rl.
     """
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
     answers = observation_nll[:, None] * response_mask
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss + weight * answers, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac": high + low,
-        "observation_nll": answers.detach(),
-    }
+    return loss + weight * answers, metrics | {"observation_nll": answers.detach()}
 
 
 CAUTION = {"aggregation.name != seq_mean_token_mean": "it weights observations by other lengths"}

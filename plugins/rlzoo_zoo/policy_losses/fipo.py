@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, hookimpl
 from rlzoo.ops import reward_to_go
+from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
 def fipo(
@@ -42,15 +43,11 @@ def fipo(
     weight = ahead.exp().clamp(weight_low, weight_high)
     bad = advantages < 0
     weight = torch.where(bad & (ratio > safe_ratio), weight.clamp(0.8, 1.0), weight)
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = clipped_surrogate(ratio, advantages, clip_low, clip_high)
     dual = bad & (ratio > c) & response_mask.bool()
     loss = torch.where(dual, -c * advantages, loss) * weight
     kept = dual.sum(1, keepdim=True) <= 1
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & bad).to(loss.dtype)
-    metrics = {"pg_weight": weight, "pg_clipfrac_high": high, "pg_clipfrac_low": low}
-    return torch.where(kept, loss, 0), metrics | {"pg_clipfrac": high + low}
+    return torch.where(kept, loss, 0), metrics | {"pg_weight": weight}
 
 
 @hookimpl

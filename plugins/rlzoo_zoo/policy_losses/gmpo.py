@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, hookimpl
 from rlzoo.ops import masked_sum
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def gmpo(
@@ -34,9 +35,9 @@ def gmpo(
     length = response_mask.bool().sum(-1).clamp(min=1)
     ratio = (masked_sum(bounded, response_mask) / length).clamp(max=20).exp()[:, None]
     loss = -advantages * ratio
-    high = ((log_ratio > clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((log_ratio < -clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    high = (log_ratio > clip_high) & (advantages > 0)
+    low = (log_ratio < -clip_low) & (advantages < 0)
+    return loss, clip_fractions(high, low, loss.dtype)
 
 
 @hookimpl

@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import torch
-
 from rlzoo import Range, hookimpl
 from rlzoo.ops import masked_sum
+from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
 def gspo(
@@ -29,11 +28,7 @@ def gspo(
     length = response_mask.bool().sum(-1).clamp(min=1)
     log_s = (masked_sum(log_probs - old_log_probs, response_mask) / length).detach()[:, None]
     ratio = (log_s + log_probs - log_probs.detach()).clamp(max=10).exp()  # (B, T)
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    return clipped_surrogate(ratio, advantages, clip_low, clip_high)
 
 
 @hookimpl

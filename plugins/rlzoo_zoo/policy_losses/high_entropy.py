@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, hookimpl
 from rlzoo.ops import on_host
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def high_entropy(
@@ -32,22 +33,14 @@ def high_entropy(
     Source: Wang et al. 2025, arXiv:2506.01939.
     """
     mask = response_mask.bool()
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
     doubt = torch.where(mask, entropy.detach(), -torch.inf)
     count = max(1, int(fraction * on_host(response_mask).bool().sum()))
     kept = mask & (doubt >= doubt.flatten().sort(descending=True).values[count - 1])
-    loss = torch.where(kept, loss, 0)
-    high = (kept & (ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = (kept & (ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    kept = kept.to(loss.dtype)
-    return loss, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac": high + low,
-        "pg_kept": kept,
-    }
+    metrics = {name: torch.where(kept, x, 0) for name, x in metrics.items()}
+    return torch.where(kept, loss, 0), metrics | {"pg_kept": kept.to(loss.dtype)}
 
 
 @hookimpl

@@ -7,6 +7,7 @@ import torch
 
 from rlzoo import Range, hookimpl
 from rlzoo.ops import masked_sum
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def opsm(
@@ -31,22 +32,16 @@ def opsm(
     slime's code, which agree, not from the report.
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.
     """
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
     length = response_mask.bool().sum(-1).clamp(min=1)
     gap = masked_sum(sampler_log_probs - log_probs.detach(), response_mask) / length
     left = (advantages < 0) & (gap > delta)[:, None]
-    loss = torch.where(left, 0, loss)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0) & ~left).to(loss.dtype)
-    left = left.to(loss.dtype)
-    return loss, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac_sequence": left,
-        "pg_clipfrac": high + low + left,
-    }
+    metrics = {name: torch.where(left, 0, x) for name, x in metrics.items()}
+    dropped = left.to(loss.dtype)
+    metrics |= {"pg_clipfrac_sequence": dropped, "pg_clipfrac": metrics["pg_clipfrac"] + dropped}
+    return torch.where(left, 0, loss), metrics
 
 
 CUT = "log mu is normalized over the kept tokens, so its mean gap to log pi is never 0"

@@ -25,11 +25,22 @@ def ppo_clip(
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    return clipped_surrogate(ratio, advantages, clip_low, clip_high)
+
+
+def clipped_surrogate(ratio, advantages, clip_low, clip_high):
+    """The loss and its metrics, (B, T), for importance ratios `ratio` (B, T)."""
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    high = (ratio > 1 + clip_high) & (advantages > 0)
+    low = (ratio < 1 - clip_low) & (advantages < 0)
+    return loss, clip_fractions(high, low, loss.dtype)
+
+
+def clip_fractions(high, low, dtype):
+    """The metrics of tokens (B, T) bool that left the interval at its upper or lower end."""
+    high, low = high.to(dtype), low.to(dtype)
+    return {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
 
 
 @hookimpl

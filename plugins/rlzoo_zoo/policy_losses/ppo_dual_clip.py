@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
 def ppo_dual_clip(
@@ -24,18 +25,10 @@ def ppo_dual_clip(
     Source: Ye et al. 2019, arXiv:1912.09729.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = clipped_surrogate(ratio, advantages, clip_low, clip_high)
     dual = (advantages < 0) & (ratio > c)
     loss = torch.where(dual, -c * advantages, loss)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac_lower": dual.to(loss.dtype),
-        "pg_clipfrac": high + low,
-    }
+    return loss, metrics | {"pg_clipfrac_lower": dual.to(loss.dtype)}
 
 
 @hookimpl

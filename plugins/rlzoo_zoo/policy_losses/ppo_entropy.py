@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import torch
-
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def ppo_entropy(
@@ -25,17 +24,10 @@ def ppo_entropy(
     entropy per token. A correction also weights the bonus.
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, with TRL's adaptive coefficient.
     """
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss - entropy_coef * entropy, {
-        "pg_clipfrac_high": high,
-        "pg_clipfrac_low": low,
-        "pg_clipfrac": high + low,
-        "entropy_bonus": entropy_coef,
-    }
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
+    return loss - entropy_coef * entropy, metrics | {"entropy_bonus": entropy_coef}
 
 
 @hookimpl

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import torch
-
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
 def ppo_nll(
@@ -29,14 +28,11 @@ def ppo_nll(
     Source: Yue et al. 2025, arXiv:2504.05118, eq. 10; NeMo-RL (positive_example_nll_weight) has the
     same mean, with the threshold 0.
     """
-    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    loss, metrics = ppo_clip(
+        log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
+    )
     right = response_mask * (sequence_scores > threshold).to(response_mask.dtype)[:, None]
     share = response_mask.sum() / right.sum().clamp(min=1)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    metrics = {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
     return loss - mu * share * right * log_probs, metrics
 
 

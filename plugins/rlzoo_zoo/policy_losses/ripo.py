@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
 def ripo(
@@ -35,9 +36,8 @@ def ripo(
     top = (1 + delta_high**0.5 * shrink).clamp(max=ratio_max)
     clipped = torch.minimum(torch.maximum(ratio, bottom), top)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = ((ratio > top) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < bottom) & (advantages < 0)).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    high, low = (ratio > top) & (advantages > 0), (ratio < bottom) & (advantages < 0)
+    return loss, clip_fractions(high, low, loss.dtype)
 
 
 @hookimpl

@@ -6,6 +6,7 @@ import torch
 
 from rlzoo import Range, group_mean, hookimpl
 from rlzoo.ops import group_index, on_host, put
+from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
 def turn_clip(
@@ -37,11 +38,7 @@ def turn_clip(
     mean = group_mean((log_probs - old_log_probs)[row, t], turns)
     log_w = torch.zeros_like(old_log_probs).masked_scatter(mask, mean)
     ratio = log_w.clamp(max=20).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
-    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+    return clipped_surrogate(ratio, advantages, clip_low, clip_high)
 
 
 @hookimpl

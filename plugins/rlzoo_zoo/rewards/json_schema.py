@@ -1,7 +1,6 @@
 """JSON schema: the response is JSON that matches a schema."""
 
 import atexit
-import importlib.util
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.worker import Worker
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -115,8 +115,7 @@ def _endless(leads: dict[int, list[Any]]) -> bool:
 
 
 def check(*, schema, **_):
-    if importlib.util.find_spec("jsonschema") is None:
-        raise RlzooError("needs jsonschema: pip install 'rlzoo-llm[verify]'")
+    needs("jsonschema", "verify")()
     if not schema:
         raise ValueError("schema is missing: a file, or the schema itself")
     load(schema)

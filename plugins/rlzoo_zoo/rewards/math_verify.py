@@ -1,14 +1,16 @@
 """Mathematics: the response's result equals the answer according to the library math-verify."""
 
 import atexit
-import importlib.util
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, hookimpl
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.exact_match import accepted
 from rlzoo_zoo.rewards.worker import Worker
+
+refuse_missing = needs("math_verify", "verify", "math-verify")
 
 
 def math_verify(
@@ -38,11 +40,6 @@ def verdicts(responses, answers, timeout: float = 5.0) -> list[bool]:
         _WORKER.ask({"answers": accepted(a), "response": r, "timeout": timeout})
         for r, a in zip(responses, answers, strict=True)
     ]
-
-
-def refuse_missing(**_: Any) -> None:
-    if importlib.util.find_spec("math_verify") is None:
-        raise RlzooError("needs math-verify: pip install 'rlzoo-llm[verify]'")
 
 
 _WORKER = Worker("math_worker", "math_verify")

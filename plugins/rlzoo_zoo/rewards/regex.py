@@ -97,7 +97,6 @@ def _refuse_endless(pattern: str, flags: int) -> None:
     if times > 100_000:  # or one after the other, which takes no time: another process tries
         command = [sys.executable, "-P", "-c", _COMPILE, str(flags)]
         data = pattern.encode(errors="surrogatepass")
-        endless = False
         try:
             with signals_blocked():
                 ended = subprocess.run(command, input=data, timeout=PATIENCE, capture_output=True)

@@ -6,12 +6,12 @@ import threading
 import time
 import urllib.parse
 import warnings
-from importlib.util import find_spec
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Annotated, Any
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.http import headers
 from rlzoo_zoo.samplers import elsewhere
 
@@ -323,8 +323,7 @@ def _detail(text: bytes) -> str:
 
 
 def check(*, url, reload, folder, headers_from, **_):
-    if find_spec("httpx2") is None:
-        raise RlzooError("needs httpx2: pip install 'rlzoo-llm[lab]'")
+    needs("httpx2", "lab")()
     place = urllib.parse.urlsplit(url)
     if place.scheme not in ("http", "https") or not place.hostname:
         raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")

@@ -91,7 +91,7 @@ def sessions(
                 )
     finally:
         found = desk.close()
-    return columns(sorted(found, key=lambda s: s.row), policy, tokenizer)
+    return columns(sorted(found, key=lambda s: s.row), policy)
 
 
 class Table:
@@ -284,7 +284,7 @@ def called(text: str, name: str) -> dict[str, Any]:
     }
 
 
-def columns(found: list[Session], policy, tokenizer) -> dict[str, Any]:
+def columns(found: list[Session], policy) -> dict[str, Any]:
     """The rollout's columns of finished sessions."""
     width = max(len(s.ids) for s in found)
 

@@ -2,12 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.samplers import elsewhere
 
 ENGINES: dict = {}  # (model, settings) -> its engine: one in a process, whatever it samples for
@@ -137,11 +137,6 @@ def _reason(error):
     return said
 
 
-def installed(**options):
-    if find_spec("vllm") is None:
-        raise RlzooError("needs vLLM: pip install 'rlzoo-llm[vllm]'")
-
-
 @hookimpl
 def register_samplers(register):
-    register(vllm, check=installed, caution=elsewhere.OFF_POLICY)
+    register(vllm, check=needs("vllm", name="vLLM"), caution=elsewhere.OFF_POLICY)

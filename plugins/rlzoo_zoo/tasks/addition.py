@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
+from rlzoo_zoo.tasks.outcomes import OneAnswer, outcome
 
 
-class Addition:
+class Addition(OneAnswer):
     """Add two numbers: the prompt is `17+25=`, and the correct response is `42` followed by EOS.
 
     Both operands are uniform in 0 .. 10^d - 1, without leading zeros, where d is `digits`, or with
@@ -18,8 +18,6 @@ class Addition:
     text equals the sum exactly and the row terminated, otherwise 0.0.
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
-
-    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
 
     def __init__(
         self,
@@ -54,10 +52,7 @@ class Addition:
         return pairs
 
     def score(self, responses, answers, terminated):
-        return (put(self.is_correct(responses, answers), terminated.device) & terminated).float()
-
-    def is_correct(self, responses, answers):
-        return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
+        return outcome(self.is_correct(responses, answers), terminated)
 
     def demonstrate(self, example, generator):
         # About half of a wrong sum's digits are drawn again: the wrong ones are spread so widely

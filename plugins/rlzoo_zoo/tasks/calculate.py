@@ -13,7 +13,12 @@ def calculate(expression: str) -> str:
     Args:
         expression: the arithmetic, as 12*(3+4)
     """
-    return str(value(ast.parse(expression.strip(), mode="eval").body))
+    return str(arithmetic(expression))
+
+
+def arithmetic(text: str) -> Fraction:
+    """The value of numbers, + - * / and brackets, exactly; ValueError on anything else."""
+    return value(ast.parse(text.strip(), mode="eval").body)
 
 
 def value(node):

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
 from rlzoo_zoo.tasks.calculate import calculate
+from rlzoo_zoo.tasks.outcomes import LastTurn
 from rlzoo_zoo.tasks.tools import Tools
 
 
-class Calculator:
+class Calculator(LastTurn):
     """A product of two numbers, `37*48?`. The policy may call `[calculate("37*48")]`, which the
     environment answers with ` 1776 `; then it gives the answer, `1776`.
 
@@ -67,15 +67,7 @@ class Calculator:
     def state_keys(self, turns):
         return ["".join(t) for t in turns]
 
-    def score(self, turns, answers, terminated):
-        return (put(self.is_correct(turns, answers), terminated.device) & terminated).float()
-
-    def is_correct(self, turns, answers):
-        pairs = zip(turns, answers, strict=True)
-        return torch.tensor([len(t) % 2 == 1 and self.final(t[-1]) == a for t, a in pairs])  # (B,)
-
     def final(self, text):
-        """The answer that a turn gives."""
         if self.form == "python":
             return text
         return (re.findall(r"-?\d+", text.replace(",", "")) or [""])[-1]

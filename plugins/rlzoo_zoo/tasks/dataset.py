@@ -8,12 +8,12 @@ import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo.errors import DataError, nearest
-from rlzoo.ops import put
 from rlzoo_zoo.data import hold_out, messages_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
 from rlzoo_zoo.rewards.numeric import last_number, numeric
 from rlzoo_zoo.rewards.regex import compile_pattern, found
+from rlzoo_zoo.tasks.outcomes import outcome
 
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
@@ -116,7 +116,7 @@ class Dataset:
     def score(self, responses, answers, terminated):
         if self.checker == "none":
             return torch.zeros(len(answers), device=terminated.device)
-        return (put(self.right(responses, answers), terminated.device) & terminated).float()
+        return outcome(self.right(responses, answers), terminated)
 
     def domain_of(self, example):
         return self.of_index.get(example.index, "")

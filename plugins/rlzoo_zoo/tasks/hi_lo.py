@@ -5,10 +5,10 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
+from rlzoo_zoo.tasks.outcomes import LastTurn
 
 
-class HiLo:
+class HiLo(LastTurn):
     """Find a number from 1 to `high` in `turns` guesses: the prompt is `1-15:`, each turn of the
     policy is a guess, and the environment answers ` hi ` if the number is higher, ` lo ` if it is
     lower, ` no ` if the guess is invalid. `1-15:8 hi 12 lo 10` is a success.
@@ -61,13 +61,6 @@ class HiLo:
 
     def state_keys(self, turns):
         return [(*self.interval(t), len(t) // 2) for t in turns]
-
-    def score(self, turns, answers, terminated):
-        return (put(self.is_correct(turns, answers), terminated.device) & terminated).float()
-
-    def is_correct(self, turns, answers):
-        pairs = zip(turns, answers, strict=True)
-        return torch.tensor([t[-1:] == [a] and len(t) % 2 == 1 for t, a in pairs])  # (B,)
 
     def demonstrate(self, example, generator):
         # Right: halving, and luck where that takes too long. Wrong: guesses that heed no answer

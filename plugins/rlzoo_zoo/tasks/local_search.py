@@ -8,12 +8,12 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
-from rlzoo.ops import put
+from rlzoo_zoo.tasks.outcomes import LastTurn
 
 FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
 
 
-class LocalSearch:
+class LocalSearch(LastTurn):
     """The prompt is a question, `kul?`. The policy may call a search, `[kul]`, which is answered
     with the best passage of a BM25 index, cut to `characters`, such as ` kul 73 `; then it gives
     the answer, `73`.
@@ -74,13 +74,6 @@ class LocalSearch:
 
     def state_keys(self, turns):
         return [tuple(t[1::2]) for t in turns]
-
-    def score(self, turns, answers, terminated):
-        return (put(self.is_correct(turns, answers), terminated.device) & terminated).float()
-
-    def is_correct(self, turns, answers):
-        pairs = zip(turns, answers, strict=True)
-        return torch.tensor([t[-1:] == [a] and len(t) % 2 == 1 for t, a in pairs])  # (B,)
 
     def demonstrate(self, example, generator):
         call = f"[{example.prompt.rstrip('?')}]"

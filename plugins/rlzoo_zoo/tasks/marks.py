@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
+from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 # Command 1, 2, ...: what becomes of a word.
 COMMANDS = (
@@ -19,7 +19,7 @@ COMMANDS = (
 )
 
 
-class Marks:
+class Marks(OneAnswer):
     """Each section of the prompt is a mark and a word, `AkbmBdfz>`. A correct response has, for
     each section, the mark, its command and the transformed word, `A3bmkB2zfd`, then EOS.
 
@@ -32,8 +32,6 @@ class Marks:
     words but the same marks.
     Source: based on the contextual bandits of Langford and Zhang 2007, with delayed rewards.
     """
-
-    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
 
     def __init__(
         self,
@@ -65,14 +63,8 @@ class Marks:
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return (
-                put(self.is_correct(responses, answers), terminated.device) & terminated
-            ).float()
-        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
-        rows = zip(response_tokens, answers, strict=True)
-        paid = torch.tensor([pay for row in rows for pay in self.token_rewards(*row)])
-        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
-        return scores
+            return outcome(self.is_correct(responses, answers), terminated)
+        return by_token(map(self.token_rewards, response_tokens, answers), response_mask)
 
     def token_rewards(self, tokens, answer):
         """What each token pays: a token may hold several characters, and end several sections."""
@@ -86,9 +78,6 @@ class Marks:
             rewards.append(hits / self.sections)
             ended = now
         return rewards
-
-    def is_correct(self, responses, answers):
-        return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
         # Wrong: any commands, well obeyed.

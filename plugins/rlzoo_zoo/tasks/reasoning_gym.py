@@ -6,9 +6,7 @@ import inspect
 import sys
 import textwrap
 from contextlib import redirect_stdout
-from fractions import Fraction
 from functools import cache
-from operator import add, mul, sub, truediv
 from typing import Annotated
 
 import torch
@@ -17,6 +15,7 @@ import yaml
 from rlzoo import Example, Range, hookimpl
 from rlzoo.errors import nearest
 from rlzoo_zoo.rewards.regex import compile_pattern
+from rlzoo_zoo.tasks.calculate import arithmetic
 from rlzoo_zoo.tasks.dataset import extract
 
 HELD_OUT = 5  # one item in this many
@@ -117,22 +116,6 @@ def setting(text):
 
 
 # ---------------------------------------------------------------- nothing is executed
-
-
-def arithmetic(text):
-    """The value of numbers, + - * / and brackets, exactly; ValueError on anything else."""
-    steps = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
-
-    def value(node):
-        if isinstance(node, ast.BinOp) and type(node.op) in steps:
-            return steps[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -value(node.operand)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            return Fraction(node.value)
-        raise ValueError("not arithmetic")
-
-    return value(ast.parse(text.strip(), mode="eval").body)
 
 
 INSTEAD = {"eval": ast.literal_eval, "parse_expr": arithmetic}

@@ -7,10 +7,10 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
+from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 
-class Reverse:
+class Reverse(OneAnswer):
     """Write a string backwards: the prompt is `abcd>`, and the correct response is `dcba` followed
     by EOS.
 
@@ -21,8 +21,6 @@ class Reverse:
     score needs credit per token; the sparse score gives groups without signal.
     Source: based on the copy tasks of Graves et al. 2014, arXiv:1410.5401.
     """
-
-    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
 
     def __init__(
         self,
@@ -47,17 +45,9 @@ class Reverse:
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return (
-                put(self.is_correct(responses, answers), terminated.device) & terminated
-            ).float()
-        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
-        rows = zip(response_tokens, answers, terminated.tolist(), strict=True)
-        paid = torch.tensor([pay for row in rows for pay in token_rewards(*row)])
-        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
-        return scores
-
-    def is_correct(self, responses, answers):
-        return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
+            return outcome(self.is_correct(responses, answers), terminated)
+        rewards = map(token_rewards, response_tokens, answers, terminated.tolist())
+        return by_token(rewards, response_mask)
 
     def demonstrate(self, example, generator):
         # A third of a wrong one's letters are drawn again: partly right, as dense credit needs.

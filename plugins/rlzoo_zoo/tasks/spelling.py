@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo_zoo.tasks.outcomes import by_token
 
 
 class Spelling:
@@ -58,10 +59,7 @@ class Spelling:
         return examples
 
     def score(self, response_tokens, response_mask, answers):
-        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
-        rows = zip(response_tokens, answers, strict=True)
-        paid = torch.tensor([pay for row in rows for pay in self.token_rewards(*row)])
-        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
+        scores = by_token(map(self.token_rewards, response_tokens, answers), response_mask)
         return scores if self.pay == "word" else scores.sum(1)
 
     def token_rewards(self, tokens, answer):

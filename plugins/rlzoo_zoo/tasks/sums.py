@@ -6,8 +6,8 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
 from rlzoo_zoo.rewards.numeric import numeric
+from rlzoo_zoo.tasks.outcomes import outcome
 
 
 class Sums:
@@ -40,7 +40,7 @@ class Sums:
         return examples
 
     def score(self, responses, answers, terminated):
-        return (put(self.is_correct(responses, answers), terminated.device) & terminated).float()
+        return outcome(self.is_correct(responses, answers), terminated)
 
     def is_correct(self, responses, answers):
         return numeric(responses, answers) > 0  # (B,)

@@ -49,8 +49,10 @@ class Verifiers:
 
         self.vf, self.success = vf, success
         try:
+            from verifiers.v1.utils.generic import concrete_type
+
             found = taskset_class(taskset, vf)
-            kind = config_class(found, vf)
+            kind = concrete_type(found, vf.TasksetConfig) or vf.TasksetConfig
             made = found(kind(**dict(map(setting, config))))
             self.tasks = list(islice(made, size))
         except (*FAILURES, ImportError, OSError, RuntimeError) as error:
@@ -144,12 +146,6 @@ def taskset_class(name, vf):
     if len(own) != 1:
         raise ValueError(f"it must have one subclass of Taskset. Got {len(own)}")
     return own[0]
-
-
-def config_class(found, vf):
-    from verifiers.v1.utils.generic import concrete_type
-
-    return concrete_type(found, vf.TasksetConfig) or vf.TasksetConfig
 
 
 def obstacle(made, task, vf):

@@ -12,6 +12,8 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.api.runs import load_run
 from rlzoo_lab.imports import command as verb
+from rlzoo_lab.imports.folder import convert
+from rlzoo_lab.imports.found import Found, Row
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.records.record import read_record
 
@@ -255,6 +257,12 @@ def test_several_evaluations_need_a_choice(tmp_path):
     assert metrics(tmp_path / "chosen")[-1]["eval/score"] == 0.5
     with pytest.raises(UsageError, match="--eval"):
         imported(tmp_path / "a.jsonl", tmp_path / "none", "--eval", "gsm8k")
+
+
+def test_files_of_several_trainers_are_always_those_of_the_same_one():
+    formats = {"wandb", "csv", "verl", "skyrl", "slime", "prime-rl"}
+    found = Found(rows=[Row(1, {"reward": 0.5})])
+    assert convert(found, formats, None).trainer == "prime-rl"
 
 
 def test_two_runs_in_a_folder_are_not_mixed(tmp_path):

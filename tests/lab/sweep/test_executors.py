@@ -46,10 +46,10 @@ def test_a_bad_executor_is_one_line(zoo, on, text):
 
 
 def test_slurm_is_refused_where_there_is_none(zoo, monkeypatch):
-    monkeypatch.setattr(slurm, "find_spec", lambda name: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     with pytest.raises(RlzooError, match=r"needs submitit: pip install 'rlzoo-llm\[slurm\]'"):
         read_executor(["slurm"], [], zoo)
-    monkeypatch.setattr(slurm, "find_spec", lambda name: True)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: True)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     with pytest.raises(RlzooError, match="no sbatch command"):
         read_executor(["slurm"], [], zoo)

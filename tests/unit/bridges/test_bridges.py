@@ -57,7 +57,7 @@ def test_what_a_host_says_of_a_column_is_about_a_column(zoo):
             assert set(part) <= known, host.name
         assert not set(host.feeds) & set(host.lacks)
         assert set(host.asks) <= set(host.feeds)
-    assert set(hosts.DERIVED) == set(columns.DERIVED)
+    assert set(hosts.DERIVED) == set(columns.MAKERS)
     assert set(hosts.NOWHERE) <= known
 
 
@@ -604,5 +604,5 @@ def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
 
 
 def test_a_host_is_data_alone():
-    host = Host("x", "X", "1", feeds={"rewards": "r"}, lacks={})
+    host = Host("x", "X", "1", feeds={"rewards": "r"})
     assert host.columns == {"rewards"}

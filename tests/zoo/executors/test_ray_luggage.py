@@ -15,7 +15,7 @@ from rlzoo_zoo.executors import ray
 
 def test_the_address_stands_behind_the_name(zoo, monkeypatch):
     asked = []
-    monkeypatch.setattr(ray, "find_spec", lambda name: True)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: True)
     monkeypatch.setattr(ray, "_connect", lambda address: asked.append(address))
     on = ["ray:10.0.0.5:6379", "gpus=0.5", "seed=0,1"]
     options, words = sort_words(on, [], zoo)
@@ -34,7 +34,7 @@ def test_the_address_stands_behind_the_name(zoo, monkeypatch):
     ],
 )
 def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, monkeypatch, address, text):
-    monkeypatch.setattr(ray, "find_spec", lambda name: True)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: True)
     began = time.monotonic()
     with pytest.raises(RlzooError, match=text):
         read_executor(["ray"], [f"address={address}"], zoo)
@@ -42,7 +42,7 @@ def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, monkeypatch, addre
 
 
 def test_ray_that_is_not_installed_is_one_line(zoo, monkeypatch):
-    monkeypatch.setattr(ray, "find_spec", lambda name: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     with pytest.raises(RlzooError, match=r"needs Ray: pip install 'rlzoo-llm\[ray\]'"):
         read_executor(["ray"], [], zoo)
 

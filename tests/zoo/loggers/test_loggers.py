@@ -180,16 +180,14 @@ def test_wandb_is_told_every_line_once(zoo, wandb, tmp_path, monkeypatch, mode):
 
 @pytest.mark.parametrize("name", ["tensorboard", "trackio", "wandb"])
 def test_a_package_that_is_missing_is_said_in_one_line(zoo, words, monkeypatch, name):
-    module = sys.modules[zoo.loggers[name].function.__module__]
-    monkeypatch.setattr(module, "find_spec", lambda package: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda package: None)
     recipe = compose(["recipe=grpo", *words, f"loggers={name}"], zoo)
     with pytest.raises(RecipeError, match=rf"needs {name}: pip install 'rlzoo-llm\[{name}\]'$"):
         make_plan(recipe, zoo)
 
 
 def test_every_line_of_a_run_reaches_a_logger(zoo, words, trackio, tmp_path, monkeypatch):
-    module = sys.modules[zoo.loggers["trackio"].function.__module__]
-    monkeypatch.setattr(module, "find_spec", lambda package: object())
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda package: object())
     run = rlzoo.run("grpo", [*words, "loggers=trackio", f"run.dir={tmp_path}/run"], zoo=zoo)
     (rows,) = trackio.runs.values()
     assert json.loads(json.dumps(rows)) == run.metrics

@@ -77,7 +77,7 @@ def test_without_a_trial_or_optuna_it_is_one_line(zoo, words, tmp_path, monkeypa
     with pytest.raises(RlzooError, match=r"no trial is running: call it within .*for_trial"):
         train(zoo, words, tmp_path / "run")
     monkeypatch.delitem(sys.modules, "optuna")
-    monkeypatch.setattr("rlzoo_zoo.loggers.optuna.find_spec", lambda name: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     with pytest.raises(RlzooError, match=r"needs optuna: pip install 'rlzoo-llm\[tune\]'"):
         train(zoo, words, tmp_path / "run")
     assert not (tmp_path / "run").exists()

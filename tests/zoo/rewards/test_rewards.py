@@ -249,7 +249,7 @@ def test_math_verify_works_in_any_thread_and_survives_a_response_without_end():
 
 
 def test_a_missing_package_is_named(zoo, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     options = {"schema": SCHEMA, "fenced": False}
     for name, given_options in (("math_verify", {"timeout": 1.0}), ("json_schema", options)):
         with pytest.raises(RlzooError, match=r"pip install 'rlzoo-llm\[verify\]'"):

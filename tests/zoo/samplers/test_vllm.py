@@ -75,7 +75,7 @@ class Engine:
 def make(zoo, words, monkeypatch):
     """make(*words) -> a world whose sampler is a stand-in engine, and the engines made so far."""
     plugin = sys.modules[zoo.samplers["vllm"].function.__module__]
-    monkeypatch.setattr(plugin, "find_spec", lambda name: object())
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: object())
     module, engines = ModuleType("vllm"), []
     module.SamplingParams = lambda **given: SimpleNamespace(**given)
 
@@ -216,8 +216,7 @@ def test_several_processes_are_sent_to_a_server(make, monkeypatch):
 
 
 def test_without_vllm_it_says_so(zoo, words, make, monkeypatch):
-    plugin = sys.modules[zoo.samplers["vllm"].function.__module__]
-    monkeypatch.setattr(plugin, "find_spec", lambda name: None)
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     recipe = compose(["recipe=grpo", *words, "sampler=vllm"], zoo)
     with pytest.raises(RecipeError, match=r"sampler.*needs vLLM: pip install 'rlzoo-llm\[vllm\]'"):
         make_plan(recipe, zoo)
