@@ -1,5 +1,6 @@
 """What many tests share: the zoo, loaded once, and a model small enough to train in seconds."""
 
+import atexit
 import gc
 import os
 import re
@@ -32,7 +33,9 @@ FORKING = (
 
 def pytest_configure(config):
     """`-q`: a line for each twentieth of the tests, where there are many, in place of dots."""
-    if config.option.verbose == -1 and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)  # after all else: what is loaded need not be taken apart
+    elif config.option.verbose == -1:
         from helpers.progress import Progress
 
         config.pluginmanager.register(Progress(config))
@@ -103,6 +106,19 @@ def nobody_waits_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def recipes_are_made_at_once():
+    """omegaconf takes 12 ms for a recipe's tree; tests/unit/recipe/test_wrapped.py: it is the
+    same."""
+    from omegaconf import OmegaConf
+
+    from helpers.wrapped import quickly
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "create", staticmethod(quickly()))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def the_zoo_is_read_once():
     """A verb loads it anew, 30 ms each time; where a test changes no plugin, what it finds is the
     same."""
@@ -142,15 +158,6 @@ def model_dir(tmp_path_factory):
 
 @pytest.fixture
 def words(model_dir):
-    """Overrides that make a run of any recipe take a second."""
-    return [
-        f"model.path={model_dir}",
-        "rollout.prompts=4",
-        "rollout.samples=4",
-        "rollout.max_new_tokens=5",
-        "train.steps=3",
-        "train.minibatches=2",
-        "eval.samples=8",
-        "checkpoint.every=1",
-        "device=cpu",
-    ]
+    from helpers.micro import words_of
+
+    return words_of(model_dir)

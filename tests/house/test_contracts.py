@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ import pytest
 import rlzoo
 
 ROOT = Path(rlzoo.__file__).parent.parent
-LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
+LINT = """
+import sys
+from importlinter.cli import lint_imports
+for _ in sys.stdin:
+    lint_imports(cache_dir=None)
+    print("END", flush=True)
+"""
 
 FLOORS = "Imports go down the floors only"
 CIRCLES = "No circle among packages or modules"
@@ -77,16 +84,6 @@ PLANTS = [
 ]
 
 
-def broken(place):
-    """The contracts that a tree breaks, as lint-imports says."""
-    environment = {**os.environ, "PYTHONPATH": f"{place}:{place / 'plugins'}", "COLUMNS": "200"}
-    words = [sys.executable, "-c", LINT, "--no-cache"]
-    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
-    verdicts = re.findall(r"^(.*?) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE)
-    assert len(verdicts) == 9, done.stdout + done.stderr
-    return {name for name, verdict in verdicts if verdict == "BROKEN"}
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     place = tmp_path_factory.mktemp("house")
@@ -97,18 +94,38 @@ def copy(tmp_path_factory):
     return place
 
 
-def test_the_contracts_hold(copy):
-    assert broken(copy) == set()
+@pytest.fixture(scope="module")
+def broken(copy):
+    """The contracts that the tree breaks by now, as lint-imports says in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'plugins'}", "COLUMNS": "200"}
+    with subprocess.Popen([sys.executable, "-c", LINT], cwd=copy, env=environment, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
+
+        def lint():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            out = "".join(takewhile("END\n".__ne__, process.stdout))
+            verdicts = re.findall(r"^(.*?) (KEPT|BROKEN)\b", out, re.MULTILINE)
+            assert len(verdicts) == 9, out
+            return {name for name, verdict in verdicts if verdict == "BROKEN"}
+
+        yield lint
+        assert lint() == set(), "every plant is taken back"
+        process.stdin.close()
+
+
+def test_the_contracts_hold(broken):
+    assert broken() == set()
 
 
 @pytest.mark.parametrize(("contract", "file", "line"), PLANTS)
-def test_a_planted_import_breaks_its_contract(copy, contract, file, line):
+def test_a_planted_import_breaks_its_contract(copy, broken, contract, file, line):
     path = copy / file
     before = path.read_text(encoding="utf-8") if path.is_file() else None
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{before or ''}\n{line}\n", encoding="utf-8")
     try:
-        assert contract in broken(copy)
+        assert contract in broken()
     finally:
         if before is None:
             shutil.rmtree(path.parent)

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from helpers.forks import finished, start
+from helpers.grids import grid
+from helpers.micro import words_of
 from helpers.runs import lines, untimed
 from rlzoo.cli import main
 
@@ -104,24 +106,34 @@ def signalled(where, number, words):
     return main(words)
 
 
-@pytest.mark.parametrize("where", ["build_models", "evaluate", "save_model"])
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGINT"])
-def test_a_signal_outside_the_steps_ends_with_a_line(where, name, words, tmp_path):
+@pytest.fixture(scope="module")
+def whole(model_dir, tmp_path_factory):
+    """The words of a run, and its metrics where no signal comes."""
+    words = ["run", "grpo", *words_of(model_dir), "checkpoint.every=0"]
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert main([*words, f"run.dir={folder}"]) == 0
+    return words, untimed(folder)
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("save_model", "SIGTERM"),
+     *grid(["build_models", "evaluate"], ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGINT"],
+           always=lambda where, name: where == "evaluate" or name in ("SIGTERM", "SIGINT"))],
+)  # fmt: skip
+def test_a_signal_outside_the_steps_ends_with_a_line(where, name, whole, tmp_path):
     """While the model loads, in the evaluation at the end; the run goes on from there."""
-    if where == "save_model" and name != "SIGTERM":
-        pytest.skip("one is enough")
     number, cut = getattr(signal, name), tmp_path / "cut"
-    words = ["run", "grpo", *words, "checkpoint.every=0"]
+    words, metrics = whole
     if where == "save_model":
-        words.append("checkpoint.best=true")  # it is called after that
+        words = [*words, "checkpoint.best=true"]  # it is called after that
     end = finished(signalled, where, number, [*words, f"run.dir={cut}"])
     assert end.returncode == 128 + number, end
     said = [line for line in end.stderr.splitlines() if "rlzoo: warning:" not in line]
     assert len(said) == 1, said
     assert f"`rlzoo resume {cut}` continues the run" in said[0]
     assert main(["resume", str(cut)]) == 0
-    assert main([*words, f"run.dir={tmp_path / 'whole'}"]) == 0
-    assert untimed(cut) == untimed(tmp_path / "whole")
+    assert untimed(cut) == metrics
     assert not any(p.name.startswith(".") for p in cut.iterdir())
 
 

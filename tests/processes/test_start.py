@@ -1,5 +1,6 @@
 """What a process imports and goes through as it starts and ends, in an interpreter of its own."""
 
+import json
 import subprocess
 import sys
 
@@ -7,22 +8,32 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-MODELS = """
-import sys
+# One interpreter, in which more and more is imported: what is not there by then was not before.
+STAGES = """
+import json, sys
+
+def loaded(*names):
+    print(json.dumps([name for name in names if name in sys.modules]))
+
+import rlzoo
+rlzoo.trace(rewards=[0, 0, 1], values=[0.3, 0.4, 0.6])
+loaded("torch", "transformers", "torch._dynamo", "sympy")
+
+import rlzoo.lm.build
+loaded("torch", "torch._dynamo")
+
 from rlzoo.accel.hf_internals import import_models
-
 import_models()
-assert "transformers.modeling_utils" in sys.modules
-assert "scipy.optimize" not in sys.modules
-assert "scipy.linalg" not in sys.modules
+loaded("transformers.modeling_utils", "scipy.optimize", "scipy.linalg")
+
 from transformers.loss.loss_for_object_detection import linear_sum_assignment
-
 rows, columns = linear_sum_assignment([[4, 1], [2, 8]])
-assert (rows.tolist(), columns.tolist()) == ([0, 1], [1, 0])
 import scipy.optimize
-
-assert scipy.optimize.linear_sum_assignment is sys.modules["scipy.optimize"].linear_sum_assignment
-assert scipy.optimize.linprog([1], bounds=[(2, 3)]).x == [2]
+print(json.dumps([
+    [rows.tolist(), columns.tolist()],
+    scipy.optimize.linear_sum_assignment is sys.modules["scipy.optimize"].linear_sum_assignment,
+    scipy.optimize.linprog([1], bounds=[(2, 3)]).x.tolist(),
+]))
 """
 
 LIST = """
@@ -42,9 +53,22 @@ def said(code):
     return done.stdout
 
 
-def test_models_are_imported_without_scipy_which_comes_when_it_is_called():
+@pytest.fixture(scope="module")
+def stages():
     pytest.importorskip("scipy")
-    said(MODELS)
+    return [json.loads(line) for line in said(STAGES).splitlines()]
+
+
+def test_typed_numbers_load_neither_transformers_nor_the_compiler(stages):
+    assert stages[0] == ["torch"]
+
+
+def test_a_policy_loads_no_compiler(stages):
+    assert stages[1] == ["torch"]
+
+
+def test_models_are_imported_without_scipy_which_comes_when_it_is_called(stages):
+    assert stages[2:] == [["transformers.modeling_utils"], [[[0, 1], [1, 0]], True, [2.0]]]
 
 
 def test_a_list_imports_no_torch_and_the_collector_has_little_to_do():

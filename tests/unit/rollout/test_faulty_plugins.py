@@ -6,14 +6,22 @@ import pytest
 import torch
 
 import rlzoo
+from helpers.grids import grid
 from helpers.worlds import sampled, step, world_of
 from rlzoo import Example, hookimpl
 from rlzoo.errors import ComponentError
 from rlzoo.rollout.evaluation import evaluate
 
+TASKS = ["addition", "hi_lo"]  # a conversation goes by turns
 
-@pytest.fixture(params=["addition", "hi_lo"])  # a conversation goes by turns
-def faulty(request, words):
+
+@pytest.fixture(params=TASKS)
+def task(request):
+    return request.param
+
+
+@pytest.fixture
+def faulty(task, words):
     """faulty(kind, component): what an experience and an evaluation with it say."""
 
     def said(kind, component):
@@ -23,10 +31,10 @@ def faulty(request, words):
         register.__name__ = hook
         setattr(plugin, hook, hookimpl(register))
         own = f"{kind}={component.__name__}"
-        task = [] if kind == "task" else [f"task={request.param}"]
+        other = [] if kind == "task" else [f"task={task}"]
         zoo = rlzoo.load_zoo([plugin])
         with pytest.raises(ComponentError) as raised:
-            used(zoo, [*words, *task, own])
+            used(zoo, [*words, *other, own])
         text = str(raised.value)
         assert f"{kind} {component.__name__!r}" in text
         assert "\n" not in text
@@ -65,7 +73,10 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("told", SAMPLERS)
+@pytest.mark.parametrize(
+    ("task", "told"),
+    grid(TASKS, SAMPLERS, always=lambda task, told: task == "addition" or "_log_probs" not in told),
+)
 def test_a_sampler_whose_columns_are_none_is_named(faulty, told):
     def crooked(policy, prompt_ids, prompt_mask, uniforms):
         return SAMPLERS[told](policy.generate(prompt_ids, prompt_mask, uniforms))
