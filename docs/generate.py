@@ -369,11 +369,14 @@ READING = (
 
 
 def reading_block(zoo: Zoo) -> str:
-    """The files that a training step enters, in the order to read them."""
-    rows = [
-        [f"[{name}](../rlzoo/{name})", cell(first_line(ROOT / "rlzoo" / name))] for name in READING
-    ]
-    return table(["file", "purpose"], rows)
+    """The files that a training step enters, in the order to read them. Lines are rounded, so that
+    not each change of a file changes the page."""
+    rows = []
+    for name in READING:
+        path = ROOT / "rlzoo" / name
+        lines = round(read(path).count("\n") / 50) * 50 or 50
+        rows.append([f"[{name}](../rlzoo/{name})", f"{lines}", cell(first_line(path))])
+    return table(["file", "lines", "purpose"], rows)
 
 
 def first_line(path: Path) -> str:
