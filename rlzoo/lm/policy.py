@@ -176,9 +176,9 @@ class Policy:
     def run(self, rows: Aligned, function: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """The model's output (R, keep, V).
 
-        function: of the last hidden states (R, keep, H), in place of the model's head, so that the
-            logits are never all in memory and a wrapper (for several ranks, say) sees an ordinary
-            pass.
+        function: takes the last hidden states (R, keep, H) and replaces the model's head, so that
+            the logits are never all in memory and a wrapper (for several ranks, say) sees an
+            ordinary pass.
         """
         with ExitStack() as stack:
             stack.enter_context(self.reading(self.model, rows))

@@ -99,8 +99,8 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def _sources(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What a run is made of now: versions by library; where each component comes from, with a hash
-    of its file; the recipe's keys."""
+    """The current versions by library; where each component comes from, with a hash of its file;
+    the recipe's keys."""
     versions = {"rlzoo": __version__, "Python": platform.python_version()}
     for name in ("torch", "transformers", "peft"):  # as installed, imported or not
         with suppress(PackageNotFoundError):

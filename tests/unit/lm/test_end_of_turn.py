@@ -119,7 +119,7 @@ def test_a_demonstration_ends_as_the_template_ends_a_turn(tokenizer):
 def test_an_exported_model_ends_there_too(folder, tokenizer, tmp_path, chat):
     rollout = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 8}
     recipe = {"model": {"chat": chat}, "rollout": rollout}
-    export._save_whole(folder, tmp_path / "out", recipe, None)
+    export._save_whole(folder, tmp_path / "out", recipe, None, False)
     ends = GenerationConfig.from_pretrained(tmp_path / "out").eos_token_id
     assert (end_of(tokenizer) in ends) == (chat == "always")
 

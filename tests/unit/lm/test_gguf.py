@@ -11,7 +11,6 @@ import rlzoo
 from helpers.runs import StopAt
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer, origin, resolve_path
-from rlzoo_lab import export
 
 gguf = pytest.importorskip("gguf")
 
@@ -170,12 +169,12 @@ def test_it_is_saved_resumed_and_exported(file, llama, tmp_path, more):
     a, b = (load_causal_lm(run.path / "model") for run in (whole, cut))
     assert torch.equal(log_probs(a), log_probs(b))
     assert not close(a, llama)
-    export.export(str(whole.path), str(tmp_path / "out"), merge=bool(more))
+    rlzoo.export(str(whole.path), str(tmp_path / "out"), merge=bool(more))
     assert close(AutoModelForCausalLM.from_pretrained(tmp_path / "out"), a)
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"The weights before training: {file}: GGUF (F32), not quantized" in card
     if more:
-        export.export(str(whole.path), str(tmp_path / "adapter"))
+        rlzoo.export(str(whole.path), str(tmp_path / "adapter"))
         card = (tmp_path / "adapter" / "README.md").read_text()
         assert f"The base model is the GGUF file of `{file}`." in card
 
