@@ -106,19 +106,6 @@ def nobody_waits_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def recipes_are_made_at_once():
-    """omegaconf takes 12 ms for a recipe's tree; tests/unit/recipe/test_wrapped.py: it is the
-    same."""
-    from omegaconf import OmegaConf
-
-    from helpers.wrapped import quickly
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "create", staticmethod(quickly()))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def the_zoo_is_read_once():
     """A verb loads it anew, 30 ms each time; where a test changes no plugin, what it finds is the
     same."""
