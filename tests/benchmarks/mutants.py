@@ -61,8 +61,8 @@ MUTANTS = [
     ("rlzoo/accel/decode.py", "p.cumsum(-1) - p >= top_p", "p.cumsum(-1) >= top_p",
      f"{U}/lm/test_truncation.py"),
     ("rlzoo/lm/critic.py", "values[:, :-1]", "values[:, 1:]", f"{U}/lm/test_critic.py"),
-    ("rlzoo/lm/prompts.py", "not self.templated(prompt)) for prompt in prompts",
-     "self.templated(prompt)) for prompt in prompts", f"{U}/lm/test_prompts.py"
+    ("rlzoo/lm/prompts.py", "add_special_tokens=not chat", "add_special_tokens=chat",
+     f"{U}/lm/test_prompts.py"
      "::test_text_gets_the_special_tokens_and_what_a_template_wrote_does_not"),
     ("rlzoo/accel/layout.py", "real + n_row < 0.95 * (full + width)",
      "real + n_row > 0.95 * (full + width)", f"{U}/accel"),
