@@ -22,9 +22,12 @@ def serve():
     def answer():
         while given:
             connection, _ = listening.accept()
-            with connection:
-                while b"\r\n\r\n" not in (got := connection.recv(2**16)) and got:
-                    pass
+            with connection, connection.makefile("rb") as request:
+                length = 0
+                while (line := request.readline().lower()) not in (b"\r\n", b""):
+                    if line.startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                request.read(length)  # what is left unread at the end resets the connection
                 connection.sendall(given.pop(0))
 
     def make(*raws):
