@@ -114,7 +114,7 @@ class Rows:
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
-        kind = torch.promote_types(logits.dtype, torch.float32)
+        kind = wide(logits).dtype
         self.columns = {
             "response_ids": self.tokens,
             "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
@@ -229,7 +229,7 @@ def plain_cache(cache: Any, *others: type) -> bool:
 def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
@@ -283,6 +283,11 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
         p = ordered.softmax(-1)
         ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)
     return torch.empty_like(log_pi).scatter_(-1, index, ordered.log_softmax(-1))
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float32 if it has half precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 # ---------------------------------------------------------------- transformers' own loop

@@ -226,12 +226,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
             warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
         for word in arguments.words:  # a path, or a recipe misspelt
-            near = (
-                ""
-                if "=" in word or os.path.exists(word)
-                else nearest(word, list_configs("recipes"))
-            )
-            if near:
+            if "=" in word or os.path.exists(word):
+                continue
+            if near := nearest(word, list_configs("recipes")):
                 raise RecipeError(f"there is no recipe {word!r}{near}")
     return arguments
 

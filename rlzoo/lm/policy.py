@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import attention, head, hf_internals, recompute
-from rlzoo.accel.decode import decode, few_rows
+from rlzoo.accel.decode import decode, few_rows, wide
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.accel.memory import activations
 from rlzoo.accel.sampling_copy import SamplingCopy
@@ -234,9 +234,7 @@ class Policy:
         size = columns["response_ids"].shape
         if "log_pi" in want:
             chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
-            logits = self.logits(columns)[:, :-1]
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            log_pi = (logits / self.temperature).log_softmax(-1)
+            log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
             return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
         picked, ids, where = chosen_tokens(columns, rows)
@@ -266,9 +264,7 @@ class Policy:
 
         def table_of_logits(logits: Tensor) -> Tensor:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
-            logits = logits.flatten(0, 1)[picked]
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            log_pi = (logits / self.temperature).log_softmax(-1)
+            log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
             found = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],

@@ -15,6 +15,7 @@ import pkgutil
 import sys
 import types
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,7 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
     return "".join(f" ({b})" for b in broken if name in b.origin + b.reason)
 
 
-class Shelf(dict[str, Component]):
+class Shelf(UserDict[str, Component]):
     """The components of one kind, by name, and by `distribution/name` if the plain name is taken
     or disputed.
 

@@ -44,9 +44,7 @@ class Delayed:
         return {f"{i}.{n}": x for i, then in enumerate(self.past) for n, x in then.items()}
 
     def load(self, checkpoint: Path) -> None:
-        """Load its part of a checkpoint; nothing where another recipe wrote that."""
-        if not (checkpoint / FILE).exists():
-            return
+        """Load its part of a checkpoint; raises OSError where that is missing."""
         tensors = load_file(checkpoint / FILE)
         self.past.clear()
         for i in range(len(tensors) // len(self.weights)):

@@ -78,9 +78,9 @@ class Loop:
         """
         self._show_notes()
         with asked_to_stop(self.display.stopping) as asked:
+            steps, every = self.trainer.steps, self.config.eval.every
             last = self.evaluations[-1]["step"] if self.evaluations else None
-            due = last != self.trainer.steps and self._is_due(self.config.eval.every)
-            if last is None or due:
+            if last is None or (last != steps and self._is_due(every)):
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
                 if number := max(self.ranks.gather(asked.number)):
@@ -88,8 +88,7 @@ class Loop:
                     raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
                 # A stop does not wait for an evaluation: resuming makes it.
-                due = self._is_due(self.config.eval.every)
-                if due and not max(self.ranks.gather(asked.number)):
+                if self._is_due(every) and not max(self.ranks.gather(asked.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
                     self.save()
