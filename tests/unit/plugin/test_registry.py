@@ -184,6 +184,13 @@ def test_each_module_of_a_package_is_a_plugin_of_its_own(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+def test_a_full_name_is_found_by_each_way(zoo):
+    gae = zoo.estimators["gae"]
+    assert gae.full_name in zoo.estimators
+    assert zoo.estimators[gae.full_name] is zoo.estimators.get(gae.full_name) is gae
+    assert zoo.estimators.get("no_such_estimator") is None
+
+
 def test_unknown_names_get_the_nearest(zoo):
     with pytest.raises(UnknownName, match="no estimator 'gea'; did you mean 'gae'"):
         zoo.estimators["gea"]

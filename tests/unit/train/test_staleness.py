@@ -9,6 +9,8 @@ from helpers.runs import StopAt, lines, untimed
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.step.delayed import FILE
+from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import open_recipe, resume
 from rlzoo_lab.preview import estimate
 
@@ -75,6 +77,21 @@ def test_a_run_that_was_cut_goes_on_the_same(zoo, words, tmp_path):
     assert lines(tmp_path / "cut", "samples.jsonl") == lines(tmp_path / "whole", "samples.jsonl")
     a, b = (load_file(tmp_path / n / "model" / "model.safetensors") for n in ("cut", "whole"))
     assert all(torch.equal(a[k], b[k]) for k in b)
+
+
+def test_a_checkpoint_without_the_older_weights_is_damaged(zoo, words, tmp_path):
+    """Even one whose manifest vouches for what is left."""
+    words = [*words, *FAST, "train.steps=3", "rollout.staleness=2", "correction=tis"]
+    words += ["checkpoint.every=1", "checkpoint.keep=2"]
+    rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / 'whole'}"], zoo=zoo)
+    with pytest.raises(KeyboardInterrupt):
+        rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / 'cut'}"], zoo=zoo, display=StopAt(3))
+    newest = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
+    (newest / FILE).unlink()
+    write_manifest(newest)
+    resume(tmp_path / "cut", zoo=zoo)
+    assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")
+    assert (tmp_path / "cut" / "checkpoints" / "step-00000003" / FILE).is_file()
 
 
 def test_memory_says_what_the_copies_take(zoo, words):
