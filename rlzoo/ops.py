@@ -2,59 +2,11 @@
 
 Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 for actions; group_ids (B,), any integers
 in any order. Nothing loops over rows; the only loop over time is in `linear_scan`, over blocks of
-it. The host does not wait for a device where it can avoid that: see `on_host`.
+it.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-
-def on_host(x: Tensor) -> Tensor:
-    """x in the host's memory: x itself, or a copy that x caches. Read-only, as callers share it."""
-    known = carried(x)
-    if known is None:
-        known = x.detach().cpu()
-        carry(x, known)
-    return known
-
-
-def carried(x: Tensor) -> Tensor | None:
-    """The cached host copy of x, without waiting for the device; None without one."""
-    if x.device.type == "cpu":
-        return x
-    known, version = getattr(x, "_on_host", (None, 0))
-    return known if known is not None and version == x._version else None
-
-
-def carry(x: Tensor, known: Tensor | None) -> Tensor:
-    """x with a host copy attached, valid until x is written to."""
-    if known is not None and known is not x:
-        x._on_host = (known, x._version)  # type: ignore[attr-defined]
-    return x
-
-
-def put(x: Tensor, device: torch.device | str) -> Tensor:
-    """Copy x from the host to a device without waiting; the result has x attached."""
-    # From other memory than pinned one the driver may wait for the device.
-    pin = torch.device(device).type == "cuda" and x.device.type == "cpu"
-    return carry((x.pin_memory() if pin else x).to(device, non_blocking=True), x)
-
-
-def pick(x: Tensor, rows: Tensor) -> Tensor:
-    """x[rows], with rows (R,) int64 on the host; keeps the host copy of x."""
-    if x.device.type == "cpu":
-        return x[rows]
-    known = carried(x)
-    return carry(x[put(rows, x.device)], None if known is None else known[rows])
-
-
-def numbers(found: Sequence[Tensor]) -> list[float]:
-    """Scalar tensors as Python numbers; waits for the device once."""
-    if all(x.device.type == "cpu" for x in found):
-        return [x.item() for x in found]
-    return torch.stack([x.detach().double() for x in found]).tolist()
 
 
 def masked_sum(x: Tensor, mask: Tensor) -> Tensor:
@@ -113,24 +65,11 @@ def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
     if more:
         first, second = group_index(group_ids), group_index(more[0])
         return group_index(first * len(first) + second, *more[1:])
-    if group_ids.device.type != "cpu":
-        known = carried(group_ids)
-        known = None if known is None else group_index(known)
-        return _ranks(group_ids) if known is None else put(known, group_ids.device)
     if len(group_ids) and not group_ids.is_floating_point():
         low, high = group_ids.aminmax()
         if low >= 0 and high < len(group_ids):  # a sort costs more than some empty groups
             return group_ids.long()
     return torch.unique(group_ids, return_inverse=True)[1]
-
-
-def _ranks(ids: Tensor) -> Tensor:
-    """The `inverse` of `torch.unique`, (B,) int64, without waiting for the number of values."""
-    order = ids.argsort(stable=True)
-    ordered = ids[order]
-    new = torch.zeros_like(order)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return torch.zeros_like(order).index_copy_(0, order, new.cumsum(0))
 
 
 def _beside(per_row: Tensor, x: Tensor) -> Tensor:
@@ -207,8 +146,8 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
     0 outside the mask; finite for a single token. Population variance unless `ddof` is given;
     `eps` is added to it, so that rounding noise (a spread below 1e-4) is not scaled up to 1.
     """
-    one_group = torch.zeros(len(mask), dtype=torch.long)
-    ids = put(one_group, mask.device) if group_ids is None else group_ids
+    one_group = torch.zeros(len(mask), dtype=torch.long, device=mask.device)
+    ids = one_group if group_ids is None else group_ids
     count = group_sum(mask.sum(-1).to(x.dtype), ids)
     mean = group_sum(masked_sum(x, mask), ids) / count.clamp(min=1)
     centered = torch.where(mask.bool(), x - mean[:, None], 0)
@@ -255,8 +194,7 @@ def _scan_blocks(x: Tensor, a: Tensor | float) -> Tensor:
         for k in backwards:
             lines[k].add_(lines[k + 1], alpha=a)
         powers = [a**k for k in range(_BLOCK, 0, -1)]
-        reach = torch.tensor(powers, dtype=torch.float64).to(x.dtype)
-        reach = put(reach, x.device).view(1, 1, -1)
+        reach = torch.tensor(powers, dtype=torch.float64).to(x).view(1, 1, -1)
         step: Tensor | float = a**_BLOCK
     else:
         reach = a.view_as(blocks)
@@ -280,12 +218,8 @@ def _positions(mask: Tensor) -> Tensor:
 
 
 def has_holes(mask: Tensor) -> bool:
-    """Whether an observation interrupts a response's actions; True without waiting if the mask is
-    only on a device, since code for holes also works without them."""
-    known = carried(mask)
-    if known is None:
-        return True
-    mask = known.bool()
+    """Whether an observation interrupts a response's actions."""
+    mask = mask.bool()
     starts = mask[:, 1:] > mask[:, :-1]
     return starts.numel() > 0 and bool(starts.view(torch.uint8).max())  # a fast `any`
 

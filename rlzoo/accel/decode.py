@@ -23,7 +23,6 @@ from rlzoo.accel.graphs import Graph, Step
 from rlzoo.accel.hf_internals import forward_of
 from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
-from rlzoo.ops import on_host, put
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
@@ -56,11 +55,11 @@ def decode(
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
     `uniforms`. model: the policy's network, or a copy that samples."""
-    first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
+    first = torch.cat([prompt_ids.cpu(), prompt_mask.cpu().long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
     place, padded = (mask.cumsum(1) - 1).clamp(min=0), not bool(mask.all())
-    ids, mask, place, home = (put(x, prompt_ids.device) for x in (ids, mask, place, home))
+    ids, mask, place, home = (x.to(prompt_ids.device) for x in (ids, mask, place, home))
     out = model(
         input_ids=ids, attention_mask=mask if padded else None, position_ids=place,
         use_cache=True, logits_to_keep=1,
@@ -121,7 +120,7 @@ class Rows:
             "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
         }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
-        self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
+        self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
         self.graph: Graph | None = None  # never holds the rows: a cycle would outlive the rollout
         self.say(logits)

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlzoo.ops import on_host, put
-
 CUT = 4  # responses of a unit are at least this many times as long as its prompt: see `_units`
 
 
@@ -50,7 +48,7 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt if that saves a tenth of
     the positions."""
     device = columns["response_ids"].device
-    columns = {n: on_host(columns[n]) for n in _READ if n in columns}
+    columns = {n: columns[n].cpu() for n in _READ if n in columns}
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
@@ -62,11 +60,11 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     if trees and (forest := _forest(columns)):
         rows = _in_line(columns, rows, *forest)
     return Aligned(
-        put(rows.ids, device),
-        put(rows.at, device),
+        rows.ids.to(device),
+        rows.at.to(device),
         rows.keep,
-        None if rows.place is None else put(rows.place, device),
-        None if rows.line is None else Line(*(put(x, device) for x in rows.line)),
+        None if rows.place is None else rows.place.to(device),
+        None if rows.line is None else Line(*(x.to(device) for x in rows.line)),
         rows.longest,
     )
 
@@ -102,14 +100,14 @@ def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return None
     p, n = lengths(columns)
-    groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
+    groups, tree = torch.unique(columns["group_ids"].cpu(), return_inverse=True)
     trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
     return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
-    masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
+    masks = (columns[n].cpu() for n in ("prompt_mask", "response_attention"))
     prompt, response = (mask.long().sum(1) for mask in masks)
     return prompt, response
 

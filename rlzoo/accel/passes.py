@@ -15,7 +15,6 @@ from rlzoo.accel.memory import room
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, out_of_memory
 from rlzoo.mdp.batch import take
-from rlzoo.ops import pick
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.keys import Train
 
@@ -109,7 +108,7 @@ class Passes:
             done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]
             parts = [part for i in range(self.ranks.count) for part in parts[i :: self.ranks.count]]
         back = torch.cat(parts).argsort()
-        return {name: pick(torch.cat([out[name] for out in done]), back) for name in done[0]}
+        return {name: torch.cat([out[name] for out in done])[back] for name in done[0]}
 
     def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
         """The result of `attempt`. If memory runs out, halve the pass size and try again.

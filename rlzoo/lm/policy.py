@@ -25,9 +25,7 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.contract import never_trees, trees_disagree
 from rlzoo.lm.loading import eos_ids, limit_of
 from rlzoo.mdp.batch import widen
-from rlzoo.ops import on_host, pick, put
 from rlzoo.plugin.border import out_of_memory
-from rlzoo.plugin.call import check
 
 
 class Policy:
@@ -347,17 +345,14 @@ class Policy:
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
                 "(same tokens)"
             )
-        finite = drawn["old_log_probs"].isfinite()
-
-        def fault() -> ModelError:
-            row, t = (~finite).nonzero()[0].tolist()
-            return ModelError(
+        wrong = (~drawn["old_log_probs"].isfinite()).nonzero()
+        if len(wrong):
+            row, t = wrong[0].tolist()
+            raise ModelError(
                 f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
                 "log-probability, so nothing can be sampled; the weights may be broken, or "
                 "model.dtype or model.attention may overflow"
             )
-
-        check(finite.all(), fault)  # all at once, since each check waits for the device
         return drawn
 
     def _by_parts(
@@ -365,7 +360,7 @@ class Policy:
     ) -> dict[str, Tensor]:
         """Like `generate`, at most `most_rows` rows at a time and, unless the model `pads`, of one
         length, which does not change tokens. If memory runs out, fewer rows at a time."""
-        lengths = on_host(mask).long().sum(1)
+        lengths = mask.cpu().long().sum(1)
         parts = [torch.arange(len(lengths))]
         if not self.pads:
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
@@ -375,11 +370,11 @@ class Policy:
             if self.most_rows and len(rows) > self.most_rows:
                 parts = [*rows.split(self.most_rows), *parts]
                 continue
-            some, seen = pick(ids, rows), pick(mask, rows)
+            some, seen = ids[rows], mask[rows]
             if not self.pads:  # none is padded
-                columns = put(on_host(seen).any(0).nonzero()[:, 0], seen.device)
+                columns = seen.any(0)
                 some, seen = some[:, columns], seen[:, columns]
-            u = None if uniforms is None else pick(uniforms, rows)
+            u = None if uniforms is None else uniforms[rows]
             try:
                 done.append((rows, decode(self, model, some, seen, u, limit)))
                 continue
@@ -398,21 +393,16 @@ class Policy:
         for name in done[0][1]:
             pad = self.pad_id if name == "response_ids" else 0
             wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = pick(torch.cat(wide), back)
+            found[name] = torch.cat(wide)[back]
         return found
 
 
 def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
     """For the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
     their ids, and their places in (R, T + 1) laid flat."""
-    mask = on_host(columns["response_mask"]).bool()
-    found = (
-        on_host(rows.at)[:, :-1][mask[:, : rows.at.shape[1] - 1]],
-        on_host(columns["response_ids"])[mask],
-        F.pad(mask, (0, 1)).flatten().nonzero()[:, 0],
-    )
-    picked, ids, where = (put(x, rows.ids.device) for x in found)
-    return picked, ids, where
+    mask = columns["response_mask"].bool()
+    picked = rows.at[:, :-1][mask[:, : rows.at.shape[1] - 1]]
+    return picked, columns["response_ids"][mask], F.pad(mask, (0, 1)).flatten().nonzero()[:, 0]
 
 
 def _placed(found: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:

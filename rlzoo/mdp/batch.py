@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.ops import carried, carry, on_host, pick, put
 from rlzoo.plugin.call import has_shape, zero_off_mask
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, Columns
 
@@ -43,27 +42,18 @@ class Batch(UserDict[str, Any]):
             value = zero_off_mask(value, self["response_mask"])
         self.data[name] = value
 
-    def on_host(self) -> "Batch":
-        """The columns with at most two dimensions in the host's memory (itself if it is there):
-        those that the host lacks come in one transfer for each dtype."""
-        mask = self["response_mask"]
-        if mask.device.type == "cpu":
+    def cpu(self) -> "Batch":
+        """The columns with at most two dimensions in the host's memory; itself if it is there."""
+        if self["response_mask"].device.type == "cpu":
             return self
+        found = Batch(self["response_mask"].cpu())
         flat = {n: x for n, x in self.items() if isinstance(x, Tensor) and x.ndim <= 2}
-        unknown = [x for x in flat.values() if carried(x) is None]
-        for kind in dict.fromkeys(x.dtype for x in unknown):
-            some = [x for x in unknown if x.dtype == kind]
-            there = torch.cat([x.detach().flatten() for x in some]).cpu()
-            for x, known in zip(some, there.split([x.numel() for x in some]), strict=True):
-                carry(x, known.view(x.shape))
-        found = Batch(on_host(mask))
-        found.data |= {n: on_host(x) if n in flat else x for n, x in self.items()}
+        found.data = {**self.data, **{n: x.detach().cpu() for n, x in flat.items()}}
         return found
 
 
 def take(columns: Columns, rows: Tensor) -> dict[str, Any]:
     """`columns` of some rows (R,) int64; a column of shape K has no rows and stays whole."""
-    rows = on_host(rows)
     index = rows.tolist()
     picked: dict[str, Any] = {}
     for name, value in columns.items():
@@ -72,7 +62,7 @@ def take(columns: Columns, rows: Tensor) -> dict[str, Any]:
         elif name in COLUMNS and COLUMNS[name].shape == "K":
             picked[name] = value
         else:
-            picked[name] = pick(value, rows)
+            picked[name] = value[rows]
     return picked
 
 
@@ -98,7 +88,7 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
     width = max(map(len, rows))
     ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows])
     mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows])
-    return put(ids, device), put(mask, device)
+    return ids.to(device), mask.to(device)
 
 
 def concatenate(parts: list[Columns], pad_id: int, device: torch.device) -> Batch:
@@ -114,13 +104,13 @@ def concatenate(parts: list[Columns], pad_id: int, device: torch.device) -> Batc
             whole[name] = [x for piece in pieces for x in piece]
             continue
         if shape == "K":
-            whole[name] = put(first, device)
+            whole[name] = first.to(device)
             continue
         if first.ndim > 1 and shape != "BK":
             width = max(piece.shape[1] for piece in pieces)
             fill = pad_id if name in ("prompt_ids", "response_ids") else 0
             pieces = [widen(piece, width, fill=fill, left=shape == "BP") for piece in pieces]
-        whole[name] = put(torch.cat(pieces), device)
+        whole[name] = torch.cat(pieces).to(device)
     batch = Batch(whole.pop("response_mask"))
     batch.update(whole)
     return batch

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
-from rlzoo.ops import at_last_action, masked_sum, on_host, put
+from rlzoo.ops import at_last_action, masked_sum
 from rlzoo.plugin.border import border, needs_of, watched
-from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
+from rlzoo.plugin.call import call, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task, Tokenizer
@@ -102,9 +102,9 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
 def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
-    lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
+    lengths = columns["response_attention"].cpu().long().sum(1).tolist()
     rows = []
-    for ids, length in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
+    for ids, length in zip(columns["response_ids"].tolist(), lengths, strict=True):
         ids = ids[:length]
         rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
@@ -143,8 +143,8 @@ def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) ->
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
     rows = []
     for ids, mask in zip(
-        on_host(columns["response_ids"]).tolist(),
-        on_host(columns["response_mask"]).tolist(),
+        columns["response_ids"].tolist(),
+        columns["response_mask"].tolist(),
         strict=True,
     ):
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
@@ -184,7 +184,7 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
         total = total - at_last_action(fine, mask)
     return out | {
         "score_components": torch.stack(parts, 1),
-        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
+        "score_weights": mask.new_tensor(weights),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
@@ -251,13 +251,9 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
     out = zero_off_mask(out, mask)
-    fine = torch.isfinite(out).all(1)
-
-    def fault() -> ComponentError:
-        row = int((~fine).nonzero()[0])
-        return ComponentError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
-
-    check(fine.all(), fault)
+    if len(wrong := (~torch.isfinite(out).all(1)).nonzero()):
+        where = _show_row(columns, int(wrong[0]))
+        raise ComponentError(f"{label} returned NaN or infinity {where}")
     return out
 
 

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
 from rlzoo.mdp.rules import continued, unknown_character
-from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD, Columns
@@ -205,7 +204,7 @@ class Turns:
         turns = [self.texts(row) for row in rows]
         if "state_keys" in self.plan.needs:
             tensors["state_keys"] = self._state_keys(rows, turn_ids, turns)
-        found: dict[str, Any] = {n: put(x, device) for n, x in tensors.items()}
+        found: dict[str, Any] = {n: x.to(device) for n, x in tensors.items()}
         return found | {"turns": turns, "responses": ["".join(said) for said in turns]}
 
     def _state_keys(
@@ -277,14 +276,14 @@ def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
 
 
 def _told_of(column: Any, row: int) -> Any:
-    return (on_host(column) if isinstance(column, Tensor) else column)[row]
+    return (column.cpu() if isinstance(column, Tensor) else column)[row]
 
 
 def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
     about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
-    turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
-    ids = on_host(columns["response_ids"])[row, :at].tolist()
+    turn_ids = columns["turn_ids"].cpu()[row, : at + 1].tolist()
+    ids = columns["response_ids"].cpu()[row, :at].tolist()
     turn = turn_ids.pop()
     now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
     turns = columns["turns"][row][: 2 * (turn - 1)]

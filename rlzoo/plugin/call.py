@@ -4,24 +4,17 @@ Inputs: copies of the needed columns, so that a component cannot change the batc
 exactly 0 off the mask, and without unneeded gradients. Outputs: the right shape, dtype and device,
 finite if the input was, and 0 off the mask. An error names a component that violates this and its
 file.
-
-The host must wait for a device to check that a tensor is finite. So `together` checks all calls
-once, at its end; on a CPU, and outside `together`, each call is checked immediately.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
-from rlzoo.ops import carried, carry, numbers, on_host, put
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, Columns
 
 
@@ -40,57 +33,6 @@ class Component(Protocol):
     def shape(self) -> str: ...
     @property
     def label(self) -> str: ...
-
-
-Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all
-
-
-@dataclass
-class Checks:
-    """Conditions on tensors on a device, and the function that finds the fault where one fails."""
-
-    _asked: list[tuple[Tensor, Fault]] = field(default_factory=list)
-
-    def add(self, fine: Tensor, fault: Fault) -> None:
-        self._asked.append((fine, fault))
-
-    def read(self, *more: Tensor) -> list[float]:
-        """`more`, tensors (), as numbers, by the same transfer. Raises the first fault."""
-        asked, self._asked = self._asked, []
-        found = numbers([*(fine for fine, _ in asked), *more]) if asked or more else []
-        for answer, (_, fault) in zip(found[: len(asked)], asked, strict=True):
-            if not answer and (error := fault()) is not None:
-                raise error
-        return found[len(asked) :]
-
-
-_CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
-
-
-@contextmanager
-def together() -> Iterator[Checks]:
-    """In this context, components' outputs on a device are checked when it ends, or by `read`: a
-    fault is raised then, before any error that it caused."""
-    checks = Checks()
-    token = _CHECKS.set(checks)
-    try:
-        yield checks
-    except Exception:
-        checks.read()
-        raise
-    finally:
-        _CHECKS.reset(token)
-    checks.read()
-
-
-def check(fine: Tensor, fault: Fault) -> None:
-    """Raise the result of `fault` unless `fine` () bool is true: now, or, on a device in
-    `together`, later."""
-    checks = _CHECKS.get()
-    if checks is not None and fine.device.type != "cpu":
-        checks.add(fine, fault)
-    elif not bool(fine) and (error := fault()) is not None:
-        raise error
 
 
 def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:
@@ -139,7 +81,7 @@ def own(x: Any) -> Any:
     """A copy of a tensor, or of texts and numbers in lists and mappings, which a component may
     change without changing the batch. Other objects are returned as they are."""
     if isinstance(x, Tensor):
-        return carry(x.clone(), None if x.device.type == "cpu" else carried(x))
+        return x.clone()
     if isinstance(x, list | tuple) and type(x) in (list, tuple):
         return type(x)(v if isinstance(v, _PLAIN) else own(v) for v in x)
     return {k: own(v) for k, v in x.items()} if type(x) is dict else x
@@ -151,11 +93,7 @@ _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be
 def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
     """x (B, T) or (B, T, K) with exact zeros off the mask (B, T); NaN there does not survive."""
     keep = mask.bool()
-    out = torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
-    if x.device.type == "cpu":
-        return out
-    known, where = carried(x), carried(mask)
-    return out if known is None or where is None else carry(out, zero_off_mask(known, where))
+    return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
 
 
 def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
@@ -199,15 +137,10 @@ class _Call:
         return self.finite(x if self.mask is None else zero_off_mask(x, self.mask), what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
-        wrong = x.detach()
-
-        def fault() -> ComponentError | None:
-            given = (x for x in self.inputs.values() if isinstance(x, Tensor))
-            if _is_finite(wrong) or not all(_is_finite(x.detach()) for x in given):
-                return None
-            return self.fault(f"returned {what} with NaN or infinity for finite inputs")
-
-        check(wrong.sum().isfinite(), fault)
+        if not _is_finite(x.detach()):
+            given = (i for i in self.inputs.values() if isinstance(i, Tensor))
+            if all(_is_finite(i.detach()) for i in given):
+                raise self.fault(f"returned {what} with NaN or infinity for finite inputs")
         return x
 
 
@@ -285,7 +218,7 @@ def scores(
     try:
         if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
             raise TypeError("complex numbers")  # of which a float would keep a part
-        score = put(torch.as_tensor(output, dtype=dtype).detach(), mask.device)
+        score = torch.as_tensor(output, dtype=dtype).detach().to(mask.device)
     except (TypeError, ValueError) as error:
         raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
@@ -331,7 +264,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             f"returned response_ids is {_what(ids)}, but int64 of {rows} rows of 1 to {limit} "
             "tokens were requested"
         )
-    low, high = (int(x) for x in on_host(ids).aminmax())
+    low, high = (int(x) for x in ids.aminmax())
     if low < 0 or high >= policy.vocabulary:
         raise call.fault(
             f"returned token {low if low < 0 else high}, but the model has tokens 0 to "

@@ -9,7 +9,6 @@ from torch import Tensor
 from rlzoo.errors import RlzooError
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
-from rlzoo.ops import on_host, put
 from rlzoo.plugin.columns import TOLD, Columns
 
 if TYPE_CHECKING:  # transformers
@@ -39,9 +38,7 @@ def converse(
     rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
     texts = [
         ids[mask.bool()].tolist()
-        for ids, mask in zip(
-            on_host(prompts["prompt_ids"]), on_host(prompts["prompt_mask"]), strict=True
-        )
+        for ids, mask in zip(prompts["prompt_ids"].cpu(), prompts["prompt_mask"].cpu(), strict=True)
     ]
     extra: dict[str, Tensor] = {}  # what the sampler gives as well as tokens: (B, T)
     width = max(talk.limit - talk.begin for talk in talks)
@@ -56,14 +53,14 @@ def converse(
         if policy.limit:  # one row's history and another's limit: together they may be too much
             most = max(1, min(most, policy.limit[0] - now["prompt_ids"].shape[1]))
         drawn = speak(live, now, at, most)
-        said = on_host(drawn.pop("response_ids")).tolist()
+        said = drawn.pop("response_ids").tolist()
         taken = torch.tensor(rules.act(some, said))
         for name, x in drawn.items():
             whole = extra.setdefault(name, x.new_zeros(len(talks), width))
             row, t = (torch.arange(x.shape[1]) < taken[:, None]).nonzero().T
             to, source = (live[row], at[row] + t), (row, t)
-            there = tuple(put(i, x.device) for i in to)
-            whole[there] = x[tuple(put(i, x.device) for i in source)]
+            there = tuple(i.to(x.device) for i in to)
+            whole[there] = x[tuple(i.to(x.device) for i in source)]
         if not bool(taken.all()):
             raise RlzooError(
                 f"sampler {models.plan.base_sampler.name!r} returned a row without tokens"
@@ -85,8 +82,8 @@ def continued(
     longest = models.plan.recipe.config.rollout.max_new_tokens
     every = torch.arange(len(prompts["prompt_ids"]))
     read = ("prompt_ids", "prompt_mask", "response_ids")
-    prompts = {n: on_host(x) for n, x in prompts.items() if n in read}
-    columns = {n: on_host(x) if n in read else x for n, x in columns.items()}
+    prompts = {n: x.cpu() for n, x in prompts.items() if n in read}
+    columns = {n: x.cpu() if n in read else x for n, x in columns.items()}
     talks = []
     for i, row in enumerate((every if rows is None else rows).tolist()):
         given = prompts["prompt_ids"][i][prompts["prompt_mask"][i].bool()].tolist()

@@ -12,7 +12,6 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
 from rlzoo.mdp.rules import right_rows
-from rlzoo.ops import put
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
@@ -128,9 +127,9 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
         columns = {
             "prompt_ids": ids,
             "prompt_mask": mask,
-            "response_ids": put(given, policy.device),
-            "response_mask": put(real.to(mask.dtype), policy.device),
-            "response_attention": put(real.to(mask.dtype), policy.device),
+            "response_ids": given.to(policy.device),
+            "response_mask": real.to(mask.dtype).to(policy.device),
+            "response_attention": real.to(mask.dtype).to(policy.device),
         }
         with decoding(models):
             found = models.passes.map(columns, lambda rows: {"log_probs": policy.log_probs(rows)})

@@ -18,9 +18,8 @@ from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
 from rlzoo.mdp.rules import draw_examples
-from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import Bound, border, needs_of
-from rlzoo.plugin.call import LOG_PROBS, check
+from rlzoo.plugin.call import LOG_PROBS
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.conversation import ahead, continued, converse
@@ -76,7 +75,7 @@ def collect(
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: put(on_host(drawn[n]).to(kind), policy.device) for n in MASKS}
+        drawn |= {n: drawn[n].to(kind) for n in MASKS}
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
@@ -85,7 +84,7 @@ def collect(
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
         uniform = noise.uniforms(models.seed, f"noise/{stream}", step, rows, batch.steps)
-        batch.add("noise", put(uniform.to(torch.float32), policy.device))
+        batch.add("noise", uniform.to(policy.device, torch.float32))
     if "response_tokens" in plan.needs:
         texts = mdp.decode_tokens(models.tokenizer, batch, policy.eos_ids)
         batch.add("response_tokens", texts)
@@ -118,8 +117,8 @@ def _prompts(models: Models, examples: list[Example], samples: int, rows: Tensor
         **each,
         "prompt_ids": ids,
         "prompt_mask": mask,
-        "prompt_index": put(torch.tensor(each["prompt_index"]), policy.device),
-        "group_ids": put(rows // samples, policy.device),
+        "prompt_index": torch.tensor(each["prompt_index"], device=policy.device),
+        "group_ids": (rows // samples).to(policy.device),
     }
 
 
@@ -155,7 +154,7 @@ def respond(
         """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
         if u is None:
             return policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, width)
-        return sampler({**prompts, **more, "uniforms": put(u, policy.device)})
+        return sampler({**prompts, **more, "uniforms": u.to(policy.device)})
 
     def go_on(live: Tensor, now: Columns, at: Tensor, width: int) -> dict[str, Any]:
         u = None if uniforms is None else ahead(uniforms[live], at, width)
@@ -167,7 +166,7 @@ def respond(
         drawn = speak(prompts, uniforms, limit)
     _finish(models, sampler, drawn, limit)
     if greedy or sampler is plan.base_sampler:
-        models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
+        models.meter.tokens += int(drawn["response_mask"].sum())
     return drawn
 
 
@@ -175,29 +174,26 @@ def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
 
     Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
-    log-prob of a chosen token: immediately, or at the end of `rlzoo.plugin.call.together`.
+    log-prob of a chosen token.
     """
     policy = models.policy
     if "response_mask" not in drawn:
-        said = on_host(drawn["response_ids"])  # what is drawn is waited for here
+        said = drawn["response_ids"].cpu()
         found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
         drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
-        drawn |= {name: put(x, policy.device) for name, x in found.items()}
+        drawn |= {name: x.to(policy.device) for name, x in found.items()}
     elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
         raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     mask = drawn["response_mask"]
     for name in (n for n in LOG_PROBS if n in drawn):
         x = drawn[name]
-        wrong = mask.bool() & ~(x <= ABOVE).logical_and(x.isfinite())
-
-        def fault(name: str = name, x: Tensor = x, wrong: Tensor = wrong) -> ComponentError:
-            row, t = wrong.nonzero()[0].tolist()
-            return ComponentError(
+        wrong = (mask.bool() & ~(x <= ABOVE).logical_and(x.isfinite())).nonzero()
+        if len(wrong):
+            row, t = wrong[0].tolist()
+            raise ComponentError(
                 f"{sampler.component.label}: returned {name} {float(x[row, t]):g} for token {t} of "
                 f"row {row}, which is not a log-probability"
             )
-
-        check(~wrong.any(), fault)
 
 
 # ---------------------------------------------------------------- resources
@@ -261,7 +257,7 @@ class Sample(_Resource):
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
         `rows` by default, whose turns it continues."""
         models, limit = self.models, max_new_tokens or self.max_new_tokens
-        rows = None if rows is None else on_host(rows)
+        rows = None if rows is None else rows.cpu()
         if reference:
             models = _by_the_reference(models)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
@@ -301,7 +297,7 @@ class Score(_Resource):
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""
         models, plan = self.models, self.models.plan
         rows = other.get("rows")
-        index = range(len(other["responses"])) if rows is None else on_host(rows).tolist()
+        index = range(len(other["responses"])) if rows is None else rows.tolist()
         full = dict(other)
         for name in ("prompts", "messages", "answers"):
             full.setdefault(name, [self.columns[name][i] for i in index])
@@ -313,7 +309,7 @@ class Score(_Resource):
             numbers = self.first + torch.arange(len(mask))
             stream = f"noise/{next(self.streams)}"
             uniforms = noise.uniforms(models.seed, stream, self.step, numbers, mask.shape[1])
-            full["noise"] = put(uniforms.to(mask.dtype), mask.device)
+            full["noise"] = uniforms.to(mask)
         if "response_tokens" in plan.needs:
             full["response_tokens"] = mdp.decode_tokens(
                 models.tokenizer, full, models.policy.eos_ids

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import Batch, take
-from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
+from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
@@ -60,7 +60,7 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
     if forward is None or name not in forward[0][1]:
         return None
     back = torch.cat([part for part, _ in forward]).argsort()
-    return pick(torch.cat([found[name].detach() for _, found in forward]), back)
+    return torch.cat([found[name].detach() for _, found in forward])[back]
 
 
 def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
@@ -137,7 +137,7 @@ def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampl
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
         columns, read = take(batch, rows), _read_off(forward, "log_probs")
         if read is not None:  # of the same rows: how rows are cut into passes moves no metric
-            scored = pick(read, rows)
+            scored = read[rows]
         else:
             scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
     return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
@@ -198,6 +198,4 @@ def loss_mask(plan: Plan, batch: Columns) -> torch.Tensor:
     """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
     if plan.recipe.config.rollout.truncation != "drop":
         return batch["response_mask"]
-    mask = batch["response_mask"]
-    cut = on_host(batch["truncated"])[:, None]
-    return put(torch.where(cut, 0, on_host(mask)), mask.device)
+    return torch.where(batch["truncated"][:, None], 0, batch["response_mask"])

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from rlzoo.accel.shard import whole_tensor
 from rlzoo.lm.models import Models
-from rlzoo.plugin.call import Checks
 from rlzoo.recipe.keys import Optimizer
 
 Totals = dict[str, list[float]]
@@ -52,15 +51,10 @@ def step_optimizers(
     models: Models,
     optimizers: Mapping[str, torch.optim.Optimizer],
     sums: Sums,
-    checks: Checks,
     totals: Totals,
     names: tuple[str, ...],
 ) -> None:
-    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted.
-
-    Here the host waits for the device, once: for the norms, the metrics `sums`, and whether what
-    plugins gave was finite (`checks`).
-    """
+    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
     norms = []
     for name in names:
         limit = models.plan.recipe.config[name].max_grad_norm
@@ -72,7 +66,7 @@ def step_optimizers(
         clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
         norms.append(whole_tensor(clipped) if models.sharded else clipped)
     terms = [(name, x) for name, xs in sums.items() for x in xs]
-    read = checks.read(*norms, *(x for _, x in terms))
+    read = torch.stack([x.detach().double() for x in (*norms, *(x for _, x in terms))]).tolist()
     found: dict[str, float] = defaultdict(float)
     for (name, _), value in zip(terms, read[len(norms) :], strict=True):
         found[name] += value

@@ -15,7 +15,6 @@ from rlzoo.lm.critic import Critic
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
-from rlzoo.plugin.call import together
 from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
@@ -86,16 +85,16 @@ class Trainer:
         tokens: dict[str, int] = {}
         before = meter.tokens
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
-        with timed(seconds, "gen", clock), older, together():
+        with timed(seconds, "gen", clock), older:
             prompts = draw(models, "train", rollout.prompts, "train", step)
             batch = collect(models, prompts, rollout.samples, stream="train", step=step)
         tokens["gen"] = meter.tokens - before
-        with timed(seconds, "columns", clock), together() as checks:
+        with timed(seconds, "columns", clock):
             sampled = "old_log_probs" in batch
             forward = add_columns(models, batch, stream="train", step=step, for_update=True)
-            (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
+            gap = float(log_prob_gap(models, batch, forward, sampled=sampled))
         tokens["columns"] = meter.tokens - before - tokens["gen"]
-        with timed(seconds, "adv", clock), together():
+        with timed(seconds, "adv", clock):
             add_rewards(plan, batch, self.controller.coef)
             add_advantages(plan, batch)
         return Experience(batch, gap, forward or [], seconds, tokens)
@@ -111,7 +110,7 @@ class Trainer:
                 group["lr"] = learning_rate(plan.recipe.config[name], self.steps, progress)
         if self.delayed:
             self.delayed.remember()
-        seen = batch.on_host()  # one transfer for all that metrics are made of
+        seen = batch.cpu()
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)

@@ -18,9 +18,7 @@ from rlzoo.errors import ComponentError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
-from rlzoo.ops import on_host, pick
 from rlzoo.plugin.border import Bound
-from rlzoo.plugin.call import together
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
@@ -70,13 +68,12 @@ def update(
             if experience.forward:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
-                rows = {**take(batch, part), "response_mask": pick(mask, part)}
-                with together() as checks:
-                    sums = models.passes.retry(
-                        partial(gradients, models, rows, kl_coef, names, experience),
-                        experience.forward.clear,
-                    )
-                    step_optimizers(models, optimizers, sums, checks, totals, names)
+                rows = {**take(batch, part), "response_mask": mask[part]}
+                sums = models.passes.retry(
+                    partial(gradients, models, rows, kl_coef, names, experience),
+                    experience.forward.clear,
+                )
+                step_optimizers(models, optimizers, sums, totals, names)
     experience.forward.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
@@ -92,7 +89,7 @@ def _minibatches(
     groups."""
     if "group_ids" not in models.plan.policy_loss.needs:
         return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
-    group_ids = on_host(batch["group_ids"])
+    group_ids = batch["group_ids"].cpu()
     groups = group_ids.unique()
     groups = groups[torch.randperm(len(groups), generator=generator)]
     return [
@@ -143,10 +140,10 @@ def gradients(
 def _with_signal(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
     """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`, from
     a forward pass only: a third of the work."""
-    signal = (on_host(rows["advantages"]) != 0).any(1)
+    signal = (rows["advantages"].cpu() != 0).any(1)
     if not signal.all():
         silent = (~signal).nonzero()[:, 0]
-        columns, w = take(rows, silent), pick(weights, silent)
+        columns, w = take(rows, silent), weights[silent]
         columns |= models.current(columns)
         loss, metrics = policy_loss(models.plan, columns)
         if models.ranks.first:  # all ranks have the same; sums are added up
@@ -174,14 +171,14 @@ def _loss(
     columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
-        w = pick(weights["actor"], part)
+        w = weights["actor"][part]
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
             pg_loss = (w * token_loss).sum()
             _note_policy(sums, columns, w, pg_loss, metrics)
             loss = loss + pg_loss
         else:  # the whole mini-batch's gradient, carried in by the chain rule
-            loss = loss + (pick(upstream, part) * scored["log_probs"]).sum()
+            loss = loss + (upstream[part] * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
             kl_loss = (w * plan.kl(columns)).sum()
             sums["actor/kl_loss"].append(kl_loss.detach())
@@ -194,7 +191,7 @@ def _loss(
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
         _refuse_our_names("critic", plan.value_loss, metrics)
-        w = pick(weights["critic"], part)
+        w = weights["critic"][part]
         value_loss = (w * token_loss).sum()
         sums["critic/vf_loss"].append(value_loss.detach())
         sums["weight/critic"].append(w.sum())

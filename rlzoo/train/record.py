@@ -114,7 +114,7 @@ def mend_best(place: Path) -> None:
 
 
 def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
-    batch = batch.on_host()
+    batch = batch.cpu()
     # Spread over the batch, so that they are of different prompts.
     for i in range(0, batch.rows, max(1, batch.rows // n)) if n else ():
         folder.append(
@@ -138,7 +138,7 @@ def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep:
         return
     place = folder.path / "batches"
     place.mkdir(exist_ok=True)
-    batch = batch.on_host()
+    batch = batch.cpu()
     columns = {**batch, **after}
     tensors = {n: x.contiguous() for n, x in columns.items() if isinstance(x, torch.Tensor)}
     texts: dict[str, Any] = {n: x for n, x in batch.items() if isinstance(x, list)}

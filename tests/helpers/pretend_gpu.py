@@ -5,7 +5,7 @@ refuses what only a CPU's memory allows (numpy), and it notes each time that the
 
     with pretend_gpu() as gpu:
         rlzoo.run("ppo_gae", ["device=cuda", ...])
-    gpu.syncs       # {(phase, operation, "train/update.py:88 gradients"): times}
+    gpu.syncs       # {(operation, "train/update.py:88 gradients"): times}
     gpu.launches    # {operation: times}, views and empty tensors not among them
 
 To torch's C++ code such a tensor is one of the CPU; what makes it another's is its Python class.
@@ -36,7 +36,6 @@ GPU = torch.device("cuda", 0)
 ROOT = Path(__file__).resolve().parents[2]
 OURS = (str(ROOT / "rlzoo") + "/", str(ROOT / "plugins") + "/", str(ROOT / "tests") + "/")
 HERE = __file__
-FOR_OTHERS = ("on_host", "numbers", "read")  # wait, on behalf of whoever calls them
 # Between an operation and whoever asks for it.
 BETWEEN = (HERE, "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/utils/_contextlib.py")
 
@@ -75,12 +74,11 @@ NO_KERNEL = {
 
 
 class Gpu:
-    """What was noted. `phase` names what follows; `memory` (free, total) is what it says it has."""
+    """What was noted. `memory` (free, total) is what it says it has."""
 
     def __init__(self) -> None:
-        self.syncs: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self.syncs: collections.Counter[tuple[str, str]] = collections.Counter()
         self.launches: collections.Counter[str] = collections.Counter()
-        self.phase = ""
         self.memory = (80 * 2**30, 80 * 2**30)
         self.graph: Graph | None = None  # what is captured now
         self.entered: list[Any] = []  # devices that were made the current one
@@ -89,19 +87,18 @@ class Gpu:
         self.syncs.clear()
         self.launches.clear()
 
-    def waited(self, phase: str | None = None) -> int:
-        """How often the host waited, in one phase or in all."""
-        return sum(n for (p, _, _), n in self.syncs.items() if phase in (None, p))
+    def waited(self) -> int:
+        """How often the host waited."""
+        return self.syncs.total()
 
-    def by_line(self, phase: str | None = None) -> str:
+    def by_line(self) -> str:
         """A line for each operation and place, the most frequent first."""
-        found = [(n, *key) for key, n in self.syncs.items() if phase in (None, key[0])]
-        return "\n".join(f"{n:5} {p} {op} {at}" for n, p, op, at in sorted(found, reverse=True))
+        return "\n".join(f"{n:5} {op} {at}" for (op, at), n in self.syncs.most_common())
 
     def wait(self, what: str) -> None:
         if self.graph is not None:
             raise RuntimeError(f"CUDA graph capture: {what} waits for the device, at {place()}")
-        self.syncs[self.phase, what, place()] += 1
+        self.syncs[what, place()] += 1
 
 
 _gpu: Gpu | None = None  # the one there is, within `pretend_gpu`
@@ -119,7 +116,7 @@ def place() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith(OURS) and name != HERE and frame.f_code.co_name not in FOR_OTHERS:
+        if name.startswith(OURS) and name != HERE:
             short = name.removeprefix(str(ROOT) + "/").removeprefix("rlzoo/")
             return f"{short.removeprefix('plugins/')}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back

@@ -5,9 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import at_run_start, on_host, put, reward_to_go, run_starts
-
-JOINED = ("response_ids", "response_mask", "response_attention", "terminated", "truncated")
+from rlzoo.ops import at_run_start, reward_to_go, run_starts
 
 
 def branch_scores(
@@ -31,26 +29,20 @@ def branch_scores(
     all count. A continuation is truncated at the recipe's length limit, `sample.max_new_tokens`.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
-    device, known = scores.device, map(on_host, (response_ids, response_mask, branch_steps))
-    response, chosen, steps = known  # on the host
-    starts = run_starts(steps, chosen)
+    starts = run_starts(branch_steps, response_mask)
     states = starts.nonzero()
     row, begin = states.repeat_interleave(rollouts, 0).unbind(1)  # (N,), N = states * K
     out = scores.new_zeros(*scores.shape, rollouts)
     if not len(row):
         return out
     limit = getattr(sample, "max_new_tokens", None)
-    ids, mask = _prefixes(on_host(prompt_ids)[row], on_host(prompt_mask)[row], response[row], begin)
+    ids, mask = _prefixes(prompt_ids[row], prompt_mask[row], response_ids[row], begin)
     longest = None if limit is None else limit - int(begin.min())
-    drawn = sample(put(ids, device), put(mask, device), max_new_tokens=longest, of=row)
-    drawn = {n: on_host(drawn[n]) if n in JOINED else x for n, x in drawn.items()}
-    whole = _join(response[row], chosen[row], begin, drawn, limit, tokenizer)
-    whole = {n: put(x, device) if isinstance(x, torch.Tensor) else x for n, x in whole.items()}
-    at = put(row, device), put(begin, device)
-    earned = scores.sum(1)[at[0]] - reward_to_go(scores, response_mask)[at]
+    drawn = sample(ids, mask, max_new_tokens=longest, of=row)
+    whole = _join(response_ids[row], response_mask[row], begin, drawn, limit, tokenizer)
+    earned = scores.sum(1)[row] - reward_to_go(scores, response_mask)[row, begin]
     further = score({**whole, "rows": row}).to(scores.dtype) - earned
-    out[tuple(put(i, device) for i in states.unbind(1))] = further.view(-1, rollouts)
-    starts = put(starts, device)
+    out[states.unbind(1)] = further.view(-1, rollouts)
     return torch.stack([at_run_start(x, starts) for x in out.unbind(2)], 2)
 
 

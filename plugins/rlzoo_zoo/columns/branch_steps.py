@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import on_host, put
 
 
 def branch_steps(
@@ -22,7 +21,7 @@ def branch_steps(
     actions. Observations inside a response belong to no step and are not counted.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
-    mask = on_host(response_mask).bool()
+    mask = response_mask.cpu().bool()
     if separator:
         cut = torch.zeros_like(mask)
         ends = [separator in text for texts in response_tokens for text in texts]
@@ -30,7 +29,7 @@ def branch_steps(
         step = cut.cumsum(1) - cut.long()
     else:
         step = (mask.cumsum(1) - 1).div(tokens, rounding_mode="floor")
-    return put(torch.where(mask, step, 0).to(response_mask.dtype), response_mask.device)
+    return torch.where(mask, step, 0).to(response_mask)
 
 
 def _example(generator, rows, steps):

@@ -3,7 +3,6 @@
 import torch
 
 from rlzoo import hookimpl
-from rlzoo.ops import on_host, pick
 
 
 def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
@@ -15,16 +14,16 @@ def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
     """
     inverse = []
     first: dict[tuple, tuple[int, int]] = {}  # of each pair: its number, and the row that has it
-    known = (on_host(x).tolist() for x in (prompt_ids, prompt_mask))
+    known = (x.tolist() for x in (prompt_ids, prompt_mask))
     for row, (ids, mask) in enumerate(zip(*known, strict=True)):
         # An environment may answer by the right answer, so that distinguishes rollouts, too.
         key = (tuple(ids), tuple(mask), repr(answers[row]))
         inverse.append(first.setdefault(key, (len(first), row))[0])
     of = torch.tensor([row for _, row in first.values()])
-    greedy = sample(pick(prompt_ids, of), pick(prompt_mask, of), greedy=True, of=of)
+    greedy = sample(prompt_ids[of], prompt_mask[of], greedy=True, of=of)
     rows, source = torch.arange(len(inverse)), torch.tensor(inverse)
     shared = {
-        name: [x[i] for i in inverse] if isinstance(x, list) else pick(x, source)
+        name: [x[i] for i in inverse] if isinstance(x, list) else x[source]
         for name, x in greedy.items()
     }
     return score({**shared, "rows": rows})

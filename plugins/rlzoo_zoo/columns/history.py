@@ -6,7 +6,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import on_host, pick, put
 
 
 def history(
@@ -46,7 +45,7 @@ def history(
     seen = memory.setdefault("history", {})
     keys = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in prompts]
     before = [seen[key][0] if key in seen else start for key in keys]
-    found = put(torch.tensor(before, dtype=sequence_scores.dtype), sequence_scores.device)
+    found = sequence_scores.new_tensor(before)
     own: dict[str, list[int]] = {}
     for i, key in enumerate(keys):
         own.setdefault(key, []).append(i)
@@ -59,9 +58,9 @@ def history(
         first = torch.tensor([own[key][0] for key in part])
         found_drift = drifts(policy, last, first, *now)
         drift.update(zip(part, found_drift, strict=True))
-    scores = on_host(sequence_scores).tolist()
-    lengths = on_host(response_attention).long().sum(1).tolist()
-    last_columns = [on_host(x) for x in (response_ids, response_mask, old_log_probs)]
+    scores = sequence_scores.tolist()
+    lengths = response_attention.cpu().long().sum(1).tolist()
+    last_columns = [x.cpu() for x in (response_ids, response_mask, old_log_probs)]
     for key, mine in own.items():
         v, n, *_ = seen.get(key, [start, weight])
         rho = min(max(2 ** (-drift.get(key, 0.0) / half), least), most)
@@ -79,8 +78,8 @@ def drifts(policy, before, first, prompt_ids, prompt_mask, response_ids, mask, a
     texts, masks, log_mu = zip(*before, strict=True)
     acts = numbers(masks, mask)
     columns = {
-        "prompt_ids": pick(prompt_ids, first),
-        "prompt_mask": pick(prompt_mask, first),
+        "prompt_ids": prompt_ids[first],
+        "prompt_mask": prompt_mask[first],
         "response_ids": numbers(texts, response_ids),
         "response_mask": acts,
         "response_attention": numbers(["1 " * len(x.split()) for x in texts], attention),
@@ -94,7 +93,7 @@ def numbers(texts, like):
     lists = [[float(x) for x in text.split()] for text in texts]
     width = max(1, *map(len, lists))
     padded = [one + [0.0] * (width - len(one)) for one in lists]
-    return put(torch.tensor(padded, dtype=like.dtype), like.device)
+    return like.new_tensor(padded)
 
 
 def check(*, least, most, **_):

@@ -7,7 +7,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
-from rlzoo.ops import pick
 
 
 def implicit_rewards(
@@ -40,7 +39,7 @@ def implicit_rewards(
     }
     model = _load(path, str(response_ids.device))
     parts = [
-        _log_ratios(model, reference, {n: pick(x, some) for n, x in columns.items()})
+        _log_ratios(model, reference, {n: x[some] for n, x in columns.items()})
         for some in torch.arange(len(response_ids)).split(rows)
     ]
     return beta * torch.cat(parts).to(response_mask.dtype) * response_mask

@@ -6,7 +6,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import on_host, pick
 
 
 def optimal_values(
@@ -34,16 +33,16 @@ def optimal_values(
     keys = [
         (tuple(ids), tuple(mask), repr(answer))
         for ids, mask, answer in zip(
-            on_host(prompt_ids).tolist(), on_host(prompt_mask).tolist(), answers, strict=True
+            prompt_ids.tolist(), prompt_mask.tolist(), answers, strict=True
         )
     ]
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     number = {key: i for i, key in enumerate(first)}
     of = torch.tensor(list(first.values())).repeat_interleave(rollouts)
-    drawn = sample(pick(prompt_ids, of), pick(prompt_mask, of), of=of, reference=True)
+    drawn = sample(prompt_ids[of], prompt_mask[of], of=of, reference=True)
     scores = score({**drawn, "rows": of}).view(-1, rollouts)
     values = beta * ((scores / beta).logsumexp(1) - math.log(rollouts))
-    return pick(values, torch.tensor([number[key] for key in keys]))
+    return values[torch.tensor([number[key] for key in keys])]
 
 
 @hookimpl

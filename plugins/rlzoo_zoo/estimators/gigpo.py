@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Discount, Range, group_degenerate, group_mean, hookimpl, linear_scan
-from rlzoo.ops import at_run_start, group_index, on_host, put, run_starts
+from rlzoo.ops import at_run_start, group_index, run_starts
 from rlzoo_zoo.estimators.dr_grpo import dr_grpo
 
 
@@ -33,10 +33,8 @@ def gigpo(
     Source: Feng et al. 2025, arXiv:2505.10978.
     """
     mask = response_mask.bool()
-    # The host has the turns' beginnings, so that it need not wait for a device.
-    at = run_starts(on_host(turn_ids), on_host(response_mask)).nonzero().unbind(1)
-    row, first = (put(i, mask.device) for i in at)  # (N,), N turns in all
     starts = run_starts(turn_ids, mask)
+    row, first = starts.nonzero(as_tuple=True)  # (N,), N turns in all
     ends = run_starts(turn_ids.flip(1), mask.flip(1)).flip(1)
     # Discounting where a turn ends only, the return at a turn's first action is that of the turn.
     factor = torch.where(ends, torch.full_like(rewards, gamma), 1)

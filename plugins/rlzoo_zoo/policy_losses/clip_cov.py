@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl, masked_mean
-from rlzoo.ops import on_host
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
@@ -40,7 +39,7 @@ def clip_cov(
     cov = (advantages - masked_mean(advantages, mask)) * (log_pi - masked_mean(log_pi, mask))
     open_to_it = mask & (cov > cov_low) & (cov < cov_high) & (metrics["pg_clipfrac"] == 0)
     lot = torch.where(open_to_it, noise, torch.inf)
-    count = max(1, int(fraction * on_host(response_mask).bool().sum()))
+    count = max(1, int(fraction * response_mask.bool().sum()))
     drawn = open_to_it & (lot <= lot.flatten().sort().values[count - 1])
     ignored = drawn.to(loss.dtype)
     metrics |= {"pg_clipfrac_cov": ignored, "pg_clipfrac": metrics["pg_clipfrac"] + ignored}

@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import on_host
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
@@ -37,7 +36,7 @@ def high_entropy(
         log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
     )
     doubt = torch.where(mask, entropy.detach(), -torch.inf)
-    count = max(1, int(fraction * on_host(response_mask).bool().sum()))
+    count = max(1, int(fraction * response_mask.bool().sum()))
     kept = mask & (doubt >= doubt.flatten().sort(descending=True).values[count - 1])
     metrics = {name: torch.where(kept, x, 0) for name, x in metrics.items()}
     return torch.where(kept, loss, 0), metrics | {"pg_kept": kept.to(loss.dtype)}

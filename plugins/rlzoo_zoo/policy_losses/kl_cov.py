@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl, masked_mean
-from rlzoo.ops import absolute, on_host
+from rlzoo.ops import absolute
 
 
 def kl_cov(
@@ -33,7 +33,7 @@ def kl_cov(
     log_pi = log_probs.detach()
     cov = (advantages - masked_mean(advantages, mask)) * (log_pi - masked_mean(log_pi, mask))
     cov = torch.where(mask, cov, 0)
-    count = max(1, int(fraction * on_host(response_mask).bool().sum()))
+    count = max(1, int(fraction * response_mask.bool().sum()))
     least = cov.flatten().sort(descending=True).values[count - 1]
     held = ((cov > 0) & (cov >= least)).to(log_probs.dtype)
     loss = held * coef * absolute(log_ratio) - log_ratio.exp() * advantages

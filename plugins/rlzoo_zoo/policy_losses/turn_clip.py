@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, group_mean, hookimpl
-from rlzoo.ops import group_index, on_host, put
+from rlzoo.ops import group_index
 from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
@@ -33,7 +33,7 @@ def turn_clip(
     Source: Li et al. 2025, arXiv:2511.20718.
     """
     mask = response_mask.bool()
-    row, t = (put(i, mask.device) for i in on_host(response_mask).nonzero().unbind(1))
+    row, t = response_mask.nonzero(as_tuple=True)
     turns = group_index(row, turn_ids[row, t])
     mean = group_mean((log_probs - old_log_probs)[row, t], turns)
     log_w = torch.zeros_like(old_log_probs).masked_scatter(mask, mean)

@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, group_degenerate, hookimpl
-from rlzoo.ops import carried, carry, on_host, pick, put
 
 
 def dynamic(
@@ -30,11 +29,11 @@ def dynamic(
     drawn = sample(prompt_ids, prompt_mask)
     rows = torch.arange(len(prompt_ids))
     for _ in range(tries - 1):
-        flat = on_host(group_degenerate(score({**drawn, "rows": rows}), group_ids))
+        flat = group_degenerate(score({**drawn, "rows": rows}), group_ids).cpu()
         if not bool(flat.any()):
             break
         redo = rows[flat]
-        again = sample(pick(prompt_ids, redo), pick(prompt_mask, redo), rows=redo)
+        again = sample(prompt_ids[redo], prompt_mask[redo], rows=redo)
         drawn = _replace(drawn, again, redo)
     return drawn
 
@@ -48,19 +47,11 @@ def _replace(drawn, again, redo):
         if isinstance(old, list):
             out[name] = [new[at[i]] if i in at else x for i, x in enumerate(old)]
             continue
-        merged = _merged(old, new, put(redo, old.device))
-        known = carried(old), carried(new)
-        if old.device.type != "cpu" and None not in known:
-            carry(merged, _merged(*known, redo))
-        out[name] = merged
+        if old.ndim == 2:
+            width = max(old.shape[1], new.shape[1])
+            old, new = (torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in (old, new))
+        out[name] = old.index_copy(0, redo.to(old.device), new.to(old.dtype))
     return out
-
-
-def _merged(old, new, redo):
-    if old.ndim == 2:
-        width = max(old.shape[1], new.shape[1])
-        old, new = (torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in (old, new))
-    return old.index_copy(0, redo, new.to(old.dtype))
 
 
 @hookimpl

@@ -20,7 +20,6 @@ import torch
 
 from rlzoo import Example
 from rlzoo.errors import first_line
-from rlzoo.ops import on_host, put
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES
 
 HELD_OUT = 5  # one seed in five
@@ -176,16 +175,16 @@ class Episodes:
         return self.position(answer, turns[: 2 * ended : 2]).rewards
 
     def score(self, turns, answers, turn_ids, response_mask, terminated):
-        rows = zip(turns, answers, on_host(terminated).tolist(), strict=True)
+        rows = zip(turns, answers, terminated.tolist(), strict=True)
         paid = [self.rewards(*row) for row in rows]
         if self.pays == "sum":
-            return put(torch.tensor([sum(x) for x in paid], dtype=torch.float), terminated.device)
+            return torch.tensor([sum(x) for x in paid], dtype=torch.float, device=terminated.device)
         if self.pays == "last":
             last = torch.tensor([x[-1] if x else 0.0 for x in paid])
-            return put(last, terminated.device) * terminated
+            return last.to(terminated.device) * terminated
         most = max(map(len, paid), default=0)
         table = torch.tensor([[0.0, *x, *[0.0] * (most - len(x))] for x in paid])  # (B, 1 + turns)
-        table = put(table.reshape(len(paid), 1 + most), turn_ids.device)
+        table = table.reshape(len(paid), 1 + most).to(turn_ids.device)
         after = torch.nn.functional.pad(turn_ids[:, 1:], (0, 1))
         ends = (turn_ids != after) & (turn_ids <= most)  # (B, T): the last token of each turn
         found = table.gather(1, turn_ids.clamp(max=most))

@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.ops import put
 
 KEYS = "qmzfxbkt"  # of doors A, B, ...: a prompt does not show them, only rewards do
 
@@ -43,7 +42,7 @@ class KeyDoor:
         noisy = mask & (place >= 1) & (place <= self.distractors)
         tiny = 2.0**-24  # cuts both tails alike, so that the mean stays zero
         normal = torch.special.ndtri(noise.clamp(tiny, 1 - tiny))
-        opens = terminated & put(self.is_correct(responses, answers), mask.device)  # (B,)
+        opens = terminated & self.is_correct(responses, answers).to(mask.device)  # (B,)
         last = mask & (place == place[:, -1:])  # of a terminated row: EOS
         return torch.where(noisy, self.sigma * normal, 0.0) + (last & opens[:, None])
 

@@ -2,8 +2,6 @@
 
 import torch
 
-from rlzoo.ops import put
-
 
 class OneAnswer:
     """The correct response is `Example.answer`, then EOS, and nothing else."""
@@ -34,7 +32,7 @@ class LastTurn:
 
 def outcome(correct, terminated):
     """1.0 where `correct` (B,) on the host and `terminated` (B,) hold, otherwise 0.0."""
-    return (put(correct, terminated.device) & terminated).float()
+    return (correct.to(terminated.device) & terminated).float()
 
 
 def by_token(rewards, response_mask):
