@@ -44,14 +44,14 @@ def run(arguments: argparse.Namespace) -> Result:
 def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
     """Checks that a model's own passes agree; `words`: `model=NAME` or `model=PATH`, and other
     keys."""
-    from rlzoo.lm import contract
     from rlzoo.lm.build import build_policy
+    from rlzoo.lm.probe import examine
 
     name = words[0].partition("=")[2]
     if "/" in name or Path(name).is_dir():
         words = [f"model.path={quoted(name)}", *words[1:]]
     policy = build_policy(compose(words, zoo, need_recipe=False).config)
-    findings = contract.examine(policy, checkpointing=True, saving=True)
+    findings, _ = examine(policy, checkpointing=True, saving=True)
     return "model", name, type(policy.model).__name__, findings
 
 

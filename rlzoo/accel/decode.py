@@ -9,7 +9,7 @@ drop rows use `model.generate`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from rlzoo.accel.cache import Fixed, Growing
 from rlzoo.accel.graphs import Graph, Step
 from rlzoo.accel.hf_internals import forward_of
-from rlzoo.errors import ModelError
+from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.errors import ModelError, out_of_memory
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
@@ -33,20 +34,124 @@ FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 class Sampled(Protocol):
     """The part of a policy (`rlzoo.lm.policy`) used here: how to sample from it."""
 
-    tokenizer: Tokenizer
-    temperature: float
-    top_k: int
-    top_p: float
-    eos_ids: list[int]
-    pad_id: int
-    stops: tuple[str, ...]
-    static: bool
-    notes: list[str]
+    @property
+    def model(self) -> Any: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def eos_ids(self) -> list[int]: ...
+    @property
+    def pad_id(self) -> int: ...
+    @property
+    def stops(self) -> tuple[str, ...]: ...
+    @property
+    def pads(self) -> bool: ...
+    def adapted(self) -> AbstractContextManager: ...
+    def precision(self) -> AbstractContextManager: ...
+
+
+class Decoder:
+    """Samples rows for a policy.
+
+    static: with a cache of a fixed shape. dtype: the precision of sampling, None for that of the
+    policy's passes. copy: the network that samples in place of the policy's. compiled: the layers
+    are. notes: gain a line when memory runs out; from then on, at most `most_rows` rows are sampled
+    at a time, which changes no token.
+    """
+
+    def __init__(
+        self,
+        *,
+        static: bool = False,
+        dtype: str | None = None,
+        copy: SamplingCopy | None = None,
+        compiled: bool = False,
+        notes: list[str] | None = None,
+    ):
+        self.static, self.dtype, self.copy, self.compiled = static, dtype, copy, compiled
+        self.notes: list[str] = [] if notes is None else notes
+        self.most_rows: int | None = None
+
+    def generate(
+        self,
+        policy: Sampled,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        uniforms: Tensor | None,
+        limit: int,
+    ) -> dict[str, Tensor]:
+        """See `decode`."""
+        model = policy.model if self.copy is None else self.copy.follow()
+        # A cache grows by a token a call: compiled layers would be compiled again and again.
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
+        most = self.most_rows
+        with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
+            drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        if self.most_rows != most:
+            self.notes.append(
+                f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
+                "(same tokens)"
+            )
+        return drawn
+
+    def _by_parts(
+        self,
+        policy: Sampled,
+        model: Any,
+        ids: Tensor,
+        mask: Tensor,
+        uniforms: Tensor | None,
+        limit: int,
+    ) -> dict[str, Tensor]:
+        """At most `most_rows` rows at a time and, unless the model `pads`, of one length. If memory
+        runs out, fewer rows at a time."""
+        lengths = mask.cpu().long().sum(1)
+        parts = [torch.arange(len(lengths))]
+        if not policy.pads:
+            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
+        done: list[tuple[Tensor, dict[str, Tensor]]] = []
+        while parts:
+            rows = parts.pop(0)
+            if self.most_rows and len(rows) > self.most_rows:
+                parts = [*rows.split(self.most_rows), *parts]
+                continue
+            some, seen = ids[rows], mask[rows]
+            if not policy.pads:  # none is padded
+                columns = seen.bool().any(0)
+                some, seen = some[:, columns], seen[:, columns]
+            u = None if uniforms is None else uniforms[rows]
+            try:
+                done.append((rows, decode(policy, model, self, some, seen, u, limit)))
+                continue
+            except RuntimeError as error:
+                if not out_of_memory(error) or len(rows) == 1:
+                    raise
+            # Not in `except`: there the traceback holds on to what was allocated.
+            self.most_rows, parts = (len(rows) + 1) // 2, [rows, *parts]
+            if ids.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if len(done) == 1:
+            return done[0][1]
+        back = torch.cat([rows for rows, _ in done]).argsort()
+        width = max(drawn["response_ids"].shape[1] for _, drawn in done)
+        found = {}
+        for name in done[0][1]:
+            pad = policy.pad_id if name == "response_ids" else 0
+            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
+            found[name] = torch.cat(wide)[back]
+        return found
 
 
 def decode(
     policy: Sampled,
     model: Any,
+    decoder: Decoder,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -66,14 +171,15 @@ def decode(
     )  # fmt: skip
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
-        if policy.static:
+        if decoder.static:
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
         return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
-    cache = (Fixed if policy.static else Growing)(model, filled, home, mask, limit)
-    rows = Rows(policy, model, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
-    del out  # the prompts' own keys and values
+    cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
+    logits, place = out.logits[home, -1], place[home, -1:]
+    rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
+    del out, logits  # the prompts' own keys and values
     said = 1
     left = rows.look(said) if said % cache.every == 0 or said == limit else len(home)
     while left and said < limit:
@@ -105,7 +211,9 @@ class Rows:
         place: Tensor,
         uniforms: Tensor | None,
         limit: int,
+        notes: list[str],
     ):
+        self.notes = notes
         device, whole = logits.device, (len(logits), limit)
         self.policy, self.model, self.cache = policy, model, cache
         self.place, self.u = place, uniforms
@@ -158,7 +266,7 @@ class Rows:
         if not isinstance(self.cache, Fixed):
             return self.step
         if self.cache.reserve(block) or fewer or self.graph is None:
-            self.graph = Graph(self.live.device, self.policy.notes)
+            self.graph = Graph(self.live.device, self.notes)
         return partial(self.graph, self.step)
 
     def look(self, said: int) -> int:

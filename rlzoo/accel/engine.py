@@ -1,11 +1,18 @@
-"""The forward and backward passes of an update, shared among ranks and computed ahead where memory
-allows; no pass keeps a tensor as large as the vocabulary.
+"""The engine: it owns the networks and all of how they are computed, and gives plain tensors.
 
-`rlzoo.step.update` defines the loss. Nothing here depends on losses, epochs or aggregations.
+Placement on a device, several processes and weights spread over them, the split of rows into
+passes, passes that are made early and kept, and what is done when memory runs out: nothing outside
+of this package looks at these. `rlzoo.step` defines losses and when they are made.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,124 +20,363 @@ from torch import Tensor, nn
 from rlzoo.accel.hf_internals import sparse_gradients
 from rlzoo.accel.memory import make_room
 from rlzoo.accel.passes import Passes
-from rlzoo.accel.ranks import Ranks
+from rlzoo.accel.ranks import ALONE, Ranks
+from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
+from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.columns import Columns
 
-# The rows (R,) of each pass, and what `scored` gave for them, with gradient; empty where the pass
-# has not been made.
-Forward = list[tuple[Tensor, dict[str, Tensor]]]
+T = TypeVar("T")
 
-# The output of a network's pass.
-MADE = {"actor": "log_probs", "critic": "prediction"}
+# The outputs of an update's passes from which columns can be read.
+READ_OFF = {"log_probs": "actor", "prediction": "critic"}
+STATS = ("log_probs", "entropy", "sum_pi_squared", "observation_nll")  # of the policy's passes
+
+Terms = dict[str, list[float]]  # metrics' terms, by name
+# rows (R,) of a pass, their columns and outputs, and the share of d(loss)/d(log_probs) that comes
+# from elsewhere -> the loss () and the metrics' terms ()
+LossOf = Callable[
+    [Tensor, Columns, Mapping[str, Tensor], "Tensor | None"],
+    "tuple[Tensor, Mapping[str, list[Tensor]]]",
+]
 
 
-class Networks(Protocol):
-    """A policy and perhaps a critic: their passes go through `model` and `trunk`.
+@dataclass
+class Meter:
+    """`tokens`: the number generated so far; evaluations have a meter of their own."""
 
-    tables: embeddings whose gradient a pass leaves sparse, for the rows that it reads, so that
-    passes leave nothing as large as the vocabulary each; the head's they add in place. None of
-    weights that are spread over ranks: those gradients leave at once.
+    tokens: int = 0
+
+    @contextmanager
+    def apart(self) -> Iterator[Meter]:
+        """In this context, tokens are counted by a separate meter."""
+        other, before = Meter(), self.tokens
+        try:
+            yield other
+        finally:
+            other.tokens, self.tokens = self.tokens - before, before
+
+
+class Kept:
+    """The forward passes of an update, with gradient, made while columns were read; opaque outside
+    of the engine. Empty once they are used, or when memory runs out."""
+
+    def __init__(self, passes: list[tuple[Tensor, dict[str, Tensor]]]):
+        self.passes = passes
+
+    def __bool__(self) -> bool:
+        return bool(self.passes)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.passes) and name in self.passes[0][1]
+
+    def read(self, name: str) -> Tensor:
+        """A column (B, ...) that these passes made."""
+        back = torch.cat([part for part, _ in self.passes]).argsort()
+        return torch.cat([made[name].detach() for _, made in self.passes])[back]
+
+
+NOTHING = Kept([])
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """The networks: `policy`, which is trained (`rlzoo.lm.policy`); the frozen `reference` and
+    `teachers` (by domain; None for all others); `critic`, V(s_t) (`rlzoo.lm.critic`).
+
+    passes: how rows are split. stats, entropy_grad: outputs, next to log-probs, of the policy's
+    passes in an update, and whether the entropy has a gradient. meter: tokens sampled. notes: lines
+    for the user; they gain one when memory runs out.
     """
 
     policy: Any
-    critic: Any
     passes: Passes
-    ranks: Ranks
-    networks: dict[str, nn.Module]
-    tables: list[nn.Embedding]
-    shared: bool
-    sharded: bool
-    stats: tuple[str, ...]
-    entropy_grad: bool
+    reference: Any = None
+    teachers: Mapping[str | None, Any] = field(default_factory=dict)
+    critic: Any = None
+    ranks: Ranks = ALONE
+    sharded: bool = False
+    stats: tuple[str, ...] = ("entropy",)
+    entropy_grad: bool = True
+    meter: Meter = field(default_factory=Meter)
+    notes: list[str] = field(default_factory=list)
 
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """Those that are trained, by name."""
+        critic = {} if self.critic is None else {"critic": self.critic}
+        return {"actor": self.policy.model, **critic}
 
-def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
-    """The passes of an update on all these rows, if memory can hold them until then.
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The policy's columns in an update."""
+        return ("log_probs", *self.stats)
 
-    actor: whether the update trains the actor."""
-    if models.ranks.count > 1:
-        return None
+    @property
+    def shared(self) -> bool:
+        """Whether the critic is a head on the policy's trunk."""
+        return self.critic is not None and self.critic.trunk is None
 
-    def attempt() -> Forward | None:
-        parts = models.passes.to_keep(columns)
-        if parts is None:
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files."""
+        return self.ranks.first
+
+    # ------------------------------------------------------------ sampling
+
+    def shares(
+        self, items: list[T], work: Callable[[list[T], int], Columns], needs: Iterable[str]
+    ) -> list[Columns]:
+        """`work(items, number of the first)`, whose result is columns: of all items, or of a share
+        of them in each process. The results in order, the tokens metered, in all processes. needs:
+        the models that the work calls, whose weights are whole then."""
+        alone = self.ranks.count == 1 or len(items) < self.ranks.count  # fewer: each does them all
+        with self.whole(needs):
+            if alone:
+                return [work(items, 0)]
+            mine, before = self.ranks.block(len(items)), self.meter.tokens
+            found = work(items[mine.start : mine.stop], mine.start)
+        self.meter.tokens = before + sum(self.ranks.gather(self.meter.tokens - before))
+        own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in found.items()}
+        return list(self.ranks.gather(own))
+
+    def whole(self, needs: Iterable[str]) -> AbstractContextManager[None]:
+        """In this context, spread weights of the policy, and of the frozen models among `needs`,
+        are whole, so that processes can sample independently."""
+        if not self.sharded:
+            return nullcontext()
+        frozen = {"reference": self.reference, "teacher": self.teachers.get(None)}
+        asked = [self.policy, *(frozen[name] for name in needs if name in frozen)]
+        return whole({m: None for p in asked if p is not None for m in p.model.modules()})
+
+    # ------------------------------------------------------------ scores
+
+    @torch.no_grad()
+    def scores(
+        self, columns: Columns, want: Iterable[str], kept: Kept = NOTHING
+    ) -> dict[str, Tensor]:
+        """Columns of `want`, by name: log_probs, entropy, sum_pi_squared (B, T) and observation_nll
+        (B,) of the policy; ref_log_probs, full_kl; teacher_log_probs, teacher_kl; values (B, T) and
+        last_values (B,) of the critic. kept: passes over these rows that may be read."""
+        want = set(want)
+        found = {name: kept.read(name) for name in want & READ_OFF.keys() if name in kept}
+        stats = tuple(name for name in STATS if name in want - found.keys())
+        if "full_kl" in want:
+            found |= self._map(columns, lambda c: self.policy.full_kl(c, self.reference))
+        if stats:
+            found |= self._map(columns, partial(self.policy.log_prob_stats, want=stats))
+        if "ref_log_probs" in want - found.keys():
+            scored = self._map(columns, self.reference.log_prob_stats)
+            found["ref_log_probs"] = scored["log_probs"]
+        if taught := want & {"teacher_log_probs", "teacher_kl"}:
+            found |= self._taught(columns, taught)
+        if "values" in want:
+            if "prediction" in kept:
+                found |= self.critic.values(columns, kept.read("prediction"))
+            else:
+                found |= self._map(columns, self.critic.values)
+        return found
+
+    def _map(
+        self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
+    ) -> Mapping[str, Tensor]:
+        return self.passes.map(self.policy, columns, function)
+
+    def _taught(self, columns: Columns, want: set[str]) -> dict[str, Tensor]:
+        """Columns of each row by the teacher of its domain."""
+        teachers = self.teachers
+        domains = [name if name in teachers else None for name in columns["domains"]]
+        if None in domains and None not in teachers:  # of a prompt that was typed
+            raise ModelError(
+                "teacher.path: there is no teacher for a prompt whose domain is not in "
+                "teacher.domains"
+            )
+        if len(set(domains)) == 1:
+            return self._by_teacher(columns, teachers[domains[0]], want)
+        whole: dict[str, Tensor] = {}
+        for domain in dict.fromkeys(domains):
+            rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
+            part = self._by_teacher(take(columns, rows), teachers[domain], want)
+            for name, x in part.items():
+                whole.setdefault(name, x.new_zeros(columns["response_mask"].shape))[rows] = x
+        return whole
+
+    def _by_teacher(self, columns: Columns, teacher: Any, want: set[str]) -> dict[str, Tensor]:
+        map_over = partial(self.passes.map, teacher, columns)  # it may be the larger of the two
+        if "teacher_kl" in want:
+            found = map_over(lambda c: self.policy.full_kl(c, teacher))
+            return {"teacher_kl": found["full_kl"], "teacher_log_probs": found["ref_log_probs"]}
+        return {"teacher_log_probs": map_over(teacher.log_prob_stats)["log_probs"]}
+
+    # ------------------------------------------------------------ the update
+
+    def ahead(self, columns: Columns, *, actor: bool) -> Kept:
+        """The passes of an update on all these rows, if memory can hold them until then.
+
+        actor: whether the update trains the actor."""
+        if self.ranks.count > 1:
+            return NOTHING
+
+        def attempt() -> Kept:
+            parts = self.passes.to_keep(self.policy, columns)
+            # One network's passes are much to hold.
+            alone = len(parts) > 1 and self.critic is not None and not self.shared
+            names = [n for n in self.networks if n == "critic" or (actor and not alone)]
+            return Kept([(part, self._outputs(take(columns, part), names)) for part in parts])
+
+        with torch.enable_grad(), sparse_gradients(self._tables()):
+            return self.passes.retry(attempt)
+
+    def backward(
+        self,
+        columns: Columns,
+        names: Sequence[str],
+        loss_of: LossOf,
+        *,
+        rows: Tensor | None = None,
+        couple: Callable[[Columns], Tensor] | None = None,
+        kept: Kept = NOTHING,
+    ) -> Terms:
+        """Leave the gradient of a mini-batch in the weights of the networks `names`; returns the
+        terms of its metrics, from all processes.
+
+        rows: those (R,) whose pass may leave a gradient, all by default. couple: of a loss that
+        looks at several rows, d(loss)/d(log_probs) (B, T) from all rows' columns, the policy's
+        among them; it is carried into the passes by the chain rule. kept: passes over all rows;
+        they serve if they are of all networks `names`.
+        """
+        attempt = partial(self._backward, columns, names, loss_of, rows, couple, kept)
+        return self.passes.retry(attempt, kept.passes.clear)
+
+    def _backward(
+        self,
+        columns: Columns,
+        names: Sequence[str],
+        loss_of: LossOf,
+        rows: Tensor | None,
+        couple: Callable[[Columns], Tensor] | None,
+        kept: Kept,
+    ) -> Terms:
+        made_by = {name: output for output, name in READ_OFF.items()}
+        passes = kept.passes
+        if not all(made_by[name] in kept for name in names):
+            some = torch.arange(len(columns["response_mask"])) if rows is None else rows
+            parts = self.passes.parts(self.policy, take(columns, some), grad=True)
+            passes = [(some[part], {}) for part in parts]
+        upstream = None
+        if couple is not None and len(passes) > 1:
+            score = partial(self.policy.log_prob_stats, want=self.stats)
+            with torch.no_grad():  # in the update's own passes
+                scored = self.passes.over(columns, [part for part, _ in passes], score)
+            upstream = couple({**columns, **scored})
+        for network in self.networks.values():
+            network.zero_grad(set_to_none=True)
+        terms: dict[str, list[Tensor]] = {}
+        for part, made in self.ranks.share(passes):
+            micro = take(columns, part)
+            if not made:
+                with sparse_gradients(self._tables()):
+                    made = self._outputs(micro, names)
+            # A pass may cover all networks: keep what these ones made.
+            outputs = {n: x for n, x in made.items() if READ_OFF.get(n, "actor") in names}
+            loss, more = loss_of(part, micro, outputs, None if upstream is None else upstream[part])
+            for name, found in more.items():
+                terms.setdefault(name, []).extend(found)
+            if loss.requires_grad:
+                loss.backward()
+        if self.sharded and self.ranks.idle(len(passes)):
+            # Passes are collectives here, also on a process with fewer of them than others.
+            spare = self._outputs(take(columns, passes[0][0]), names)
+            torch.stack([x.sum() for x in spare.values() if x.requires_grad]).sum().mul(
+                0
+            ).backward()
+        self._join_gradients()
+        return self._joined(terms)
+
+    def _outputs(self, columns: Columns, names: Sequence[str]) -> dict[str, Tensor]:
+        """The differentiable outputs of an update of the networks `names`: the policy's `log_probs`
+        and `stats`, the critic's `prediction`."""
+        out: dict[str, Tensor] = {}
+        both = self.shared and len(names) > 1
+        if "actor" in names:
+            out = self.policy.log_prob_stats(
+                columns,
+                want=(*self.stats, "values") if both else self.stats,
+                entropy_grad=self.entropy_grad,
+                accumulate=not self.sharded,  # see `_tables`
+            )
+        if "critic" in names:
+            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
+        return out
+
+    def _tables(self) -> list[nn.Embedding]:
+        """Embeddings whose gradient a pass leaves sparse, for the rows that it reads, so that
+        passes leave nothing as large as the vocabulary each; the head's they add in place. None of
+        weights that are spread over processes: those gradients leave at once."""
+        trunks = [self.policy.model, *([self.critic.trunk] if self.critic else [])]
+        return [] if self.sharded else [t for x in trunks if x is not None for t in _embeddings(x)]
+
+    def _join_gradients(self) -> None:
+        for network in self.networks.values():
+            for weight in network.parameters():
+                if weight.grad is not None and weight.grad.is_sparse:
+                    make_room(weight)  # the passes' activations are free by now
+                    weight.grad = weight.grad.to_dense()
+        self.ranks.sum_gradients(self.networks.values())
+
+    def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
+        flat = [(name, x) for name, found in terms.items() for x in found]
+        read = torch.stack([x.detach().double() for _, x in flat]).tolist() if flat else []
+        own: Terms = {}
+        for (name, _), value in zip(flat, read, strict=True):
+            own.setdefault(name, []).append(value)
+        if self.ranks.count == 1:
+            return own
+        total = self.ranks.sum({name: sum(found) for name, found in own.items()})
+        return {name: [value] for name, value in total.items()}
+
+    def step(
+        self, name: str, optimizer: torch.optim.Optimizer, limit: float | None, *, finite: bool
+    ) -> float | None:
+        """Clip the gradient of a network to the norm `limit` and take an optimizer step, unless
+        the gradient, or the loss according to `finite`, is not finite. The norm; None if it took no
+        step."""
+        trained = [p for p in self.networks[name].parameters() if p.requires_grad]
+        if all(p.grad is None for p in trained):  # no row had a gradient; momentum continues
+            for p in trained:
+                p.grad = torch.zeros_like(p)
+        limit = math.inf if limit is None else limit
+        norm = float(whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True)))
+        taken = finite and math.isfinite(norm)
+        if taken:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)  # not to be held while the next batch is sampled
+        return norm if taken else None
+
+    # ------------------------------------------------------------ several processes
+
+    def gather(self, item: T) -> list[T]:
+        """Every process's `item`, the first's first, once all of them are here."""
+        return self.ranks.gather(item)
+
+    def whole_parts(
+        self, parts: Iterable[tuple[str, dict[str, Tensor]]]
+    ) -> Iterator[tuple[str, dict[str, Tensor] | None]]:
+        """Named tensors with whole weights, for the process that writes them; None for the others.
+        All processes are here."""
+        for name, tensors in parts:
+            whole = whole_tensors(tensors, keep=self.first)
+            yield name, whole if self.first else None
+
+    def weights(self) -> dict[str, Tensor] | None:
+        """The policy's whole weights, for the process that writes them; None if they are not spread
+        or another one writes. All processes are here."""
+        if not self.sharded:
             return None
-        # One network's passes are much to hold.
-        alone = len(parts) > 1 and models.critic is not None and not models.shared
-        names = tuple(n for n in models.networks if n == "critic" or (actor and not alone))
-        return [(part, scored(models, take(columns, part), names)) for part in parts]
-
-    with torch.enable_grad(), sparse_gradients(models.tables):
-        return models.passes.retry(attempt)
+        return whole_tensors(self.policy.model.state_dict(keep_vars=True), keep=self.first)
 
 
-def scored(models: Networks, columns: Columns, names: tuple[str, ...]) -> dict[str, Tensor]:
-    """The differentiable outputs of an update of the networks `names`: the policy's `log_probs` and
-    `models.stats`, the critic's `prediction`."""
-    out: dict[str, Tensor] = {}
-    both = models.shared and len(names) > 1
-    if "actor" in names:
-        out = models.policy.log_prob_stats(
-            columns,
-            want=(*models.stats, "values") if both else models.stats,
-            entropy_grad=models.entropy_grad,
-            accumulate=not models.sharded,  # see `tables`
-        )
-    if "critic" in names:
-        out["prediction"] = out.pop("values") if both else models.critic.predict(columns)
-    return out
-
-
-def serves(forward: Forward | None, names: tuple[str, ...]) -> bool:
-    """Whether these passes were made for the networks `names`."""
-    return forward is not None and all(MADE[name] in forward[0][1] for name in names)
-
-
-def backward(
-    models: Networks,
-    columns: Columns,
-    forward: Forward,
-    names: tuple[str, ...],
-    loss_of: Callable[[Tensor, Columns, Mapping[str, Tensor]], Tensor],
-) -> None:
-    """Leave the gradient of a mini-batch in the weights of the networks `names`, on all ranks.
-
-    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () as a
-    function of a pass's rows (R,), their columns and these networks' outputs.
-    """
-    for network in models.networks.values():
-        network.zero_grad(set_to_none=True)
-    alone = models.ranks.count == 1
-    for part, made in forward if alone else models.ranks.share(forward):
-        micro = take(columns, part)
-        if not made:
-            with sparse_gradients(models.tables):
-                made = scored(models, micro, names)
-        # A pass may cover all networks: keep what these ones made.
-        of = {n: "critic" if n == MADE["critic"] else "actor" for n in made}
-        loss = loss_of(part, micro, {n: x for n, x in made.items() if of[n] in names})
-        if loss.requires_grad:
-            loss.backward()
-    if not alone and models.sharded and models.ranks.idle(len(forward)):
-        _idle_pass(models, take(columns, forward[0][0]), names)
-    for network in models.networks.values():
-        for weight in network.parameters():
-            if weight.grad is not None and weight.grad.is_sparse:
-                make_room(weight)  # the passes' activations are free by now
-                weight.grad = weight.grad.to_dense()
-    if not alone:
-        models.ranks.sum_gradients(models.networks.values())
-
-
-def _idle_pass(models: Networks, micro: Columns, names: tuple[str, ...]) -> None:
-    """A pass without a gradient, on a rank with fewer passes than others: with weights that are
-    spread over ranks, passes are collectives."""
-    outputs = scored(models, micro, names)
-    torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
-
-
-def embeddings(trunk: Any) -> list[nn.Embedding]:
+def _embeddings(trunk: Any) -> list[nn.Embedding]:
     """The trunk's table of embeddings; none if it names none, as a decoder's wrapper may."""
     try:
         table = trunk.get_input_embeddings()

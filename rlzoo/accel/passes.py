@@ -28,64 +28,66 @@ class Sized(Protocol):
     def device(self) -> torch.device: ...
     @property
     def no_trees(self) -> str: ...
+    def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
 @dataclass
 class Passes:
-    """policy: whose layout decides how many rows fit.  train: the recipe's section.
+    """train: the recipe's section.
 
-    held: bytes of a position that a pass holds, by whether there is a gradient.
     collective: weights are spread over ranks, so that all of them make every pass together.
-    scale: the share of a pass's usual size that fits into memory.
     notes: gain a line when memory runs out.
+    scale: the share of a pass's usual size that fits into memory.
     """
 
-    policy: Sized
     train: Train
-    held: Mapping[bool, int]
     ranks: Ranks = ALONE
     collective: bool = False
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
 
-    def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
-        """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
-        fit into the device's `room`."""
+    def parts(self, policy: Sized, columns: Columns, *, grad: bool = False) -> list[Tensor]:
+        """The rows (R,), of the host's, of each pass of `policy` over `columns`: sorted by length,
+        as many as fit into the device's `room`."""
         if grad and self.train.microbatch:
             order = pack(columns, 1)
             size = max(1, int(self.train.microbatch * self.scale))
             return list(torch.cat(order).split(size)) if order else []
         budget = self.train.token_budget if grad else None
         if budget is None:
-            given = room(self.policy.device)
-            budget = max(given.positions, given.activations // self.held[grad])
+            given = room(policy.device)
+            held = policy.bytes_of_position(grad=grad)
+            budget = max(given.positions, given.activations // held)
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)
         if self.ranks.count > 1:  # something to do for each
             positions = sum(int(x.sum()) for x in lengths(columns))
             budget = min(budget, positions // self.ranks.count)
-            if self.policy.device.type != "cpu":  # they may not have the same memory free
+            if policy.device.type != "cpu":  # they may not have the same memory free
                 budget = min(self.ranks.gather(budget))
-        parts = pack(columns, max(1, budget), trees=not self.policy.no_trees)
+        parts = pack(columns, max(1, budget), trees=not policy.no_trees)
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 
-    def to_keep(self, columns: Columns) -> list[Tensor] | None:
-        """The rows of each pass of an update, if all passes may be held at once. None if the
-        recipe limits memory, or if memory ran out before."""
-        parts = self.parts(columns, grad=True)
+    def to_keep(self, policy: Sized, columns: Columns) -> list[Tensor]:
+        """The rows of each pass of an update, if all passes may be held at once. None of them if
+        the recipe limits memory, or if memory ran out before."""
+        parts = self.parts(policy, columns, grad=True)
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
-        fits = positions * self.held[True] <= room(self.policy.device).kept
-        return parts if fits and self.train.token_budget is None and self.scale == 1 else None
+        fits = positions * policy.bytes_of_position(grad=True) <= room(policy.device).kept
+        return parts if fits and self.train.token_budget is None and self.scale == 1 else []
 
     def map(
-        self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
+        self,
+        policy: Sized,
+        columns: Columns,
+        function: Callable[[Columns], Mapping[str, Tensor]],
     ) -> Mapping[str, Tensor]:
         """`function` of all rows, tensors (B, ...) by name, in as many passes as memory needs."""
-        return self.retry(lambda: self.over(columns, self.parts(columns), function))
+        return self.retry(lambda: self.over(columns, self.parts(policy, columns), function))
 
     def over(
         self,
@@ -104,7 +106,7 @@ class Passes:
             if self.collective and self.ranks.idle(len(parts)):
                 function(take(columns, parts[0]))
             shares = self.ranks.gather([{n: x.cpu() for n, x in out.items()} for out in done])
-            device = self.policy.device
+            device = columns["response_ids"].device
             done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]
             parts = [part for i in range(self.ranks.count) for part in parts[i :: self.ranks.count]]
         back = torch.cat(parts).argsort()
@@ -125,7 +127,7 @@ class Passes:
         self.scale = 0.5
         release()
         self.notes.append("out of memory; continuing with half the rows per pass (same gradient)")
-        if self.policy.device.type == "cuda":
+        if torch.cuda.is_available():
             torch.cuda.empty_cache()
         return attempt()
 

@@ -4,7 +4,7 @@ May import `accel` and the packages below.
 Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
     build         builds the models that a plan needs
-    contract      checks that a model's passes agree before it trains
+    probe         checks that a model's passes agree before it trains
     critic        V(s_t) for each token: a value head on its own trunk, or on the policy's
     loading       models and tokenizers from disk or the hub
     lora          adapters that are trained instead of a model's own weights

@@ -1,18 +1,21 @@
 """Builds the models that a plan needs, and no others."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rlzoo.accel import recompute, threads
+from rlzoo.accel.decode import Decoder
 from rlzoo.accel.device import pick_device
+from rlzoo.accel.engine import Engine
 from rlzoo.accel.memory import sampling_dtypes
-from rlzoo.accel.ranks import ALONE, Ranks
+from rlzoo.accel.passes import Passes
+from rlzoo.accel.ranks import open_ranks
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.lm.contract import enforce
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     DEQUANTIZED,
@@ -27,62 +30,129 @@ from rlzoo.lm.loading import (
     trunk_of,
 )
 from rlzoo.lm.lora import add_lora
-from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.probe import enforce, layout
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, how_read
 from rlzoo.lm.weights import checksum
+from rlzoo.lm.world import World
+from rlzoo.plugin.border import border
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
 
-def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
-    """The models that the plan needs, on the recipe's device."""
+def build_world(plan: Plan) -> World:
+    """The models that the plan needs, on the recipe's device; in each process of a run alike."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
     torch.backends.cuda.matmul.allow_tf32 = False  # of the process: set for each run
-    policy = build_policy(config)
-    models = Models(plan, policy, seed=config.seed, ranks=ranks)
-    if models.sharded and config.model.compile:
+    ranks = open_ranks(config.device)
+    sharded = ranks.count > 1 and config.parallel.strategy == "shard"
+    if sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard cannot be combined with model.compile")
-    # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
-    models.contract, told = enforce(policy, config.model.name or str(config.model.path))
-    models.notes += told
-    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the contract's limits are float32's
-    policy.sampled_in, copied = sampling_dtypes(config, policy.device.type)
-    if copied:
-        policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
-    if plan.reference:
-        models.reference = policy.frozen_copy()
-        if models.sharded and models.reference.model is not policy.model:
-            shard(models.reference.model)
-    for domain in plan.teachers:
-        models.teachers[domain] = _teacher(plan, domain, policy, models.notes)
-        if models.sharded:
-            shard(models.teachers[domain].model)
-    if plan.critic:
-        wide = "value_logits" in plan.needs or "value_support" in plan.needs
-        c = config.critic
-        dtype = torch.promote_types(policy.model.dtype, torch.float32)
-        support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
-        shared = c.trunk == "shared"
-        start = None if shared else _critic_start(plan, policy)
-        critic = Critic(policy, support, shared=shared, start=start)
-        if c.privileged == "answer":
-            critic.reads = models.prompt_format.told
-        if models.sharded and not shared:
-            shard(critic.trunk)
-            shard(critic.head)
-        models.add_critic(critic)
-    if models.sharded:  # last: the others are copies of it
-        shard(policy.model)
-    if config.model.compile:
-        trunk = models.critic.trunk if models.critic else None
-        for one in filter(None, (policy, models.reference, *models.teachers.values())):
-            one.no_trees = "compiled layers"  # which unpacking rows would split in two
-            _compile(one.model)
-            one.compiled = True
-        if trunk is not None:
-            _compile(trunk)
-    return models
+    policy, prompt_format, notes = _with_prompts(plan, build_policy(config))
+    # Found out by passes, before there is a copy, a shard or a compiled layer.
+    probed = enforce(policy, config.model.name or str(config.model.path))
+    notes += probed.notes
+    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the probe's limits are float32's
+    compiled, traits = config.model.compile, probed.traits
+    if compiled:
+        traits = replace(traits, no_trees=COMPILED)
+    dtype, copied = sampling_dtypes(config, policy.device.type)
+    copy = SamplingCopy(policy.model, getattr(torch, copied)) if copied else None
+    decoder = Decoder(static=probed.static, dtype=dtype, copy=copy, compiled=compiled, notes=notes)
+    policy = replace(policy, traits=traits, decoder=decoder)
+    reference = policy.frozen_copy() if plan.reference else None
+    teachers = {domain: _teacher(plan, domain, policy, notes) for domain in plan.teachers}
+    critic = _critic(plan, policy, prompt_format) if plan.critic else None
+    shared = critic is not None and critic.trunk is None
+    if critic is not None and shared:
+        policy = replace(policy, value_head=critic.head)
+    others = [p.model for p in (reference, *teachers.values()) if p and p.model is not policy.model]
+    own = [] if critic is None or shared else [critic.trunk, critic.head]
+    for network in [*others, *own, policy.model] if sharded else ():  # the others are copies of it
+        shard(network)
+    for trunk in [policy.model, *others, *own[:1]] if compiled else ():
+        _compile(trunk)
+    engine = Engine(
+        policy, Passes(config.train, ranks, sharded, notes), reference, teachers, critic,
+        ranks=ranks, sharded=sharded, stats=_stats(plan), notes=notes,
+        entropy_grad=config.actor.entropy_coef > 0 or "entropy" in plan.needs,
+    )  # fmt: skip
+    weights = checksum(resolve_path(config.model.path, code=config.model.trust_remote_code))
+    return World(plan, engine, prompt_format, config.seed, probed.findings, weights)
+
+
+COMPILED = "compiled layers"  # which unpacking rows would split in two
+
+
+def world_around(plan: Plan, policy: Policy) -> World:
+    """A world whose only network is `policy`, for evaluations."""
+    config = plan.recipe.config
+    policy, prompt_format, notes = _with_prompts(plan, policy)
+    policy = replace(policy, traits=layout(policy))
+    engine = Engine(policy, Passes(config.train, notes=notes), stats=_stats(plan), notes=notes)
+    return World(plan, engine, prompt_format, config.seed)
+
+
+def _stats(plan: Plan) -> tuple[str, ...]:
+    return ("entropy", "observation_nll") if "observation_nll" in plan.needs else ("entropy",)
+
+
+def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, list[str]]:
+    """The policy with what ends its responses to the task's prompts, how these become tokens, and
+    notes for the user. Raises ModelError where prompts do not fit the model."""
+    model, task, name = plan.recipe.config.model, plan.task, plan.task_name
+    tokenizer, notes = policy.tokenizer, list(policy.decoder.notes)  # of its loading
+    prompt_format = PromptFormat(tokenizer, model.chat, model.system)
+    if tokenizer.chat_template:
+        notes.append(how_read(model.chat, drawn(task, name, "train")))
+    ends = prompt_format.ends(task, name, policy.eos_ids)
+    for i in set(ends).difference(policy.eos_ids):
+        token = tokenizer.convert_ids_to_tokens(i)
+        notes.append(f"responses also end with {token}, the chat template's end of turn")
+    _fit_prompts(plan, prompt_format, policy.limit, notes)
+    decoder = Decoder(static=policy.decoder.static, notes=notes)
+    return replace(policy, eos_ids=ends, stops=plan.stops, decoder=decoder), prompt_format, notes
+
+
+def _fit_prompts(
+    plan: Plan, prompt_format: PromptFormat, longest: tuple[int, str] | None, notes: list[str]
+) -> None:
+    """Find prompts that are too long for the model, which data tasks may leave out. longest: the
+    tokens of a row, and what they are called."""
+    task, name, config = plan.task, plan.task_name, plan.recipe.config
+    limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
+    room = None if longest is None else max(0, longest[0] - limit)
+
+    def count(prompt: Prompt) -> int:
+        return len(prompt_format.encode(prompt))
+
+    if fit := plan.abilities.fit:
+        with border(f"task {name!r}: fit"):
+            note = fit(count, room)
+        notes += [note] if note else []
+    if longest is None or room is None:
+        return
+    for split in ("train", "test"):
+        prompts = drawn(task, name, split)
+        lengths = [len(ids) for ids in prompt_format.encode_each(prompts)]
+        if max(lengths) > room:
+            raise ModelError(
+                f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} for a prompt; "
+                f"{sum(n > room for n in lengths)} of {len(lengths)} {split} prompts of task "
+                f"{name!r} are longer, up to {max(lengths)} tokens"
+            )
+
+
+def _critic(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> Critic:
+    wide = "value_logits" in plan.needs or "value_support" in plan.needs
+    c = plan.recipe.config.critic
+    dtype = torch.promote_types(policy.model.dtype, torch.float32)
+    support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
+    shared = c.trunk == "shared"
+    start = None if shared else _critic_start(plan, policy)
+    how = {"reads": prompt_format.told} if c.privileged == "answer" else {}
+    return Critic(policy, support, shared=shared, start=start, **how)
 
 
 def _compile(model: Any) -> None:
@@ -111,21 +181,21 @@ def build_policy(config: Config) -> Policy:
     check_vocabulary(folder, model.config, tokenizer)
     base, note = origin(str(m.path), folder)
     _prepare(model, config, base)
-    policy = Policy(
+    notes = [note] if note else []
+    method = quantized_by(load_config(folder, trust_remote_code=m.trust_remote_code))
+    if method in DEQUANTIZED:
+        notes.insert(0, f"{folder}: transformers converted its {method} weights to {m.dtype}")
+    static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
+    policy = Policy.of(
         model.to(device),
         tokenizer,
         temperature=r.temperature,
         top_k=r.top_k,
         top_p=r.top_p,
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
+        recompute=m.gradient_checkpointing,
+        decoder=Decoder(static=static, notes=notes),
     )
-    method = quantized_by(load_config(folder, trust_remote_code=m.trust_remote_code))
-    if method in DEQUANTIZED:
-        policy.notes.append(f"{folder}: transformers converted its {method} weights to {m.dtype}")
-    policy.notes += [note] if note else []
-    policy.recompute = m.gradient_checkpointing
-    policy.weights = checksum(folder)
-    policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)
     return policy
 
@@ -152,7 +222,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
     check_vocabulary(folder, model.config, policy.tokenizer)
-    teacher = Policy(
+    teacher = Policy.of(
         model.to(policy.device).requires_grad_(False),
         policy.tokenizer,
         temperature=policy.temperature,
@@ -163,8 +233,13 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
             f"{key}: {folder} has {teacher.vocabulary} logits but the policy has "
             f"{policy.vocabulary}, so KL over the whole vocabulary (teacher_kl) is undefined"
         )
+    traits = layout(teacher)
+    if plan.recipe.config.model.compile:
+        traits = replace(traits, no_trees=COMPILED)
+    teacher = replace(teacher, traits=traits)
     if teacher.limit:
-        teacher.limit = (teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1))
+        limit = teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1)
+        teacher = replace(teacher, limit=limit)
     if not set(policy.eos_ids) & set(teacher.eos_ids):
         ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
         notes.append(

@@ -30,6 +30,7 @@ class Critic(nn.Module):
         *,
         shared: bool = False,
         start: tuple[Any, Tensor | None] | None = None,
+        reads: Callable[[Columns], Columns] = lambda columns: columns,
     ):
         super().__init__()
         # The policy that shares its trunk is not part of this module: its weights are the actor's.
@@ -47,16 +48,13 @@ class Critic(nn.Module):
             self.head.weight.data.copy_(weight)
         double = next(policy.model.parameters()).dtype == torch.float64
         self.head.to(policy.device, torch.float64 if double else torch.float32)
-        self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
         self.support = None if support is None else support.to(self.head.weight)
-        self.reads: Callable[[Columns], Columns] = lambda columns: columns
-        if shared:
-            if not policy.plain_head:
-                raise ModelError(
-                    "critic.trunk: shared requires a model whose head is one linear layer, unlike "
-                    f"that of {type(policy.model).__name__}; use critic.trunk=own"
-                )
-            policy.value_head = self.head
+        self.reads = reads
+        if shared and not policy.plain_head:
+            raise ModelError(
+                "critic.trunk: shared requires a model whose head is one linear layer, unlike "
+                f"that of {type(policy.model).__name__}; use critic.trunk=own"
+            )
 
     def predict(self, columns: Columns) -> Tensor:
         """V, or logits of its bins, before each response token and after the last:
@@ -67,7 +65,7 @@ class Critic(nn.Module):
         columns = self.reads(columns)
         rows = align(columns, trees=self._as_policy and not policy.no_trees)
         with policy.reading(self.trunk, rows):
-            hidden = self.runner[0](input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
+            hidden = self.trunk(input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
         hidden = hidden[:, -rows.keep :]
         return self._read(hidden.flatten(0, 1)[rows.at], columns)
 

@@ -8,7 +8,7 @@ dropout would make the first epoch's ratio differ from 1.
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,70 +16,90 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import attention, head, hf_internals, recompute
-from rlzoo.accel.decode import decode, few_rows, wide
+from rlzoo.accel.decode import Decoder, wide
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.accel.memory import activations
-from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
-from rlzoo.lm.contract import never_trees, trees_disagree
 from rlzoo.lm.loading import eos_ids, limit_of
 from rlzoo.mdp.batch import widen
-from rlzoo.plugin.border import out_of_memory
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What trial passes found out about a model (`rlzoo.lm.probe`); by default, what any can do.
+
+    plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
+    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
+    length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
+    """
+
+    plain_head: bool = False
+    no_trees: str = "not tried"
+    pads: bool = True
+    sampled_as_scored: bool = True
+
+
+@dataclass(frozen=True, eq=False)
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `eos_ids`: tokens that end a response. `top_k` and then `top_p` truncate the sampling
-    distribution, never the policy itself. `adapter`: False is the same network with its LoRA
-    adapters off.
+    `Policy.of` makes one. `eos_ids`: tokens that end a response; `stops`: texts that end a turn of
+    a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
+    itself. limit: (positions of the longest row, what they are called). softcap: of the logits,
+    which a pass takes off the model's config. recompute: gradient
+    checkpointing. adapter: False is the same network with its LoRA adapters off. value_head: of a
+    critic that shares the trunk.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        autocast: bool = False,
-    ):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
+    model: Any
+    tokenizer: Any
+    eos_ids: list[int]
+    limit: tuple[int, str] | None
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    autocast: bool = False
+    softcap: float | None = None
+    stops: tuple[str, ...] = ()
+    recompute: bool = False
+    adapter: bool = True
+    value_head: nn.Linear | None = None
+    traits: Traits = Traits()
+    decoder: Decoder = field(default_factory=Decoder)
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, *, autocast: bool = False, **more: Any) -> "Policy":
+        """The policy of a model, whose config names its end tokens and its limit."""
         # float64 is for checking numbers: nothing casts it.
-        self.autocast = autocast and next(model.parameters()).dtype != torch.float64
-        # Unless the model's contract rules it out:
-        self.sampled_as_scored = True
-        self.weights = ""  # checksum of the files that it was loaded from
-        self.pads = True  # prompts of unequal length are sampled together
-        # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
-        # autocast, at most this many rows at a time:
-        self.static = False
-        self.sampled_by: SamplingCopy | None = None
-        self.sampled_in: str | None = None
-        self.most_rows: int | None = None
-        self.notes: list[str] = []  # gains a line when memory runs out
-        self.limit = limit_of(model.config)
-        self.adapter = True
-        self.recompute = False  # gradient checkpointing
-        self.compiled = False  # whether the model's layers are
-        self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
-        config = model.config.get_text_config()
-        self.vocabulary = int(config.vocab_size)
-        self.softcap: float | None = getattr(config, "final_logit_softcapping", None)
-        self.eos_ids = eos_ids(model.config, tokenizer)
-        self.pad_id = int(tokenizer.pad_token_id)
-        self.stops: tuple[str, ...] = ()  # texts that end a turn of a conversation
-        self.value_head: nn.Linear | None = None  # of a critic that shares the trunk
+        autocast = autocast and next(model.parameters()).dtype != torch.float64
+        ends, limit = eos_ids(model.config, tokenizer), limit_of(model.config)
+        softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+        return cls(model, tokenizer, ends, limit, autocast=autocast, softcap=softcap, **more)
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.model.config.get_text_config().vocab_size)
+
+    @property
+    def pad_id(self) -> int:
+        return int(self.tokenizer.pad_token_id)
+
+    @property
+    def pads(self) -> bool:
+        return self.traits.pads
+
+    @property
+    def no_trees(self) -> str:
+        return self.traits.no_trees
+
+    @property
+    def plain_head(self) -> bool:
+        return self.traits.plain_head
 
     def bytes_of_position(self, *, grad: bool) -> int:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
@@ -91,54 +111,35 @@ class Policy:
         floats = activations(*sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
-    @cached_property
-    def no_trees(self) -> str:
-        """Why groups are not read as trees, each prompt once; empty if they are: every layer must
-        use plain full attention, and a trial must agree."""
-        return never_trees(self.model) or trees_disagree(self)
-
     @property
     def halves(self) -> bool:
         """Whether passes compute in half precision, whose rounding differs from pass to pass."""
         half = (torch.float16, torch.bfloat16)
         return self.autocast or any(w.dtype in half for w in self.model.parameters())
 
+    def over(self, model: Any) -> "Policy":
+        """The same policy of another network, which samples by itself."""
+        d = self.decoder
+        decoder = Decoder(static=d.static, dtype=d.dtype, compiled=d.compiled, notes=d.notes)
+        return replace(self, model=model, value_head=None, decoder=decoder)
+
     def frozen_copy(self) -> "Policy":
         """The reference: a copy of the network as it is now, without gradients. With LoRA it is
         the same network with its adapters off."""
         if hf_internals.has_adapters(self.model):
-            return self.but(value_head=None, sampled_by=None, adapter=False)
-        model = copy.deepcopy(self.model).requires_grad_(False)
-        return self.but(value_head=None, sampled_by=None, model=model, runner=model)
-
-    def but(self, **changed: Any) -> "Policy":
-        """A policy like this one over the same network, with some other attributes."""
-        twin = copy.copy(self)
-        for name, value in changed.items():
-            setattr(twin, name, value)
-        return twin
+            return replace(self.over(self.model), adapter=False)
+        return self.over(copy.deepcopy(self.model).requires_grad_(False))
 
     @contextmanager
-    def probed(self) -> Iterator["Policy"]:
-        """A policy over the same network for trials, without autocast and EOS."""
-        # Flash attention supports half precision only.
-        plain = hf_internals.attention_of(self.model.config) in ("sdpa", "eager")
-        with torch.random.fork_rng():
-            yield self.but(
-                autocast=self.autocast and not plain, recompute=False, value_head=None,
-                eos_ids=[self.vocabulary], stops=(), temperature=1.0, top_k=0, top_p=1.0,
-                sampled_by=None, sampled_in=None, static=False,
-            )  # fmt: skip
-
-    @contextmanager
-    def sampling_at(self, temperature: float, top_k: int, top_p: float) -> Iterator[None]:
-        """In this context, the policy has this temperature and this truncation for sampling."""
-        before = self.temperature, self.top_k, self.top_p
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+    def adapted(self) -> Iterator[None]:
+        """In this context, the network has its adapters on or off, as this policy has them."""
+        if not self.adapter:
+            self.model.disable_adapters()
         try:
             yield
         finally:
-            self.temperature, self.top_k, self.top_p = before
+            if not self.adapter:
+                self.model.enable_adapters()
 
     def precision(self) -> AbstractContextManager:
         """In this context, matrix products are of the precision of this policy's passes."""
@@ -147,22 +148,14 @@ class Policy:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     @contextmanager
-    def reading(self, network: Any, rows: Aligned | None = None) -> Iterator[None]:
-        """In this context, `network` (the model, or a critic's trunk) reads `rows`, or samples if
-        there are none, with this policy's precision and with its adapters on or off. Raises
-        ModelError for a row that the model cannot read correctly."""
-        if rows is not None and self.limit and rows.longest > self.limit[0]:
+    def reading(self, network: Any, rows: Aligned) -> Iterator[None]:
+        """In this context, `network` (the model, or a critic's trunk) reads `rows` with this
+        policy's precision and with its adapters on or off. Raises ModelError for a row that the
+        model cannot read correctly."""
+        if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
-        with ExitStack() as stack:
-            if not self.adapter:
-                self.model.disable_adapters()
-                stack.callback(self.model.enable_adapters)
-            if rows is not None or self.sampled_in is None:
-                stack.enter_context(self.precision())
-            if rows is not None:
-                stack.enter_context(attention.over(network, rows))
-                if self.recompute:
-                    stack.enter_context(recompute.within(network))
+        again = recompute.within(network) if self.recompute else nullcontext()
+        with self.adapted(), self.precision(), attention.over(network, rows), again:
             yield
 
     def logits(self, columns: Mapping[str, Tensor]) -> Tensor:
@@ -186,29 +179,12 @@ class Policy:
                 if self.softcap is not None:  # `function` applies it
                     config = self.model.config.get_text_config()
                     stack.enter_context(hf_internals.without_softcap(config))
-            return self.runner(
+            return self.model(
                 input_ids=rows.ids,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,
             ).logits
-
-    @cached_property
-    def plain_head(self) -> bool:
-        """Whether the logits come from a linear head followed by nothing except a soft cap."""
-        lm_head = self.model.get_output_embeddings()
-        if type(lm_head) is not nn.Linear:
-            return False
-        # Not of padding, whose embedding may be 0: then all logits are, whatever is done to them.
-        ids = torch.tensor([[1, 2], [3, 4]], device=self.device)
-        ids = torch.where(ids == self.pad_id, 5, ids) % self.vocabulary
-        probe = Aligned(ids, torch.zeros_like(ids), 2)
-        seen: list[Tensor] = []
-        hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
-        with torch.no_grad():
-            got = self.run(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
-        hook.remove()
-        return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
     def log_prob_stats(
         self,
@@ -334,17 +310,7 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"tokens exceed {self.limit[1]}"
             )
-        model = self.model if self.sampled_by is None else self.sampled_by.follow()
-        # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
-        most = self.most_rows
-        with self.reading(self.model), how:
-            drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
-        if self.most_rows != most:
-            self.notes.append(
-                f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
-                "(same tokens)"
-            )
+        drawn = self.decoder.generate(self, prompt_ids, prompt_mask, uniforms, limit)
         wrong = (~drawn["old_log_probs"].isfinite()).nonzero()
         if len(wrong):
             row, t = wrong[0].tolist()
@@ -354,47 +320,6 @@ class Policy:
                 "model.dtype or model.attention may overflow"
             )
         return drawn
-
-    def _by_parts(
-        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
-    ) -> dict[str, Tensor]:
-        """Like `generate`, at most `most_rows` rows at a time and, unless the model `pads`, of one
-        length, which does not change tokens. If memory runs out, fewer rows at a time."""
-        lengths = mask.cpu().long().sum(1)
-        parts = [torch.arange(len(lengths))]
-        if not self.pads:
-            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
-        done: list[tuple[Tensor, dict[str, Tensor]]] = []
-        while parts:
-            rows = parts.pop(0)
-            if self.most_rows and len(rows) > self.most_rows:
-                parts = [*rows.split(self.most_rows), *parts]
-                continue
-            some, seen = ids[rows], mask[rows]
-            if not self.pads:  # none is padded
-                columns = seen.any(0)
-                some, seen = some[:, columns], seen[:, columns]
-            u = None if uniforms is None else uniforms[rows]
-            try:
-                done.append((rows, decode(self, model, some, seen, u, limit)))
-                continue
-            except RuntimeError as error:
-                if not out_of_memory(error) or len(rows) == 1:
-                    raise
-            # Not in `except`: there the traceback holds on to what was allocated.
-            self.most_rows, parts = (len(rows) + 1) // 2, [rows, *parts]
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-        if len(done) == 1:
-            return done[0][1]
-        back = torch.cat([rows for rows, _ in done]).argsort()
-        width = max(drawn["response_ids"].shape[1] for _, drawn in done)
-        found = {}
-        for name in done[0][1]:
-            pad = self.pad_id if name == "response_ids" else 0
-            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = torch.cat(wide)[back]
-        return found
 
 
 def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,9 +10,10 @@ from rlzoo.errors import RlzooError
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
 from rlzoo.plugin.columns import TOLD, Columns
+from rlzoo.recipe.plan import Plan
 
 if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.models import Models
+    from rlzoo.lm.policy import Policy
 
 
 def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
@@ -23,7 +24,8 @@ def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
 
 
 def converse(
-    models: "Models",
+    plan: Plan,
+    policy: "Policy",
     talks: list[turns.Conversation],
     prompts: Columns,
     speak: Callable[[Tensor, Columns, Tensor, int], dict[str, Any]],
@@ -34,8 +36,7 @@ def converse(
     columns for the rows `live` (R,), which continue at response position `at` (R,), from prompts
     that end with the turns so far; `width` tokens at most. live and at are the host's.
     """
-    policy = models.policy
-    rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
+    rules = turns.Turns(plan, policy.tokenizer, policy.eos_ids)
     texts = [
         ids[mask.bool()].tolist()
         for ids, mask in zip(prompts["prompt_ids"].cpu(), prompts["prompt_mask"].cpu(), strict=True)
@@ -62,9 +63,7 @@ def converse(
             there = tuple(i.to(x.device) for i in to)
             whole[there] = x[tuple(i.to(x.device) for i in source)]
         if not bool(taken.all()):
-            raise RlzooError(
-                f"sampler {models.plan.base_sampler.name!r} returned a row without tokens"
-            )
+            raise RlzooError(f"sampler {plan.base_sampler.name!r} returned a row without tokens")
         live = live[torch.tensor([not talk.over for talk in some])]
     found = rules.columns(talks, policy.pad_id, policy.device)
     steps = found["response_ids"].shape[1]
@@ -72,14 +71,14 @@ def converse(
 
 
 def continued(
-    models: "Models",
+    longest: int,
     columns: Columns,
     prompts: Mapping[str, Tensor],
     rows: Tensor | None,
     limit: int,
 ) -> list[turns.Conversation]:
-    """The conversations that continue after some prompts (N, W), each the beginning of a row."""
-    longest = models.plan.recipe.config.rollout.max_new_tokens
+    """The conversations that continue after some prompts (N, W), each the beginning of a row.
+    longest: tokens of a response."""
     every = torch.arange(len(prompts["prompt_ids"]))
     read = ("prompt_ids", "prompt_mask", "response_ids")
     prompts = {n: x.cpu() for n, x in prompts.items() if n in read}

@@ -1,14 +1,14 @@
 """Evaluates a policy on held-out prompts, sampled by the recipe's `eval` keys and greedily."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
 
-from rlzoo.lm.models import Models
+from rlzoo.lm.world import World
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
 from rlzoo.mdp.rules import right_rows
@@ -20,7 +20,7 @@ from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_over, share_over
 
 
-def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The line: `eval/accuracy` if the task defines correctness, `eval/answer_prob` if it has one
     answer, and `eval/score`, with 95 % intervals; the mean of each reward; `eval/greedy`. Also the
     results per prompt: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
@@ -33,17 +33,17 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     index: list[int] = []
     kinds: list[tuple[str, str]] = []
     right: list[bool] = []
-    parts = dict.fromkeys(models.plan.rewards, 0.0)
+    parts = dict.fromkeys(world.plan.rewards, 0.0)
     cut = 0
-    with models.meter.apart() as meter:
-        for batch in held_out(models, n):
+    with world.meter.apart() as meter:
+        for batch in held_out(world, n):
             scores += batch["sequence_scores"].tolist()
             index += batch["prompt_index"].tolist()
             kinds += zip(batch["prompts"], map(repr, batch["answers"]), strict=True)
             for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
                 parts[name] += part
             cut += int(batch["truncated"].sum())
-            marks = right_rows(models.plan, batch)
+            marks = right_rows(world.plan, batch)
             right += [] if marks is None else marks.tolist()
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
@@ -64,14 +64,14 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         out["eval/accuracy"] = sum(right) / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = share_over(right, kinds)
         by_prompt["right"] = np.array(right, np.uint8)
-    if has_answer_prob(models.plan):
-        p = answer_probs(models, n)
+    if has_answer_prob(world.plan):
+        p = answer_probs(world, n)
         out |= answer_line(p, kinds)
         by_prompt["answer_prob"] = np.array(p, np.float32)
-    return out | greedy(models, n), by_prompt
+    return out | greedy(world, n), by_prompt
 
 
-def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
+def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
     mean score if the task does not define correctness.
 
@@ -79,26 +79,27 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
     counts again, and is decoded once.
     """
-    examples = draw(models, split, n, "eval", 0)
-    rewards = (bound.component for _, bound in models.plan.rewards.values())
+    examples = draw(world, split, n, "eval", 0)
+    rewards = (bound.component for _, bound in world.plan.rewards.values())
     # Whether a response's score depends only on its prompt, not on noise or other rows.
-    alone = "noise" not in models.plan.needs and all(c.couples == "row" for c in rewards)
+    alone = "noise" not in world.plan.needs and all(c.couples == "row" for c in rewards)
     kinds = [repr(e) if alone else str(i) for i, e in enumerate(examples)]
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
     found = []
-    with models.meter.apart():
-        for batch in _respond_to(models, [*distinct.values()], greedy=True):
-            right = right_rows(models.plan, batch)
+    with world.meter.apart():
+        for batch in _respond_to(world, [*distinct.values()], greedy=True):
+            right = right_rows(world.plan, batch)
             found.append((batch["sequence_scores"] if right is None else right).cpu())
     values = torch.cat(found)[[place[kind] for kind in kinds]]
-    return {GREEDY: sum(float(x.sum()) for x in values.split(_size(models))) / n}
+    return {GREEDY: sum(float(x.sum()) for x in values.split(_size(world))) / n}
 
 
-def decoding(models: Models) -> AbstractContextManager[None]:
-    """In this context, the policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
-    how = models.plan.recipe.config.eval
-    return models.policy.sampling_at(how.temperature, how.top_k, how.top_p)
+def decoding(world: World) -> World:
+    """The world whose policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
+    how = world.plan.recipe.config.eval
+    policy = replace(world.policy, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p)
+    return replace(world, engine=replace(world.engine, policy=policy))
 
 
 def has_answer_prob(plan: Plan) -> bool:
@@ -109,19 +110,19 @@ def has_answer_prob(plan: Plan) -> bool:
 
 
 @torch.no_grad()
-def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
+def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
     """P(the response is the answer and then EOS) for each of the n prompts: its tokens are given,
     not sampled, so one forward pass equals infinitely many samples.
 
     It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
     could sample as well, are left out. 0 if the length limit leaves no room for EOS.
     """
-    policy, limit = models.policy, response_limit(models.plan)
-    examples = draw(models, split, n, "eval", 0)
-    prompts = models.prompt_format.encode_each(e.prompt for e in examples)
-    answers = [mdp.continued(models.tokenizer, str(e.answer)) for e in examples]
+    policy, limit = world.policy, response_limit(world.plan)
+    examples = draw(world, split, n, "eval", 0)
+    prompts = world.prompt_format.encode_each(e.prompt for e in examples)
+    answers = [mdp.continued(world.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
-    total = torch.zeros(len(examples), dtype=torch.float64)
+    total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine
     for eos in policy.eos_ids:
         given, real = right_pad([[*a, eos] for a in answers], policy.pad_id)
         columns = {
@@ -131,8 +132,7 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
             "response_mask": real.to(mask.dtype).to(policy.device),
             "response_attention": real.to(mask.dtype).to(policy.device),
         }
-        with decoding(models):
-            found = models.passes.map(columns, lambda rows: {"log_probs": policy.log_probs(rows)})
+        found = engine.scores(columns, ("log_probs",))
         total += found["log_probs"].double().sum(1).exp().cpu()
     fits = torch.tensor([len(a) < limit for a in answers])
     return torch.where(fits, total, 0.0).tolist()
@@ -152,7 +152,7 @@ def response_limit(plan: Plan) -> int:
 
 
 def held_out(
-    models: Models,
+    world: World,
     n: int,
     samples: int = 1,
     *,
@@ -165,13 +165,13 @@ def held_out(
     Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
     samples leave the first ones as they are.
     """
-    examples = draw(models, split, n, stream, 0)
+    examples = draw(world, split, n, stream, 0)
     for first in range(0, n * samples, n):
-        yield from _respond_to(models, examples, stream=stream, first=first, greedy=greedy)
+        yield from _respond_to(world, examples, stream=stream, first=first, greedy=greedy)
 
 
 def _respond_to(
-    models: Models,
+    world: World,
     examples: list[Example],
     *,
     stream: str = "eval",
@@ -179,24 +179,22 @@ def _respond_to(
     greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of a response to each of the examples, whose rows are `first`, ... to the noise."""
-    size = _size(models)
+    size = _size(world)
     for start in range(0, len(examples), size):
-        with decoding(models):
-            batch = collect(
-                models,
-                examples[start : start + size],
-                1,
-                stream=stream,
-                step=0,
-                first_row=first + start,
-                sampler=models.plan.base_sampler,
-                limit=response_limit(models.plan),
-                greedy=greedy,
-            )
-        yield batch
+        yield collect(
+            decoding(world),
+            examples[start : start + size],
+            1,
+            stream=stream,
+            step=0,
+            first_row=first + start,
+            sampler=world.plan.base_sampler,
+            limit=response_limit(world.plan),
+            greedy=greedy,
+        )
 
 
-def _size(models: Models) -> int:
+def _size(world: World) -> int:
     """The number of rows at once, at most that of training."""
-    rollout = models.plan.recipe.config.rollout
+    rollout = world.plan.recipe.config.rollout
     return rollout.prompts * rollout.samples

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from copy import copy, deepcopy
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,24 +21,26 @@ from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.call import LOG_PROBS
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
+from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.conversation import ahead, continued, converse
 
 if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.models import Models
+    from rlzoo.lm.policy import Policy
+    from rlzoo.lm.world import World
 
 MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 
-def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
+def draw(world: World, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
-    plan = models.plan
-    generator = noise.generator(models.seed, f"prompts/{stream}", step)
+    plan = world.plan
+    generator = noise.generator(world.seed, f"prompts/{stream}", step)
     return draw_examples(plan.task, plan.task_name, split, n, generator)
 
 
 def collect(
-    models: Models,
+    world: World,
     examples: list[Example],
     samples: int,
     *,
@@ -55,20 +56,28 @@ def collect(
     first_row: number of the first row, for batches that are parts of one.
     sampler: the plan's unless another is given. limit: the most tokens of a response. As `sampler`,
     greedy: use the most likely token each time.
-    Several ranks share the prompts, and all of them get the whole batch.
     """
-    plan, policy, ranks, meter = models.plan, models.policy, models.ranks, models.meter
-    sampler, before = sampler or plan.sampler, meter.tokens
-    shared = ranks.count > 1 and len(examples) >= ranks.count  # fewer: each rank does them all
-    if shared:
-        mine = ranks.block(len(examples))
-        examples, first_row = examples[mine.start : mine.stop], first_row + mine.start * samples
-    rows = torch.arange(len(examples) * samples) + first_row
-    prompts = _prompts(models, examples, samples, rows)
-    with models.whole(sampler.needs) if models.sharded else nullcontext():
-        drawn = respond(models, sampler, prompts, rows, stream=stream, step=step,
+    sampler, policy = sampler or world.plan.sampler, world.policy
+
+    def work(some: list[Example], first: int) -> Batch:
+        rows = torch.arange(len(some) * samples) + first_row + first * samples
+        prompts = _prompts(world, some, samples, rows)
+        drawn = respond(world, sampler, prompts, rows, stream=stream, step=step,
                         max_new_tokens=limit, greedy=greedy)  # fmt: skip
-    if models.recomputes:
+        return _scored(world, prompts, drawn, rows, stream, step)
+
+    parts = world.engine.shares(examples, work, sampler.needs)
+    if len(parts) == 1 and isinstance(parts[0], Batch):
+        return parts[0]
+    return concatenate(parts, policy.pad_id, policy.device)
+
+
+def _scored(
+    world: World, prompts: Columns, drawn: dict[str, Any], rows: Tensor, stream: str, step: int
+) -> Batch:
+    """The batch of responses to prompts, with its scores."""
+    plan, policy = world.plan, world.policy
+    if recomputed(plan, policy):
         drawn.pop("old_log_probs", None)
     elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
         # another engine returns no more
@@ -83,23 +92,27 @@ def collect(
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
-        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, rows, batch.steps)
+        uniform = noise.uniforms(world.seed, f"noise/{stream}", step, rows, batch.steps)
         batch.add("noise", uniform.to(policy.device, torch.float32))
     if "response_tokens" in plan.needs:
-        texts = mdp.decode_tokens(models.tokenizer, batch, policy.eos_ids)
+        texts = mdp.decode_tokens(world.tokenizer, batch, policy.eos_ids)
         batch.add("response_tokens", texts)
     batch.update(mdp.score(plan, batch, task_scores))
-    if not shared:
-        return batch
-    meter.tokens = before + sum(ranks.gather(meter.tokens - before))
-    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
-    return concatenate(ranks.gather(own), policy.pad_id, policy.device)
+    return batch
 
 
-def _prompts(models: Models, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:
+def recomputed(plan: Plan, policy: Policy) -> bool:
+    """Whether `old_log_probs` are those of a pass, not of the sampler."""
+    rollout = plan.recipe.config.rollout
+    other = policy.halves or policy.decoder.copy or rollout.staleness  # halves round differently
+    exact = policy.traits.sampled_as_scored and not other
+    return rollout.old_log_probs == "recomputed" or (rollout.old_log_probs == "auto" and not exact)
+
+
+def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:
     """The examples' prompts as the policy and components read them, by column: `samples` rows of
     each. rows: (N,) their numbers."""
-    form, plan, policy = models.prompt_format, models.plan, models.policy
+    form, plan, policy = world.prompt_format, world.plan, world.policy
     domain_of = plan.abilities.domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
         domains = [str(domain_of(e)) if domain_of else "" for e in examples]
@@ -123,7 +136,7 @@ def _prompts(models: Models, examples: list[Example], samples: int, rows: Tensor
 
 
 def respond(
-    models: Models,
+    world: World,
     sampler: Bound,
     prompts: Columns,
     rows: Tensor,
@@ -142,13 +155,13 @@ def respond(
     turn: (N, T) the noise of a single turn, which no environment answers.
     greedy: use the most likely token each time, for any sampler and temperature.
     """
-    plan, policy = models.plan, models.policy
+    plan, policy = world.plan, world.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
     uniforms = turn
     if turn is None and not greedy:
-        uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+        uniforms = noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn.
-    more = resources(models, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
+    more = resources(world, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
     def speak(prompts: Columns, u: Tensor | None, width: int) -> dict[str, Any]:
         """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
@@ -161,28 +174,29 @@ def respond(
         return speak(now, u, width)
 
     if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
-        drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
+        talks = talks or turns.begin(prompts, len(rows), limit)
+        drawn = converse(plan, policy, talks, prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
-    _finish(models, sampler, drawn, limit)
+    _finish(world, sampler, drawn, limit)
     if greedy or sampler is plan.base_sampler:
-        models.meter.tokens += int(drawn["response_mask"].sum())
+        world.meter.tokens += int(drawn["response_mask"].sum())
     return drawn
 
 
-def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
+def _finish(world: World, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
 
     Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
     log-prob of a chosen token.
     """
-    policy = models.policy
+    policy = world.policy
     if "response_mask" not in drawn:
         said = drawn["response_ids"].cpu()
         found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
-        drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
+        drawn["responses"] = mdp.decode(world.tokenizer, found, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in found.items()}
-    elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
+    elif missing := sorted(world.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
         raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     mask = drawn["response_mask"]
     for name in (n for n in LOG_PROBS if n in drawn):
@@ -200,7 +214,7 @@ def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -
 
 
 def resources(
-    models: Models, columns: Columns, streams: Sequence[str], step: int, first: int = 0
+    world: World, columns: Columns, streams: Sequence[str], step: int, first: int = 0
 ) -> dict[str, Any]:
     """The resources for the rows of `columns`.
 
@@ -208,15 +222,15 @@ def resources(
     first row's number in the batch.
     """
     later = (f"{streams[-1]}{i}" for i in itertools.count())
-    rows = (models, columns, itertools.chain(streams, later), step, first)
+    rows = (world, columns, itertools.chain(streams, later), step, first)
     return {
         "sample": Sample(*rows),
         "score": Score(*rows),
-        "policy": models.policy,
-        "reference": models.reference,
-        "teacher": models.teachers.get(None),
-        "tokenizer": models.tokenizer,
-        "memory": deepcopy(models.memory),
+        "policy": world.policy,
+        "reference": world.reference,
+        "teacher": world.engine.teachers.get(None),
+        "tokenizer": world.tokenizer,
+        "memory": deepcopy(world.memory),
     }
 
 
@@ -224,7 +238,7 @@ def resources(
 class _Resource:
     """The rows of `columns`, of which `first` is the first's number in the whole batch."""
 
-    models: Models
+    world: World
     columns: Columns
     streams: Iterator[str]
     step: int
@@ -236,7 +250,7 @@ class Sample(_Resource):
 
     @property
     def max_new_tokens(self) -> int:
-        return self.models.plan.recipe.config.rollout.max_new_tokens
+        return self.world.plan.recipe.config.rollout.max_new_tokens
 
     def __call__(
         self,
@@ -256,17 +270,19 @@ class Sample(_Resource):
 
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
         `rows` by default, whose turns it continues."""
-        models, limit = self.models, max_new_tokens or self.max_new_tokens
+        world, limit = self.world, max_new_tokens or self.max_new_tokens
         rows = None if rows is None else rows.cpu()
         if reference:
-            models = _by_the_reference(models)
+            world = _by_the_reference(world)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
         talks = None
-        if models.plan.conversation and uniforms is None:
-            talks = continued(models, self.columns, prompts, rows if of is None else of, limit)
+        if world.plan.conversation and uniforms is None:
+            talks = continued(
+                self.max_new_tokens, self.columns, prompts, rows if of is None else of, limit
+            )
         return respond(
-            models,
-            models.plan.base_sampler,
+            world,
+            world.plan.base_sampler,
             prompts,
             self.first + (torch.arange(len(prompt_ids)) if rows is None else rows),
             stream="" if greedy else next(self.streams),  # it draws nothing
@@ -278,16 +294,13 @@ class Sample(_Resource):
         )
 
 
-def _by_the_reference(models: Models) -> Models:
-    """The same models, with the frozen reference in place of the policy."""
-    sampler = models.plan.base_sampler
+def _by_the_reference(world: World) -> World:
+    """The same world, with the frozen reference in place of the policy."""
+    sampler = world.plan.base_sampler
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
                          "set sampler=transformers")  # fmt: skip
-    assert models.reference is not None
-    twin = copy(models)
-    twin.policy = models.reference
-    return twin
+    return replace(world, engine=replace(world.engine, policy=world.reference))
 
 
 class Score(_Resource):
@@ -295,7 +308,7 @@ class Score(_Resource):
 
     def __call__(self, other: Columns) -> Tensor:
         """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""
-        models, plan = self.models, self.models.plan
+        world, plan = self.world, self.world.plan
         rows = other.get("rows")
         index = range(len(other["responses"])) if rows is None else rows.tolist()
         full = dict(other)
@@ -308,12 +321,10 @@ class Score(_Resource):
         if "noise" in plan.needs:
             numbers = self.first + torch.arange(len(mask))
             stream = f"noise/{next(self.streams)}"
-            uniforms = noise.uniforms(models.seed, stream, self.step, numbers, mask.shape[1])
+            uniforms = noise.uniforms(world.seed, stream, self.step, numbers, mask.shape[1])
             full["noise"] = uniforms.to(mask)
         if "response_tokens" in plan.needs:
-            full["response_tokens"] = mdp.decode_tokens(
-                models.tokenizer, full, models.policy.eos_ids
-            )
+            full["response_tokens"] = mdp.decode_tokens(world.tokenizer, full, world.policy.eos_ids)
         missing = [n for n in needs_of(plan.task.score) if n not in full]
         if missing:
             raise RlzooError(

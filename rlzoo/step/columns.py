@@ -4,14 +4,12 @@ rewards with their KL, then the estimator's advantages."""
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from rlzoo.accel.engine import Forward, ahead
-from rlzoo.errors import ModelError
+from rlzoo.accel.engine import Engine, Kept
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
 from rlzoo.plugin.border import border
@@ -21,112 +19,69 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
 
 if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.models import Models
-    from rlzoo.lm.policy import Policy
+    from rlzoo.lm.world import World
 
-STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
+# Columns of the rollout by what the engine calls them.
+SCORED = {
+    "full_kl": "full_kl",
+    "old_log_probs": "log_probs",
+    "sum_pi_squared": "sum_pi_squared",
+    "old_entropy": "entropy",
+    "ref_log_probs": "ref_log_probs",
+    "teacher_log_probs": "teacher_log_probs",
+    "teacher_kl": "teacher_kl",
+}
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
 @torch.no_grad()
 def add_columns(
-    models: Models, batch: Batch, *, stream: str, step: int, for_update: bool = False
-) -> Forward | None:
+    world: World, batch: Batch, *, stream: str, step: int, for_update: bool = False
+) -> Kept:
     """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
 
-    for_update: an update on this batch follows. Where it is a single one, whose passes may be held,
-    its forward passes are made now, since these columns can be read off them, and returned.
+    for_update: an update on this batch follows. Where it is a single one, whose passes may be kept,
+    they are made now, since these columns can be read off them, and returned.
     """
-    plan, forward = models.plan, None
-    read_off = models.critic is not None or "old_log_probs" not in batch
-    if for_update and plan.one_update and read_off:
-        forward = ahead(models, batch, actor=step >= plan.actor_from)
-    _add_model_columns(models, batch, forward)
-    more = resources(models, batch, (f"{stream}/columns",), step)
+    plan, engine, kept = world.plan, world.engine, Kept([])
+    if for_update and plan.one_update and (engine.critic or "old_log_probs" not in batch):
+        kept = engine.ahead(batch, actor=step >= plan.actor_from)
+    _add_scores(world, batch, kept)
+    more = resources(world, batch, (f"{stream}/columns",), step)
     if stream == "train":  # others look on
-        more["memory"] = models.memory
+        more["memory"] = world.memory
     for bound in plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
-        samples = models.sharded and "sample" in bound.needs
-        whole = models.whole(bound.needs) if samples else nullcontext()
+        samples = "sample" in bound.needs
+        whole = engine.whole(bound.needs) if samples else nullcontext()
         with whole, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
-    return forward
+    return kept
 
 
-def _read_off(forward: Forward | None, name: str) -> Tensor | None:
-    """A column (B, ...) that these passes made, if they did."""
-    if forward is None or name not in forward[0][1]:
-        return None
-    back = torch.cat([part for part, _ in forward]).argsort()
-    return torch.cat([found[name].detach() for _, found in forward])[back]
-
-
-def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
-    needs, passes, policy = models.plan.needs, models.passes, models.policy
-    reference, critic = models.reference, models.critic
-    scored = _read_off(forward, "log_probs")
-    if scored is not None and "old_log_probs" not in batch:
-        batch.add("old_log_probs", scored)
-    if "full_kl" in needs:
-        assert reference is not None
-        batch.update(passes.map(batch, lambda c: policy.full_kl(c, reference)))
-    asked = {name: stat for name, stat in STATS.items() if name in needs}
-    asked |= {} if "old_log_probs" in batch else {"old_log_probs": "log_probs"}
-    if asked:
-        want = tuple(asked.values())
-        stats = passes.map(batch, lambda c: policy.log_prob_stats(c, want=want, entropy_grad=False))
-        batch.update({name: stats[stat] for name, stat in asked.items()})
-    if reference is not None and "ref_log_probs" in needs and "ref_log_probs" not in batch:
-        batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
-    if models.teachers:
-        _add_teacher_columns(models, batch)
-    if critic is not None:
-        prediction = _read_off(forward, "prediction")
-        if prediction is None:
-            values = passes.map(batch, critic.values)
-        else:
-            values = critic.values(batch, prediction)
-        batch.add("values", values["values"])
-        bootstrap = models.plan.recipe.config.rollout.truncation == "bootstrap"
+def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
+    """Add what the engine's networks say of the batch."""
+    plan, engine = world.plan, world.engine
+    needs = plan.needs if "old_log_probs" in batch else {*plan.needs, "old_log_probs"}
+    want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
+    values = () if engine.critic is None else ("values",)
+    found = engine.scores(batch, (*want, *values), kept)
+    taught = "teacher_log_probs" in found  # as well, for the KL
+    for name, scored in SCORED.items():
+        extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
+        if scored in found and name not in batch and (name in needs or extra):
+            batch.add(name, found[scored])
+    if engine.critic is not None:
+        batch.add("values", found["values"])
+        bootstrap = plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
-        batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
-
-
-def _add_teacher_columns(models: Models, batch: Batch) -> None:
-    """Log-probs of each row from the teacher of its domain."""
-    taught = models.teachers
-    domains = [name if name in taught else None for name in batch["domains"]]
-    if None in domains and None not in taught:  # of a prompt that was typed
-        raise ModelError(
-            "teacher.path: there is no teacher for a prompt whose domain is not in teacher.domains"
-        )
-    if len(set(domains)) == 1:
-        batch.update(_taught(models, batch, taught[domains[0]]))
-        return
-    whole: dict[str, Tensor] = {}
-    for domain in dict.fromkeys(domains):
-        rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
-        for name, x in _taught(models, take(batch, rows), taught[domain]).items():
-            whole.setdefault(name, x.new_zeros(batch.rows, batch.steps))[rows] = x
-    batch.update(whole)
-
-
-def _taught(models: Models, columns: Columns, teacher: Policy) -> dict[str, Tensor]:
-    """The columns (B, T) of a teacher for some rows that the plan needs."""
-    passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
-    if "teacher_kl" in models.plan.needs:
-        found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))
-        return {"teacher_kl": found["full_kl"], "teacher_log_probs": found["ref_log_probs"]}
-    if "teacher_log_probs" in models.plan.needs:
-        return {"teacher_log_probs": passes.map(columns, teacher.log_prob_stats)["log_probs"]}
-    return {}
+        batch.add("bootstrap_values", torch.where(keep, found["last_values"], 0))
 
 
 @torch.no_grad()
-def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
-    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
+def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> float:
+    """The mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
     so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
     that."""
@@ -135,12 +90,13 @@ def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampl
         scored = batch["old_log_probs"]
     else:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-        columns, read = take(batch, rows), _read_off(forward, "log_probs")
-        if read is not None:  # of the same rows: how rows are cut into passes moves no metric
-            scored = read[rows]
+        columns = take(batch, rows)
+        if "log_probs" in kept:  # of the same rows: how rows are cut into passes moves no metric
+            scored = kept.read("log_probs")[rows]
         else:
-            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
-    return masked_mean((scored - columns["sampler_log_probs"]).abs(), columns["response_mask"])
+            scored = engine.scores(columns, ("log_probs",))["log_probs"]
+    gap = (scored - columns["sampler_log_probs"]).abs()
+    return float(masked_mean(gap, columns["response_mask"]))
 
 
 # ---------------------------------------------------------------- rewards, advantages

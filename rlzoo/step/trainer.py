@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rlzoo.format.text import token_texts
 from rlzoo.format.tokens import token_table
 from rlzoo.lm.critic import Critic
-from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
@@ -50,54 +50,54 @@ class Trainer:
     steps: training steps taken. All randomness is a function of (seed, step).
     """
 
-    def __init__(self, models: Models):
-        self.models, self.plan = models, models.plan
-        self.optimizers = make_optimizers(models)
+    def __init__(self, world: World):
+        self.world, self.plan, self.engine = world, world.plan, world.engine
+        self.optimizers = make_optimizers(self.engine, self.plan)
         kl = self.plan.recipe.config.kl
         coef = kl.coef if self.plan.kl else 0.0
         self.controller = KLController(coef, kl.controller == "adaptive", kl.target, kl.horizon)
         staleness = self.plan.recipe.config.rollout.staleness
-        self.delayed = Delayed(models.policy.model, staleness) if staleness else None
+        self.delayed = Delayed(self.policy.model, staleness) if staleness else None
         self.steps = 0
         self.clock: Callable[[], float] = time.perf_counter  # of what phases take
 
     @property
     def policy(self) -> Policy:
         """The trained language model: `log_probs(batch)`, `logits(batch)`."""
-        return self.models.policy
+        return self.world.policy
 
     @property
     def reference(self) -> Policy | None:
         """The policy before training, if the plan needs it."""
-        return self.models.reference
+        return self.world.reference
 
     @property
     def critic(self) -> Critic | None:
         """V(s_t), if the plan needs it: `values(batch)["values"]`."""
-        return self.models.critic
+        return self.world.critic
 
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
-        models, plan, step, clock = self.models, self.plan, self.steps, self.clock
-        rollout, meter = plan.recipe.config.rollout, models.meter
+        world, plan, step, clock = self.world, self.plan, self.steps, self.clock
+        rollout, meter = plan.recipe.config.rollout, world.meter
         seconds: dict[str, float] = {}
         tokens: dict[str, int] = {}
         before = meter.tokens
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
         with timed(seconds, "gen", clock), older:
-            prompts = draw(models, "train", rollout.prompts, "train", step)
-            batch = collect(models, prompts, rollout.samples, stream="train", step=step)
+            prompts = draw(world, "train", rollout.prompts, "train", step)
+            batch = collect(world, prompts, rollout.samples, stream="train", step=step)
         tokens["gen"] = meter.tokens - before
         with timed(seconds, "columns", clock):
             sampled = "old_log_probs" in batch
-            forward = add_columns(models, batch, stream="train", step=step, for_update=True)
-            gap = float(log_prob_gap(models, batch, forward, sampled=sampled))
+            kept = add_columns(world, batch, stream="train", step=step, for_update=True)
+            gap = log_prob_gap(self.engine, batch, kept, sampled=sampled)
         tokens["columns"] = meter.tokens - before - tokens["gen"]
         with timed(seconds, "adv", clock):
             add_rewards(plan, batch, self.controller.coef)
             add_advantages(plan, batch)
-        return Experience(batch, gap, forward or [], seconds, tokens)
+        return Experience(batch, gap, kept, seconds, tokens)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Train on a batch, which cannot be used again; returns the step's metrics by name.
@@ -113,7 +113,7 @@ class Trainer:
         seen = batch.cpu()
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
-            updated = update(self.models, experience, self.optimizers, self.steps, coef)
+            updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         measured = batch_metrics(plan, seen)
         if REF_KL_PER_RESPONSE in measured:
@@ -139,7 +139,7 @@ class Trainer:
         """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
         `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
-        texts = token_texts(self.models.tokenizer, ids)
+        texts = token_texts(self.world.tokenizer, ids)
         return token_table(
             [texts[i] for i in ids],
             {n: batch[n][row].tolist() for n in columns if n in batch},
@@ -150,7 +150,7 @@ class Trainer:
     def evaluate(self, prompts: int | None = None) -> dict[str, Any]:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
-        return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]
+        return evaluate(self.world, prompts or self.plan.recipe.config.eval.samples)[0]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ An aggregation weights the tokens of a whole mini-batch before it is split into 
 the split does not change the gradient.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rlzoo.accel.engine import Forward, backward, serves
+from rlzoo.accel.engine import Engine, Kept, Terms
 from rlzoo.errors import ComponentError
-from rlzoo.lm.models import Models
+from rlzoo.lm.world import World
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.plugin.border import Bound
@@ -23,9 +24,10 @@ from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.step.columns import loss_mask
-from rlzoo.step.optimizer import Sums, Totals, step_optimizers
 
 OURS = frozenset(metric.name for metric in METRICS)
+
+Sums = dict[str, list[Tensor]]  # terms () of metrics and of the weights that norm them, by name
 
 
 @dataclass
@@ -33,48 +35,44 @@ class Experience:
     """A batch, ready for the update.
 
     log_prob_gap: the distance of the sampling distribution from the policy, in nats.
-    forward: the update's forward passes, with gradient, where the batch's columns were read off
-    them; cleared when memory runs out, and after the update.
+    kept: the update's forward passes, where the batch's columns were read off them.
     seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
     log_prob_gap: float
-    forward: Forward = field(default_factory=list)
+    kept: Kept = field(default_factory=lambda: Kept([]))
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
 
 
 def update(
-    models: Models,
+    world: World,
     experience: Experience,
     optimizers: Mapping[str, torch.optim.Optimizer],
     step: int,
     kl_coef: float,
 ) -> dict[str, float]:
     """All optimizer steps on one batch; returns the means of their metrics."""
-    plan, batch = models.plan, experience.batch
+    plan, engine, batch, kept = world.plan, world.engine, experience.batch, experience.kept
     mask = loss_mask(plan, batch)
-    totals: Totals = defaultdict(list)
+    totals: Terms = defaultdict(list)
     # Networks on one trunk are trained in one pass, others one after the other, so that gradients
     # and activations of one are held at a time: the critic first, whose passes may be there
     # already. An update of one changes nothing that the other learns from.
-    trained = [name for name in models.networks if name != "actor" or step >= plan.actor_from]
-    for names in [tuple(trained)] if models.shared else [(name,) for name in reversed(trained)]:
+    trained = [name for name in engine.networks if name != "actor" or step >= plan.actor_from]
+    for names in [tuple(trained)] if engine.shared else [(name,) for name in reversed(trained)]:
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
-            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
-            parts = _minibatches(models, batch, count, generator)
-            if experience.forward:  # one update on all rows, in those passes' order
+            generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(plan, batch, count, generator)
+            if kept:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**take(batch, part), "response_mask": mask[part]}
-                sums = models.passes.retry(
-                    partial(gradients, models, rows, kl_coef, names, experience),
-                    experience.forward.clear,
-                )
-                step_optimizers(models, optimizers, sums, totals, names)
-    experience.forward.clear()
+                found = gradients(engine, plan, rows, kl_coef, names, kept)
+                _step(engine, plan, optimizers, found, names, totals)
+    kept.passes.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     return {
@@ -82,12 +80,10 @@ def update(
     }
 
 
-def _minibatches(
-    models: Models, batch: Batch, parts: int, generator: torch.Generator
-) -> list[Tensor]:
+def _minibatches(plan: Plan, batch: Batch, parts: int, generator: torch.Generator) -> list[Tensor]:
     """Rows of each mini-batch (the host's), shuffled; whole groups where the policy loss looks at
     groups."""
-    if "group_ids" not in models.plan.policy_loss.needs:
+    if "group_ids" not in plan.policy_loss.needs:
         return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
     group_ids = batch["group_ids"].cpu()
     groups = group_ids.unique()
@@ -100,74 +96,72 @@ def _minibatches(
 
 
 def gradients(
-    models: Models,
+    engine: Engine,
+    plan: Plan,
     rows: Columns,
     kl_coef: float,
-    names: tuple[str, ...] = ("actor", "critic"),
-    held: Experience | None = None,
-) -> Sums:
+    names: Sequence[str] = ("actor", "critic"),
+    kept: Kept | None = None,
+) -> dict[str, float]:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
-    metrics' sums, this rank's share of them.
+    metrics' sums.
 
-    rows: its columns, with `response_mask` (B, T) marking the tokens that count. held: an
-    experience whose passes, if it still holds any, are over these very rows; they serve if they are
-    of all networks `names`.
+    rows: its columns, with `response_mask` (B, T) marking the tokens that count. kept: passes that
+    may have been made over these very rows.
     """
-    plan, mask = models.plan, rows["response_mask"]
-    sums: Sums = defaultdict(list)
-    forward = held.forward if held else []
-    names = tuple(name for name in names if name in models.networks)
+    mask, kept = rows["response_mask"], kept or Kept([])
+    names = tuple(name for name in names if name in engine.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
-    if models.critic is not None:
+    if engine.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    if not forward or not serves(forward, names):
-        some = torch.arange(len(mask))
-        if "critic" not in names and plan.skips_silent:
-            some = _with_signal(models, rows, weights["actor"], sums)
-        parts = models.passes.parts(take(rows, some), grad=True)
-        forward = [(some[part], {}) for part in parts]
-    upstream = None
-    if "actor" in names and plan.policy_loss.component.couples != "row" and len(forward) > 1:
-        parts = [part for part, _ in forward]
-        upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
+    whole: Sums = defaultdict(list)  # what is measured once, and not pass by pass
+    some, couple = None, None
+    if "critic" not in names and plan.skips_silent and "log_probs" not in kept:
+        some = _with_signal(engine, plan, rows, weights["actor"], whole)
+    if "actor" in names and plan.policy_loss.component.couples != "row":
+        couple = partial(_coupled_gradient, plan, weights["actor"], whole)
     with _named(plan, names):
-        loss_of = partial(_loss, models, weights, upstream, kl_coef, sums)
-        backward(models, rows, forward, names, loss_of)
+        loss_of = partial(_loss, engine, plan, weights, kl_coef)
+        terms = engine.backward(rows, names, loss_of, rows=some, couple=couple, kept=kept)
+    sums: dict[str, float] = defaultdict(float)
+    for name, found in [*((n, [float(x) for x in xs]) for n, xs in whole.items()), *terms.items()]:
+        for value in found:
+            sums[name] += value
     return sums
 
 
 @torch.no_grad()
-def _with_signal(models: Models, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
+def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
     """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`, from
     a forward pass only: a third of the work."""
     signal = (rows["advantages"].cpu() != 0).any(1)
     if not signal.all():
         silent = (~signal).nonzero()[:, 0]
         columns, w = take(rows, silent), weights[silent]
-        columns |= models.current(columns)
-        loss, metrics = policy_loss(models.plan, columns)
-        if models.ranks.first:  # all ranks have the same; sums are added up
-            _note_policy(sums, columns, w, (w * loss).sum(), metrics)
+        columns |= engine.scores(columns, engine.outputs)
+        loss, metrics = policy_loss(plan, columns)
+        _note_policy(sums, columns, w, (w * loss).sum(), metrics)
     return signal.nonzero()[:, 0]
 
 
 def _loss(
-    models: Models,
+    engine: Engine,
+    plan: Plan,
     weights: Mapping[str, Tensor],
-    upstream: Tensor | None,
     kl_coef: float,
-    sums: Sums,
     part: Tensor,
     micro: Columns,
     scored: Mapping[str, Tensor],
-) -> Tensor:
+    upstream: Tensor | None,
+) -> tuple[Tensor, Sums]:
     """The loss () of the micro-batch `micro`, the rows `part` of a mini-batch, from its forward
-    pass `scored`; its share of each metric goes into `sums`.
+    pass `scored`, and its terms of each metric.
 
-    weights: the mini-batch's, (B, T) by network. upstream: d(policy loss)/d(log_probs), (B, T), of
-    a loss that couples the whole mini-batch.
+    weights: the mini-batch's, (B, T) by network. upstream: d(policy loss)/d(log_probs) of these
+    rows, of a loss that couples the whole mini-batch.
     """
-    plan, config, critic = models.plan, models.plan.recipe.config, models.critic
+    config, critic = plan.recipe.config, engine.critic
+    sums: Sums = defaultdict(list)
     columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
@@ -178,7 +172,7 @@ def _loss(
             _note_policy(sums, columns, w, pg_loss, metrics)
             loss = loss + pg_loss
         else:  # the whole mini-batch's gradient, carried in by the chain rule
-            loss = loss + (upstream[part] * scored["log_probs"]).sum()
+            loss = loss + (upstream * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
             kl_loss = (w * plan.kl(columns)).sum()
             sums["actor/kl_loss"].append(kl_loss.detach())
@@ -186,7 +180,6 @@ def _loss(
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
     if "prediction" in scored:
-        assert critic is not None
         columns |= critic.columns(scored["prediction"])
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
@@ -196,8 +189,38 @@ def _loss(
         sums["critic/vf_loss"].append(value_loss.detach())
         sums["weight/critic"].append(w.sum())
         _add_means(sums, {f"critic/{name}": x for name, x in metrics.items()}, w)
-        loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
-    return loss
+        loss = loss + (config.critic.coef if engine.shared else 1.0) * value_loss
+    return loss, sums
+
+
+# These sums are losses already; the others are sums of weighted metrics.
+_MAIN = {"actor": "actor/pg_loss", "critic": "critic/vf_loss"}
+_LOSSES = ("actor/pg_loss", "actor/kl_loss", "critic/vf_loss")
+
+
+def _step(
+    engine: Engine,
+    plan: Plan,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    sums: Mapping[str, float],
+    names: Sequence[str],
+    totals: Terms,
+) -> None:
+    """Step the optimizers, unless loss or gradient is not finite: such a step is skipped and
+    counted. The metrics' means go into `totals`."""
+    for name in names:
+        limit = plan.recipe.config[name].max_grad_norm
+        finite = math.isfinite(sums.get(_MAIN[name], 0.0))
+        norm = engine.step(name, optimizers[name], limit, finite=finite)
+        if norm is not None:
+            totals[f"{name}/grad_norm"].append(norm)
+        totals["train/skipped"].append(1.0 if norm is None else 0.0)
+    for name, value in sums.items():
+        owner = name.split("/")[0]
+        if owner == "weight" or not math.isfinite(value):
+            continue
+        weight = 1.0 if name in _LOSSES else max(sums[f"weight/{owner}"], 1e-12)
+        totals[name].append(value / weight)
 
 
 @contextmanager
@@ -289,14 +312,9 @@ def _add_means(sums: Sums, columns: Mapping[str, Tensor], weights: Tensor) -> No
         sums[name].append(torch.where(weights > 0, weights * x, 0).sum().detach())
 
 
-def _coupled_gradient(
-    models: Models, rows: Columns, weights: Tensor, parts: list[Tensor], sums: Sums
-) -> Tensor:
+def _coupled_gradient(plan: Plan, weights: Tensor, sums: Sums, columns: Columns) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
-    with torch.no_grad():  # in the update's own passes
-        score = partial(models.policy.log_prob_stats, want=("entropy",))
-        columns = {**rows, **models.passes.over(rows, parts, score)}
-    gradient, loss, metrics = policy_loss_gradient(models.plan, columns, weights)
-    if models.ranks.first:  # all ranks have the same; sums are added up
-        _note_policy(sums, columns, weights, loss, metrics)
+    gradient, loss, metrics = policy_loss_gradient(plan, columns, weights)
+    sums.clear()  # of an attempt that ran out of memory
+    _note_policy(sums, columns, weights, loss, metrics)
     return gradient

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlzoo.accel.shard import spread_like, whole_tensors
+from rlzoo.accel.shard import spread_like
 from rlzoo.errors import CheckpointError, first_line
 from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
@@ -33,49 +33,46 @@ class Damaged(CheckpointError):
     """A checkpoint's files do not have the expected content."""
 
 
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    networks: Mapping[str, nn.Module],
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    state: State,
-    first: bool = True,
-    more: Mapping[str, dict[str, Tensor]] | None = None,
-) -> Path:
-    """Write `folder/step-N`. All ranks call this, because weights may be spread over them;
-    the `first` writes. An existing one of this step is assumed to be damaged.
-
-    more: other tensors, by the names of their files."""
-    final = folder / f"step-{step:08d}"
-    if not first:
-        for network in networks.values():
-            whole_tensors(_trained(network), keep=False)
-        for optimizer in optimizers.values():
-            whole_tensors(_optimizer_tensors(optimizer)[0], keep=False)
-        return final
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{final.name}.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+def tensors_of(
+    networks: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """(file, tensors) of a checkpoint, for one network and optimizer after the other."""
     for name, network in networks.items():
-        whole = whole_tensors(_trained(network), keep=True)
-        weights = {key: x.detach().contiguous() for key, x in whole.items()}
-        write_tensors(aside / f"{name}.safetensors", weights)
-    scalars: State = {}
+        yield f"{name}.safetensors", _trained(network)
     for name, optimizer in optimizers.items():
-        tensors, scalars[name] = _optimizer_tensors(optimizer)
-        write_tensors(aside / f"{name}_optimizer.safetensors", whole_tensors(tensors, keep=True))
-    for file, tensors in (more or {}).items():
-        write_tensors(aside / file, tensors)
-    write_synced(
-        aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode()
-    )
+        yield f"{name}_optimizer.safetensors", _optimizer_tensors(optimizer)[0]
+
+
+def scalars_of(optimizers: Mapping[str, torch.optim.Optimizer]) -> State:
+    """What optimizers hold besides tensors, by name: the number of steps of each weight."""
+    return {name: _optimizer_tensors(optimizer)[1] for name, optimizer in optimizers.items()}
+
+
+def save_checkpoint(
+    folder: Path, step: int, parts: Iterable[tuple[str, dict[str, Tensor] | None]], state: State
+) -> None:
+    """Write `folder/step-N` of (file, tensors); where another process writes them, tensors are
+    None. An existing one of this step is assumed to be damaged."""
+    final = folder / f"step-{step:08d}"
+    aside = folder / f".{final.name}.partial"
+    writes = False
+    for file, tensors in parts:
+        if tensors is None:
+            continue
+        if not writes:
+            writes = True
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+        write_tensors(aside / file, {n: x.detach().contiguous() for n, x in tensors.items()})
+    if not writes:
+        return
+    write_synced(aside / "state.json", json.dumps(state, indent=1).encode())
     write_manifest(aside)
     if final.exists():
         shutil.rmtree(final)
     aside.rename(final)
     sync(folder)
-    return final
 
 
 def prune(folder: Path, step: int, keep: int) -> None:

@@ -3,11 +3,11 @@
 import time
 from array import array
 from collections.abc import Mapping
+from itertools import chain
 
 from rlzoo.accel import threads
-from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
 from rlzoo.plugin.protocols import Display
 from rlzoo.recipe.keys import Train
@@ -22,7 +22,14 @@ from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
 from rlzoo.step.trainer import Trainer
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import State, load_checkpoint, prune, save_checkpoint
+from rlzoo.train.checkpoint import (
+    State,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+    scalars_of,
+    tensors_of,
+)
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
@@ -41,28 +48,29 @@ IN_VAIN = 20  # steps in a row without any update, which end a run
 class Loop:
     """A run in a folder, from its beginning or from its last checkpoint to its end.
 
-    All ranks do the same with the same batch, and only the first writes files.
+    All processes do the same with the same batch, and only the engine's `first` writes files.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display, ranks: Ranks = ALONE):
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display):
         self.began = time.perf_counter()  # earlier by the time before an interruption
         self.plan, self.config = plan, plan.recipe.config
-        self.folder, self.display, self.ranks = folder, display, ranks
+        self.folder, self.display = folder, display
         display.start(plan, folder)
         display.phase("loading the model")
-        self.models = build_models(plan, ranks)
-        display.ready(threads.told(self.models.policy.model))
-        self.trainer = Trainer(self.models)
+        self.world = build_world(plan)
+        self.engine = self.world.engine
+        display.ready(threads.told(self.world.policy.model))
+        self.trainer = Trainer(self.world)
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step
         self.saved: int | None = None  # the step of the last checkpoint
         state = None if folder.new else self._restore()
-        self.identity = ""  # of the run, on the first rank
-        if ranks.first:
-            self.identity, notes = settle(folder, plan, state, self.models.policy.weights)
+        self.identity = ""  # of the run, where it is written
+        if self.engine.first:
+            self.identity, notes = settle(folder, plan, state, self.world.weights)
             for text in notes:
                 display.note(text)
-        some = plan.loggers if ranks.first else ()
+        some = plan.loggers if self.engine.first else ()
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
         self.told_to_stop: str | None = None  # by a logger, and why
         self.evaluations: list[dict[str, float]] = []
@@ -83,12 +91,12 @@ class Loop:
             if last is None or (last != steps and self._is_due(every)):
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
-                if number := max(self.ranks.gather(asked.number)):
+                if number := max(self.engine.gather(asked.number)):
                     self.save()
                     raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
                 # A stop does not wait for an evaluation: resuming makes it.
-                if self._is_due(every) and not max(self.ranks.gather(asked.number)):
+                if self._is_due(every) and not max(self.engine.gather(asked.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
                     self.save()
@@ -109,14 +117,14 @@ class Loop:
         taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
         self.updated |= taken
         self.in_vain = 0 if taken else self.in_vain + 1
-        tokens, seconds = self.models.meter.tokens, time.perf_counter() - self.began
+        tokens, seconds = self.world.meter.tokens, time.perf_counter() - self.began
         self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
-        if self.ranks.first:
+        if self.engine.first:
             self.folder.append("metrics.jsonl", self.last)
             write_samples(self.folder, batch, step, run.samples)
         self._tell_loggers("log", self.last)
         if run.save_batches:
-            save_batch(self.folder, self.models, batch, step, run.save_batches)
+            save_batch(self.folder, self.world, batch, step, run.save_batches)
         self.display.step(self.last, self.progress())
         self._show_notes()
         if metrics["train/skipped"]:
@@ -132,14 +140,14 @@ class Loop:
     def evaluate(self) -> None:
         """Evaluate on held-out prompts, and keep the best policy so far if required."""
         self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
-        metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
+        metrics, by_prompt = evaluate(self.world, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
-        if self.ranks.first:
+        if self.engine.first:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
-            keep_best(self.models, self.folder.path / "best", line)
-        if self.ranks.first:  # last: an evaluation that is written down is not made again
+            keep_best(self.world, self.folder.path / "best", line)
+        if self.engine.first:  # last: an evaluation that is written down is not made again
             self.folder.append("metrics.jsonl", line)
         self._tell_loggers("log", line)
         self.display.evaluation(line)
@@ -148,33 +156,29 @@ class Loop:
         """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""
         trainer = self.trainer
         if self.saved != trainer.steps:
-            for path in [self.folder.path / name for name in LINES] if self.ranks.first else ():
+            for path in [self.folder.path / name for name in LINES] if self.engine.first else ():
                 if path.exists():
                     sync(path)
             # Prompts and noise are functions of (seed, step): the step is the data position and
             # the random state both.
             state = {
                 "step": trainer.steps,
-                "tokens": self.models.meter.tokens,
+                "tokens": self.world.meter.tokens,
                 "seconds": time.perf_counter() - self.began,
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
-                "memory": self.models.memory,
-                "seed": self.models.seed,
+                "memory": self.world.memory,
+                "seed": self.world.seed,
                 "identity": self.identity,
                 "updated": sorted(self.updated),
+                "optimizers": scalars_of(trainer.optimizers),
             }
-            save_checkpoint(
-                self.folder.checkpoints,
-                trainer.steps,
-                self.models.networks,
-                trainer.optimizers,
-                state,
-                self.ranks.first,
-                {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
-            )
+            parts = tensors_of(self.engine.networks, trainer.optimizers)
+            more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
+            whole = self.engine.whole_parts(chain(parts, more))
+            save_checkpoint(self.folder.checkpoints, trainer.steps, whole, state)
         self.saved = trainer.steps
-        if self.ranks.first:
+        if self.engine.first:
             prune(self.folder.checkpoints, trainer.steps, self.config.checkpoint.keep)
             self._mirror()
 
@@ -185,24 +189,24 @@ class Loop:
             self.folder.store.mirror(self.folder.path, self.display.note, last)
 
     def progress(self) -> float:
-        """The used share of the budget, by the first rank's clock."""
+        """The used share of the budget, by the first process's clock."""
         seconds = time.perf_counter() - self.began
-        spent = self.trainer.steps, self.models.meter.tokens, seconds
-        return self.ranks.gather(share_of_budget(self.config.train, *spent))[0]
+        spent = self.trainer.steps, self.world.meter.tokens, seconds
+        return self.engine.gather(share_of_budget(self.config.train, *spent))[0]
 
     def _is_due(self, every: int) -> bool:
         return bool(every) and self.trainer.steps % every == 0
 
     def _reason(self) -> str | None:
         found = stopping.reason(self.config.stop, self.evaluations, self.last)
-        return found or self.ranks.gather(self.told_to_stop)[0]
+        return found or self.engine.gather(self.told_to_stop)[0]
 
     def _restore(self) -> State | None:
         """Resume from the last complete checkpoint, if there is one; returns its state."""
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
-            self.models.networks,
+            self.engine.networks,
             trainer.optimizers,
             trainer.delayed.load if trainer.delayed else None,
         )
@@ -210,7 +214,8 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            self.models.meter.tokens, self.models.memory = state["tokens"], state.get("memory", {})
+            self.world.meter.tokens = state["tokens"]
+            self.world.memory.update(state.get("memory", {}))
             self.began -= state["seconds"]
             self.saved, self.skipped = trainer.steps, state["skipped"]
             self.updated = set(state.get("updated", trainer.optimizers))
@@ -220,12 +225,12 @@ class Loop:
     def _read_lines(self, step: int) -> None:
         """Read the files written before, up to `step`, and remove what follows. Loggers start
         again, with the lines that are kept."""
-        if self.ranks.first:
+        if self.engine.first:
             for name in LINES:
                 self.folder.rewind(name, step)
             forget_evaluations(self.folder, step)
             mend_best(self.folder.path / "best")
-        self.ranks.gather(None)  # wait until all are here
+        self.engine.gather(None)  # wait until all are here
         troubles: list[str] = []
         steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
@@ -236,7 +241,7 @@ class Loop:
                 self.last = line
                 steps.append(line["step"])
         evaluated, done = [int(line["step"]) for line in self.evaluations], self.trainer.steps
-        if done and self.ranks.first:
+        if done and self.engine.first:
             troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
             self.display.note(text)
@@ -262,9 +267,9 @@ class Loop:
                 self.display.note(f"{error}; the run continues without it")
 
     def _show_notes(self) -> None:
-        for text in self.models.notes:
+        for text in self.world.notes:
             self.display.note(text)
-        self.models.notes.clear()
+        self.world.notes.clear()
 
     def _finish(self) -> Summary:
         stopped = self._reason()
@@ -274,17 +279,17 @@ class Loop:
         if never:
             raise Unfinished(self._nothing_learnt(never[0]))
         self._tell_loggers("close")
-        summary = summarise(self.models, self.evaluations) | {
+        summary = summarise(self.world, self.evaluations) | {
             "stopped": stopped or "budget",
             "steps": self.trainer.steps,
             "seconds": time.perf_counter() - self.began,
             "skipped_updates": self.skipped,
         }
-        save_model(self.models, self.folder.path / "model")
-        if self.ranks.first:
+        save_model(self.world, self.folder.path / "model")
+        if self.engine.first:
             write_json(self.folder.path / "summary.json", summary)
         self.display.finish(summary, self.folder)
-        if self.ranks.first:
+        if self.engine.first:
             self._mirror(last=True)
         return summary
 

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from rlzoo.accel.shard import whole_tensors
 from rlzoo.errors import Unfinished, first_line
 from rlzoo.format.text import token_texts
-from rlzoo.lm.models import Models
+from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_json, write_synced
@@ -24,9 +23,9 @@ from rlzoo.train import checkpoint, stopping
 Summary = dict[str, Any]  # what summary.json holds
 
 
-def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
+def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
     """The content of summary.json: a run's evaluations and its setting."""
-    plan, config = models.plan, models.plan.recipe.config
+    plan, config = world.plan, world.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
     _, after, *after_interval = headline(evaluations[-1])
     best = stopping.best(evaluations)
@@ -50,21 +49,19 @@ def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
         # Runs of before there was a greedy evaluation are resumed, too.
         "eval_greedy_before": evaluations[0].get(GREEDY),
         "eval_greedy_after": evaluations[-1].get(GREEDY),
-        "model_contract": models.contract,
-        "tokens": models.meter.tokens,
+        "model_contract": world.contract,
+        "tokens": world.meter.tokens,
         "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
-def save_model(models: Models, place: Path) -> None:
+def save_model(world: World, place: Path) -> None:
     """The policy as a folder that transformers loads, synced. Links there are replaced by files.
-    All ranks are here, because weights may be spread over them, and the first writes."""
-    model, first, weights = models.policy.model, models.ranks.first, None
-    if models.sharded:
-        weights = whole_tensors(model.state_dict(keep_vars=True), keep=first)
-    if not first:
+    All processes are here, because weights may be spread over them, and the first writes."""
+    model, weights = world.policy.model, world.engine.weights()
+    if not world.engine.first:
         return
     for path in place.glob("*"):
         if path.is_symlink():
@@ -75,24 +72,24 @@ def save_model(models: Models, place: Path) -> None:
         model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere
         raise Unfinished(f"{place} cannot be written: {first_line(error)}") from None
-    models.tokenizer.save_pretrained(place)
+    world.tokenizer.save_pretrained(place)
     for path in [*place.rglob("*"), place]:
         sync(path)
 
 
-def keep_best(models: Models, place: Path, evaluation: Mapping[str, float]) -> None:
-    """Replace the folder `place` by the policy and best.json. All ranks are here, and the first
+def keep_best(world: World, place: Path, evaluation: Mapping[str, float]) -> None:
+    """Replace the folder `place` by the policy and best.json. All processes are here, and the first
     writes.
 
     On disk when it returns, so that a checkpoint that is written after it can rely on it.
     """
     aside, former = (place.with_name(f".{place.name}.{kind}") for kind in ("partial", "former"))
-    if models.ranks.first:
+    if world.engine.first:
         mend_best(place)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
-    save_model(models, aside)
-    if not models.ranks.first:
+    save_model(world, aside)
+    if not world.engine.first:
         return
     what, value, low, high = headline(evaluation)
     note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
@@ -130,11 +127,11 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
         )
 
 
-def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:
+def save_batch(folder: RunFolder, world: World, batch: Batch, step: int, keep: int) -> None:
     """`batches/step-N.safetensors` with every tensor, and `log_probs` and `entropy` after the
-    update; `.json` next to it with the texts. All ranks are here, and the first writes."""
-    after = models.current(batch)
-    if not models.ranks.first:
+    update; `.json` next to it with the texts. All processes are here, and the first writes."""
+    after = world.engine.scores(batch, world.engine.outputs)
+    if not world.engine.first:
         return
     place = folder.path / "batches"
     place.mkdir(exist_ok=True)
@@ -143,7 +140,7 @@ def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep:
     tensors = {n: x.contiguous() for n, x in columns.items() if isinstance(x, torch.Tensor)}
     texts: dict[str, Any] = {n: x for n, x in batch.items() if isinstance(x, list)}
     seen = batch["response_ids"][batch["response_attention"].bool()].unique().tolist()
-    texts["token_texts"] = token_texts(models.tokenizer, seen)
+    texts["token_texts"] = token_texts(world.tokenizer, seen)
     checkpoint.write_tensors(place / f"step-{step:08d}.safetensors", tensors)
     write_json(place / f"step-{step:08d}.json", texts)
     for old in sorted(place.glob("*.safetensors"))[:-keep]:

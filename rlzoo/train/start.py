@@ -22,7 +22,6 @@ from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, is_url, kept_at
 
 if TYPE_CHECKING:  # torch
-    from rlzoo.accel.ranks import Ranks
     from rlzoo.step.trainer import Trainer
 
 
@@ -63,10 +62,10 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     """
     zoo = zoo or load_zoo()
     plan = prepare(compose([f"recipe={recipe}", *overrides], zoo), zoo)
-    from rlzoo.lm.build import build_models
+    from rlzoo.lm.build import build_world
     from rlzoo.step.trainer import Trainer
 
-    return Trainer(build_models(plan))
+    return Trainer(build_world(plan))
 
 
 def start(
@@ -77,11 +76,10 @@ def start(
     Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
     plan = prepare(recipe, zoo)
-    ranks = _alike_ranks(recipe, zoo)
-    if ranks.first:
+    if _alike(recipe, zoo):
         for text in plan.warnings:
             warnings.warn(text, stacklevel=3)
-    return _train(plan, create_folder(recipe, store), display, ranks)
+    return _train(plan, create_folder(recipe, store), display)
 
 
 def resume(
@@ -108,7 +106,9 @@ def resume(
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
     recipe = compose(words, zoo)
-    return _train(prepare(recipe, zoo), _unfinished(local, url), display, _alike_ranks(recipe, zoo))
+    plan = prepare(recipe, zoo)
+    _alike(recipe, zoo)
+    return _train(plan, _unfinished(local, url), display)
 
 
 def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tuple[Path, str]:
@@ -157,23 +157,26 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
     return Trained(folder.path, folder.summary())
 
 
-def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
-    """This process among all of the run, after checking that they have the same recipe and code."""
+def _alike(recipe: Recipe, zoo: Zoo) -> bool:
+    """Whether this is the first process of the run, after checking that all of them have the same
+    recipe and code."""
     from rlzoo.accel.ranks import check_alike, open_ranks
 
     ranks = open_ranks(recipe.config.device)
     if ranks.count > 1:
         check_alike(ranks, recipe.to_yaml(), zoo.code_digest())
-    return ranks
+    return ranks.first
 
 
 def _train(
-    plan: Plan, place: AbstractContextManager[RunFolder], display: Display | None, ranks: "Ranks"
+    plan: Plan, place: AbstractContextManager[RunFolder], display: Display | None
 ) -> Trained:
     import torch
 
+    from rlzoo.accel.ranks import open_ranks
     from rlzoo.train.loop import Loop
 
+    ranks = open_ranks(plan.recipe.config.device)
     shown = display if display is not None and ranks.first else Silent()
     with ExitStack() as held:
         held.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
@@ -181,7 +184,7 @@ def _train(
         if ranks.first:
             try:
                 found = held.enter_context(place)
-            except RlzooError as error:  # the other ranks wait for either
+            except RlzooError as error:  # the other processes wait for either
                 found = error
         folder = ranks.gather(found)[0]
         if isinstance(folder, RlzooError):
@@ -190,7 +193,7 @@ def _train(
         kept = f" --store {shlex.quote(folder.store.url)}" if folder.store else ""
         again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` continues the run"
         try:
-            return Trained(folder.path, Loop(plan, folder, shown, ranks).run())
+            return Trained(folder.path, Loop(plan, folder, shown).run())
         except KeyboardInterrupt as stopped:
             stopped.add_note(again)
             if folder.store:

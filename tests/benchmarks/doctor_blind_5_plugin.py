@@ -4,6 +4,8 @@
 Docstrings here say what the author meant; the mistakes are in doctor_blind_5.py.
 """
 
+from dataclasses import replace
+
 import torch
 
 from rlzoo import Example, group_mean, group_std, hookimpl
@@ -286,7 +288,7 @@ def graded(responses, answers):
 
 def focused(policy, prompt_ids, prompt_mask, uniforms, *, temperature: float = 0.25):
     """Samples with a lower temperature, for cleaner text. Source: an experiment."""
-    drawn = policy.but(temperature=temperature).generate(prompt_ids, prompt_mask, uniforms)
+    drawn = replace(policy, temperature=temperature).generate(prompt_ids, prompt_mask, uniforms)
     return {"response_ids": drawn["response_ids"], "sampler_log_probs": drawn["old_log_probs"]}
 
 

@@ -1,17 +1,18 @@
-"""A model is examined once, however many tests build it.
+"""A model is probed once, however many tests build it.
 
-The contract costs as much as two steps of a model this small. What it found holds for the same
-weights in the same passes.
+The probe costs as much as two steps of a model this small. What it found holds for the same weights
+in the same passes.
 """
 
 import functools
+from dataclasses import fields, replace
 
-from rlzoo.lm import contract
+from rlzoo.lm import probe
 from rlzoo.lm.policy import Policy
 
 
-def once(enforce=contract.enforce):
-    """`contract.enforce` that remembers."""
+def once(enforce=probe.enforce):
+    """`probe.enforce` that remembers."""
     known = {}
 
     @functools.wraps(enforce)
@@ -20,14 +21,9 @@ def once(enforce=contract.enforce):
             return enforce(policy, path)
         key = _identity(policy, path)
         if key not in known:
-            before = dict(vars(policy))
-            told, notes = enforce(policy, path)
-            left = {k: v for k, v in vars(policy).items() if before.get(k, before) is not v}
-            assert all(isinstance(v, bool | str | None) for v in left.values()), left
-            known[key] = dict(told), list(notes), left
-        told, notes, left = known[key]
-        vars(policy).update(left)
-        return dict(told), list(notes)
+            known[key] = enforce(policy, path)
+        found = known[key]
+        return replace(found, findings=dict(found.findings), notes=list(found.notes))
 
     return remembered
 
@@ -38,5 +34,7 @@ def _identity(policy, path):
     weights = [(n, w.dtype, w.requires_grad, w.abs().sum().item()) for n, w in
                model.named_parameters()]  # fmt: skip
     passes = Policy.run, Policy.generate, Policy.log_prob_stats, type(model).forward
-    settings = {k: v for k, v in vars(policy).items() if isinstance(v, bool | int | float | str)}
+    values = {f.name: getattr(policy, f.name) for f in fields(policy)}
+    settings = {k: v for k, v in values.items() if isinstance(v, bool | int | float | str)}
+    settings["static"] = policy.decoder.static
     return path, passes, model.config.to_json_string(), str(settings), str(weights)

@@ -1,10 +1,13 @@
 """A world around a small model, its batches and its updates."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
-from rlzoo.lm.build import build_models
-from rlzoo.lm.policy import Policy
+from rlzoo.lm.build import build_world
+from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.probe import Probed
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.optimizer import make_optimizers
@@ -25,7 +28,18 @@ def recipe_of(words, zoo, **how):
 def make_world(zoo, model_dir, *words):
     """Defaults, presets and `words`; the model in `model_dir`."""
     words = [f"model.path={model_dir}", "device=cpu", *words]
-    return build_models(make_plan(recipe_of(words, zoo, need_recipe=False), zoo))
+    return build_world(make_plan(recipe_of(words, zoo, need_recipe=False), zoo))
+
+
+def changed(world, **settings):
+    """The world whose policy has other `settings`."""
+    policy = replace(world.policy, **settings)
+    return replace(world, engine=replace(world.engine, policy=policy))
+
+
+def unprobed(policy, path):
+    """In place of `enforce`: a model that may do everything, and no passes to find that out."""
+    return Probed(Traits(plain_head=True, no_trees=""), policy.decoder.static, {}, [])
 
 
 def favour(policy, characters, *, eos, seed=0):
@@ -55,7 +69,7 @@ def one_thread():
 
 def world_of(zoo, words, recipe="ppo_gae"):
     """A recipe's world."""
-    return build_models(make_plan(recipe_of([f"recipe={recipe}", *words], zoo), zoo))
+    return build_world(make_plan(recipe_of([f"recipe={recipe}", *words], zoo), zoo))
 
 
 def step(world, number=0):
@@ -80,7 +94,7 @@ def rolled(world, number=0):
 def weights_after(zoo, words, recipe):
     """All weights after one update of a new world, and the update's metrics."""
     world = world_of(zoo, words, recipe)
-    metrics = update(world, sampled(world), make_optimizers(world), 0, 0.1)
+    metrics = update(world, sampled(world), make_optimizers(world.engine, world.plan), 0, 0.1)
     return state_of(world), metrics
 
 
@@ -88,7 +102,7 @@ def state_of(world):
     """All weights, by network and name, as they are now."""
     return {
         f"{n}.{key}": x.clone()
-        for n, network in world.networks.items()
+        for n, network in world.engine.networks.items()
         for key, x in network.state_dict().items()
     }
 

@@ -81,7 +81,7 @@ def of_runs() -> None:
 
 def of_a_step() -> None:
     trainer = rlzoo.open_recipe("grpo", zoo=rlzoo.load_zoo())
-    config = trainer.models.plan.recipe.config
+    config = trainer.world.plan.recipe.config
     assert_type(config.rollout.samples, int)
     assert_type(config.model.path, str | None)
     assert_type(config.critic.lr, float)

@@ -8,7 +8,7 @@ from helpers.architectures import (
     save_model,
 )
 from helpers.worlds import recipe_of
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.plan import make_plan
 
 
@@ -25,7 +25,7 @@ def make(zoo, folders):
     def build(name, *words, recipe="ppo_gae"):
         path = folders.get(name, name)
         words = [f"recipe={recipe}", f"model.path={path}", *SMALL, *words]
-        return build_models(make_plan(recipe_of(words, zoo), zoo))
+        return build_world(make_plan(recipe_of(words, zoo), zoo))
 
     return build
 

@@ -18,7 +18,7 @@ from helpers.architectures import (
     ragged,
 )
 from helpers.grids import grid
-from helpers.worlds import rolled, state_of, step
+from helpers.worlds import changed, rolled, state_of, step
 from rlzoo.accel.layout import align
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import take
@@ -39,7 +39,7 @@ def test_a_step_has_finite_metrics_and_moves_the_weights(make, name, kind):
     assert metrics["actor/grad_norm"] > 0
     after = state_of(world)
     assert all(torch.isfinite(x).all() for x in after.values())
-    for network in world.networks:
+    for network in world.engine.networks:
         assert any(k.startswith(network) and not torch.equal(before[k], after[k]) for k in after)
 
 
@@ -110,7 +110,7 @@ def test_a_model_with_a_state_instead_of_a_cache_is_sampled_by_its_own_loop(make
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
     world = make(tmp_path, "rollout.old_log_probs=sampled")
-    world.policy.eos_ids = ENDS
+    world = changed(world, eos_ids=ENDS)
     called = []
     plain = world.policy.model.generate
     world.policy.model.generate = lambda **kw: called.append(1) or plain(**kw)

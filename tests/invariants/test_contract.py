@@ -11,7 +11,7 @@ from helpers.architectures import ENDS, LORA, NEAR, SMALL, columns_of, ragged
 from helpers.grids import grid
 from helpers.odd_models import save_odd
 from helpers.runs import StopAt
-from helpers.worlds import step
+from helpers.worlds import changed, step
 from rlzoo.accel import recompute
 from rlzoo.accel.layout import align
 from rlzoo.cli import main
@@ -179,7 +179,7 @@ def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd,
 def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=20")
     assert world.notes[0].endswith("sensitive to padding, so prompts are grouped by length")
-    world.policy.eos_ids = ENDS[:2]
+    world = changed(world, eos_ids=ENDS[:2])
     batch = sampled(world)
     assert len(batch["prompt_mask"].sum(1).unique()) > 1
     again = world.policy.log_probs(batch) * batch["response_mask"]
@@ -320,7 +320,7 @@ def test_saving_changes_nothing(make, odd, tmp_path):
         world.policy.model.save_pretrained(tmp_path)
         world.tokenizer.save_pretrained(tmp_path)
         torch.testing.assert_close(make(tmp_path).policy.log_probs(columns), before, **NEAR)
-    gradients(world, dict(step(world)[0]), 0.0)
+    gradients(world.engine, world.plan, dict(step(world)[0]), 0.0)
 
 
 # ---------------------------------------------------------------- where it is said

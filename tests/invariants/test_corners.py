@@ -36,7 +36,7 @@ def test_rounding_at_ratio_one_moves_no_gradient(make, words):
         words_ = ("rollout.old_log_probs=recomputed", *words, *more)
         world = make("gpt2", *words_, recipe="grpo")
         batch = rolled(world)
-        gradients(world, take(batch, torch.arange(batch.rows)), 1.0)
+        gradients(world.engine, world.plan, take(batch, torch.arange(batch.rows)), 1.0)
         found = [x.grad.flatten() for x in world.policy.model.parameters() if x.grad is not None]
         return torch.cat(found)
 
@@ -63,6 +63,8 @@ def test_metrics_are_of_all_rows_whether_some_are_left_out_or_not(make, cut):
         world.policy.model.double()
         batch = rolled(world)
         batch["advantages"][batch["group_ids"] % 2 == 1] = 0
-        found[skip] = update(world, Experience(batch, 0.0), make_optimizers(world), 0, 0.0)
+        found[skip] = update(
+            world, Experience(batch, 0.0), make_optimizers(world.engine, world.plan), 0, 0.0
+        )
     assert found["true"]["actor/ppo_kl"] != 0
     assert found["true"] == pytest.approx(found["false"], rel=1e-7, abs=1e-12)

@@ -4,13 +4,14 @@ import gc
 import json
 import math
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
-from helpers.worlds import rolled, step
+from helpers.worlds import changed, rolled, step
 from rlzoo.accel.decode import Rows, _by_generation, decode
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
@@ -24,7 +25,7 @@ from rlzoo.mdp.rules import episode_columns
 )  # fmt: skip
 def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     policy = make(name).policy
-    policy.eos_ids, (policy.top_k, policy.top_p) = ENDS, extra
+    policy = replace(policy, eos_ids=ENDS, top_k=extra[0], top_p=extra[1])
     texts = ["1+2=", "17+25=", "1+2=", "a prompt that is longer than others=", "17+25=", "9"]
     texts += [*"ABCDEF"]
     ids, mask = left_pad([TOKENIZER(t)["input_ids"] for t in texts], policy.pad_id, policy.device)
@@ -32,9 +33,9 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     ends = set()
     for u in (uniforms, None):
         found = []
-        for function in (decode, _by_generation):
+        for function, more in ((decode, [policy.decoder]), (_by_generation, [])):
             with torch.no_grad():
-                out = function(policy, policy.model, ids, mask, u, 12)
+                out = function(policy, policy.model, *more, ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))
         ours, theirs = found
         chosen = ours["response_mask"]
@@ -49,7 +50,7 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
 @EACH
 def test_what_was_sampled_has_the_log_probs_that_updates_find(make, name):
     world = make(name, "rollout.old_log_probs=sampled", "rollout.temperature=1.3")
-    world.policy.eos_ids = ENDS
+    world = changed(world, eos_ids=ENDS)
     batch = rolled(world)
     again = world.policy.log_probs(batch) * batch["response_mask"]
     torch.testing.assert_close(again, batch["old_log_probs"], **NEAR)
@@ -68,8 +69,7 @@ def test_a_prompt_that_occurs_several_times_is_read_once(make):
 
 
 def test_rows_that_have_ended_leave_the_batch(make):
-    policy = make("llama").policy
-    policy.eos_ids = ENDS
+    policy = replace(make("llama").policy, eos_ids=ENDS)
     read = []
     policy.model.register_forward_pre_hook(
         lambda module, args, kw: read.append(len(kw["input_ids"])), with_kwargs=True
@@ -127,7 +127,7 @@ def test_a_tokenizer_without_pad_is_padded_by_eos_and_rows_still_end_once(tmp_pa
             (folder / name).write_text(json.dumps(said))
     world = make(folder)
     assert world.policy.pad_id == TOKENIZER.eos_token_id
-    world.policy.eos_ids = [*world.policy.eos_ids, *range(3, 16)]
+    world = changed(world, eos_ids=[*world.policy.eos_ids, *range(3, 16)])
     batch, metrics = step(world)
     assert all(math.isfinite(value) for value in metrics.values())
     ids, mask = batch["response_ids"], batch["response_mask"]

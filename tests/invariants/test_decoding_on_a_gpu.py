@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import config_of
 from rlzoo.accel import graphs
-from rlzoo.accel.decode import Rows
+from rlzoo.accel.decode import Decoder, Rows
 from rlzoo.errors import ModelError
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
@@ -22,10 +23,9 @@ def policy_on(device, name="gemma3"):  # of full and of sliding attention
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = Policy(AutoModelForCausalLM.from_config(config_of(name)).eval(), TOKENIZER)
-    policy.model.to(device)
-    policy.static, policy.eos_ids = True, [1, 2]
-    return policy
+        model = AutoModelForCausalLM.from_config(config_of(name)).eval()
+    policy = Policy.of(model.to(device), TOKENIZER, decoder=Decoder(static=True))
+    return replace(policy, eos_ids=[1, 2])
 
 
 def sampled(policy, new):
@@ -64,16 +64,16 @@ def test_a_run_on_a_gpu_samples_by_a_bfloat16_copy(make, tmp_path):
     folder = save_model(tmp_path / "model", "qwen2")
     with pretend_gpu():
         world = make(folder, "device=cuda")
-        assert world.policy.static
-        assert world.policy.sampled_by.model.dtype == torch.bfloat16
+        assert world.policy.decoder.static
+        assert world.policy.decoder.copy.model.dtype == torch.bfloat16
         assert world.contract["static cache"].startswith("equal to a growing cache")
         batch = rolled(world)
         assert batch["sampler_log_probs"].isfinite().all().item()
         off = (batch["sampler_log_probs"] - batch["old_log_probs"]).abs().max().item()
         assert 0 < off < 0.5
         world = make(folder, "device=cuda", "rollout.cache=dynamic", "model.autocast=none")
-        assert not world.policy.static
-        assert world.policy.sampled_by is None
+        assert not world.policy.decoder.static
+        assert world.policy.decoder.copy is None
 
 
 class Refused:
@@ -119,8 +119,8 @@ def test_a_capture_that_fails_is_noted_once_and_steps_run_without(within, at_end
         assert gpu.launches["graph"] > 0  # of other shapes
         assert gpu.graph is None
     assert refused.times > 1
-    assert [note.startswith(graphs.FAILED) for note in policy.notes] == [True]
-    assert policy.most_rows is None
+    assert [note.startswith(graphs.FAILED) for note in policy.decoder.notes] == [True]
+    assert policy.decoder.most_rows is None
 
 
 @pytest.mark.parametrize("at_end", [None, INVALID])
@@ -131,8 +131,8 @@ def test_memory_that_runs_out_within_a_capture_halves_the_rows(at_end, monkeypat
         Refused(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"), at_end)
         found = sampled(policy, 40)
         assert torch.equal(found["response_ids"].cpu(), want["response_ids"])
-    assert policy.most_rows == 10
-    assert not any(note.startswith(graphs.FAILED) for note in policy.notes)
+    assert policy.decoder.most_rows == 10
+    assert not any(note.startswith(graphs.FAILED) for note in policy.decoder.notes)
 
 
 def test_a_capture_is_made_on_its_own_device_and_nothing_is_collected_meanwhile(monkeypatch):

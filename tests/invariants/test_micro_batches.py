@@ -9,19 +9,21 @@ from helpers.grids import grid
 from helpers.rewards_for_tests import LETTERS
 from helpers.runs import CLOCK
 from helpers.worlds import (
+    changed,
     rolled,
     state_of,
     step,
+    unprobed,
     watch_passes,
     weights_after,
     with_gradient,
 )
+from rlzoo.accel.engine import Engine, Kept
 from rlzoo.accel.layout import align, lengths, pack
 from rlzoo.errors import RlzooError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
-from rlzoo.step import update as update_steps
 from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.update import Experience, gradients, update
 
@@ -52,8 +54,8 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
 
     def after(*words, left=0, right=0):
         world = make("gpt2", *extra, *words, "rollout.prompts=6", recipe=recipe)
-        world.policy.eos_ids = ENDS  # ragged rows
-        for network in (*world.networks.values(), getattr(world.reference, "model", None)):
+        world = changed(world, eos_ids=ENDS)  # ragged rows
+        for network in (*world.engine.networks.values(), getattr(world.reference, "model", None)):
             if network is not None:
                 network.double()
         batch = rolled(world)
@@ -61,7 +63,13 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
         for group in (1, 4):  # groups without a signal
             batch["advantages"][batch["group_ids"] == group] = 0
         seen.clear()
-        update(world, Experience(_padded(batch, left, right), 0.0), make_optimizers(world), 0, 0.1)
+        update(
+            world,
+            Experience(_padded(batch, left, right), 0.0),
+            make_optimizers(world.engine, world.plan),
+            0,
+            0.1,
+        )
         counts.append(len(seen))
         return state_of(world)
 
@@ -120,15 +128,17 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
 
     def with_gradient():
         return {
-            n for n, x in world.networks.items() if any(p.grad is not None for p in x.parameters())
+            n
+            for n, x in world.engine.networks.items()
+            if any(p.grad is not None for p in x.parameters())
         }
 
     def watched(*arguments, **options):
         backward(*arguments, **options)
         held.append(with_gradient())
 
-    backward = update_steps.backward
-    monkeypatch.setattr(update_steps, "backward", watched)
+    backward = Engine._join_gradients
+    monkeypatch.setattr(Engine, "_join_gradients", watched)
     step(world)
     assert {"actor"} in held
     assert {"critic"} in held
@@ -144,7 +154,7 @@ def test_groups_without_a_signal_are_not_read(make, monkeypatch):
         batch = rolled(world)
         batch["advantages"][batch["group_ids"] != 2] = 0
         seen.clear()
-        gradients(world, take(batch, torch.arange(batch.rows)), 0.0)
+        gradients(world.engine, world.plan, take(batch, torch.arange(batch.rows)), 0.0)
         read[skip] = with_gradient(seen)
     rows = take(batch, (batch["group_ids"] == 2).nonzero()[:, 0])
     assert read["true"] == align(rows, trees=True).ids.numel()
@@ -156,7 +166,9 @@ def test_a_mini_batch_without_any_signal_is_a_step_of_nothing(make):
     batch = rolled(world)
     batch["advantages"].zero_()
     before = state_of(world)
-    metrics = update(world, Experience(batch, 0.0), make_optimizers(world), 0, 0.0)
+    metrics = update(
+        world, Experience(batch, 0.0), make_optimizers(world.engine, world.plan), 0, 0.0
+    )
     assert metrics["actor/grad_norm"] == 0
     assert all(torch.equal(x, before[key]) for key, x in state_of(world).items())
 
@@ -230,14 +242,14 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
     # bfloat16 rounds their sums otherwise.
     monkeypatch.setattr(Policy, "plain_head", True)
     monkeypatch.setattr(Policy, "no_trees", "" if autocast == "none" else "rounding")
-    monkeypatch.setattr("rlzoo.lm.build.enforce", lambda *given: ({}, []))
+    monkeypatch.setattr("rlzoo.lm.build.enforce", unprobed)
     for place in (Critic, Policy):
         name = "predict" if place is Critic else "run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
     assert calls == (["run"] if trunk == "shared" else ["run", "predict"])
-    monkeypatch.setattr("rlzoo.step.columns.ahead", lambda *given, **actor: None)
+    monkeypatch.setattr(Engine, "ahead", lambda *given, **actor: Kept([]))
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():
         torch.testing.assert_close(tensor, again[name], atol=1e-6, rtol=0, msg=name)

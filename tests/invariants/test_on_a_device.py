@@ -11,7 +11,7 @@ import torch
 import rlzoo
 from helpers.pretend_gpu import pretend_gpu
 from rlzoo.errors import ComponentError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
@@ -34,7 +34,7 @@ def small(model_dir):
 
 
 def trainer_of(zoo, recipe, *words):
-    return Trainer(build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo)))
+    return Trainer(build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo)))
 
 
 def told(metrics):

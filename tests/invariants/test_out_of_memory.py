@@ -41,11 +41,10 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, 
         calls = {"actor": count_calls(first_mlp(world.policy.model))}
         if world.critic.trunk is not None:
             calls["critic"] = count_calls(first_mlp(world.critic.trunk))
-        sums = gradients(world, take(batch, torch.arange(batch.rows)), 0.1)
-        sums = {name: sum(map(float, terms)) for name, terms in sums.items()}
+        sums = gradients(world.engine, world.plan, take(batch, torch.arange(batch.rows)), 0.1)
         found = {
             f"{n}.{k}": x.grad
-            for n, network in world.networks.items()
+            for n, network in world.engine.networks.items()
             for k, x in network.named_parameters()
             if x.grad is not None
         }
@@ -63,9 +62,9 @@ def test_half_the_room_is_half_the_rows_in_a_pass(make):
     for words in (["train.microbatch=4"], ["train.token_budget=60"], []):
         world = make("llama", *words, "rollout.prompts=16")
         batch = rolled(world)
-        before = world.passes.parts(batch, grad=True)
-        world.passes.scale = 0.5
-        after = world.passes.parts(batch, grad=True)
+        before = world.engine.passes.parts(world.policy, batch, grad=True)
+        world.engine.passes.scale = 0.5
+        after = world.engine.passes.parts(world.policy, batch, grad=True)
         if words:
             assert len(after) > 1.5 * len(before)
         assert sorted(torch.cat(after).tolist()) == list(range(batch.rows))
@@ -105,7 +104,7 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
     assert left == [0]
     assert len(world.notes) == 1
     assert "out of memory" in world.notes[0]
-    assert world.passes.scale == 0.5
+    assert world.engine.passes.scale == 0.5
     assert metrics["train/skipped"] == 0
     now = state_of(world)
     for key, x in state_of(want).items():
@@ -129,14 +128,14 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
         if left[0]:
             left[0] -= 1
             seen.clear()
-            assert experience.forward
+            assert experience.kept
             # As torch says it on a CPU.
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
     monkeypatch.setattr(module, "_loss", backward)
     trainer.update(experience)
-    assert not experience.forward
+    assert not experience.kept
     assert with_gradient(seen) > 0
     monkeypatch.undo()
     want = make("llama", "train.minibatches=1")
@@ -160,7 +159,7 @@ def test_the_failed_pass_is_gone_before_the_next_is_tried(make):
             raise torch.OutOfMemoryError
         return [there() is not None for there in alive]
 
-    assert world.passes.retry(attempt) == [False, True]
+    assert world.engine.passes.retry(attempt) == [False, True]
 
 
 def test_memory_that_runs_out_without_a_gradient_halves_passes_too(make, monkeypatch):
@@ -176,7 +175,7 @@ def test_memory_that_runs_out_without_a_gradient_halves_passes_too(make, monkeyp
     monkeypatch.setattr(Policy, "log_prob_stats", call)
     batch = rolled(world)
     want = make("llama")
-    assert world.passes.scale == 0.5
+    assert world.engine.passes.scale == 0.5
     torch.testing.assert_close(batch["ref_log_probs"], rolled(want)["ref_log_probs"], **NEAR)
 
 
@@ -199,4 +198,4 @@ def test_an_error_that_is_not_of_memory_goes_through(make, monkeypatch):
     monkeypatch.setattr(Policy, "log_prob_stats", call)
     with pytest.raises(RuntimeError, match="^no$"):
         step(world)
-    assert world.passes.scale == 1
+    assert world.engine.passes.scale == 1

@@ -23,12 +23,12 @@ def nudge(model):
 def test_merged_adapters_sample_what_they_sampled_apart(make, name):
     world = make(name, *LORA)
     policy = world.policy
-    assert policy.sampled_by is None
-    policy.sampled_by = SamplingCopy(policy.model, torch.float32)
-    assert not any("lora" in n for n, _ in policy.sampled_by.model.named_modules())
+    assert policy.decoder.copy is None
+    policy.decoder.copy = SamplingCopy(policy.model, torch.float32)
+    assert not any("lora" in n for n, _ in policy.decoder.copy.model.named_modules())
     start = rolled(world)
     nudge(policy.model)
-    found, policy.sampled_by = rolled(world), None
+    found, policy.decoder.copy = rolled(world), None
     want = rolled(world)
     assert not torch.equal(want["response_ids"], start["response_ids"])
     assert torch.equal(found["response_ids"], want["response_ids"])
@@ -41,9 +41,9 @@ def test_adapters_of_experts_are_merged_too(make, tmp_path):
     world = make(save_odd(tmp_path, "mixtral"), *LORA)
     policy = world.policy
     assert any("experts.base_layer.lora_A" in n for n, _ in policy.model.named_parameters())
-    policy.sampled_by = SamplingCopy(policy.model, torch.float32)
+    policy.decoder.copy = SamplingCopy(policy.model, torch.float32)
     nudge(policy.model)
-    found, policy.sampled_by = rolled(world), None
+    found, policy.decoder.copy = rolled(world), None
     want = rolled(world)
     assert torch.equal(found["response_ids"], want["response_ids"])
     torch.testing.assert_close(
@@ -54,7 +54,7 @@ def test_adapters_of_experts_are_merged_too(make, tmp_path):
 @pytest.mark.parametrize("words", [[], LORA], ids=["weights", "lora"])
 def test_a_copy_in_half_precision_follows_each_update(make, words):
     world = make("llama", *words, "rollout.dtype=bfloat16", "actor.lr=0.01")
-    policy, copied = world.policy, world.policy.sampled_by
+    policy, copied = world.policy, world.policy.decoder.copy
     weights = [w.clone() for w in copied.model.parameters()]
     assert {w.dtype for w in weights} == {torch.bfloat16}
     assert {w.dtype for w in policy.model.parameters()} == {torch.float32}
@@ -75,9 +75,9 @@ def test_a_copy_in_half_precision_follows_each_update(make, words):
 def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
     world = make("gemma2", "rollout.dtype=bfloat16", "rollout.cache=static")
     policy, seen, plain = world.policy, set(), Rows.step
-    model = policy.sampled_by.model
+    model = policy.decoder.copy.model
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
-    assert world.reference.sampled_by is None
+    assert world.reference.decoder.copy is None
     assert world.contract["static cache"].startswith("equal to a growing cache")
 
     def watched(self):
@@ -94,4 +94,4 @@ def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
 
 
 def test_no_copy_is_made_of_what_would_be_the_same(make):
-    assert make("llama", "rollout.dtype=float32").policy.sampled_by is None
+    assert make("llama", "rollout.dtype=float32").policy.decoder.copy is None

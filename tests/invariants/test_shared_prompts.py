@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.rewards_for_tests import LETTERS
-from helpers.worlds import rolled, weights_after
+from helpers.worlds import rolled, unprobed, weights_after
 from rlzoo.accel import memory
 from rlzoo.accel.layout import align, lengths
 from rlzoo.lm.critic import Critic
@@ -64,9 +64,7 @@ def test_passes_that_are_held_are_made_once_and_change_nothing(zoo, words, trunk
     """One update per rollout, in several passes: values are read off those of the update."""
     words = [*words, *LETTERS, f"critic.trunk={trunk}", "train.minibatches=1", "kl.place=none"]
     calls = []
-    monkeypatch.setattr(Policy, "plain_head", True)  # found out by passes of their own
-    monkeypatch.setattr(Policy, "no_trees", "")
-    monkeypatch.setattr("rlzoo.lm.build.enforce", lambda *given: ({}, []))
+    monkeypatch.setattr("rlzoo.lm.build.enforce", unprobed)
     for place in (Critic, Policy):
         name = "predict" if place is Critic else "run"
         plain = getattr(place, name)

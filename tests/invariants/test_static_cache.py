@@ -3,6 +3,7 @@ ask the host for nothing. It is how a GPU samples; no part of it needs one to be
 
 import itertools
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,9 +16,9 @@ from invariants.architecture_table.configs import ARCHITECTURES, config_of
 from rlzoo.accel import graphs
 from rlzoo.accel.decode import Rows
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract
+from rlzoo.lm import probe
 from rlzoo.lm.loading import UNWANTED
-from rlzoo.lm.policy import Policy
+from rlzoo.lm.policy import Policy, Traits
 from rlzoo.mdp.batch import left_pad
 
 TEN = ["gpt2", "llama", "qwen2", "mistral", "gemma2", "gemma3", "phi3", "gpt_oss", "qwen3_moe"]
@@ -48,7 +49,7 @@ def policy_of(name):
         setattr(text, key, UNWANTED[key])
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return Policy(AutoModelForCausalLM.from_config(config).eval(), TOKENIZER)
+        return Policy.of(AutoModelForCausalLM.from_config(config).eval(), TOKENIZER)
 
 
 def sampled(policy, *, static, new=NEW, greedy=False, rows=20):
@@ -56,7 +57,7 @@ def sampled(policy, *, static, new=NEW, greedy=False, rows=20):
     prompts = ragged(rows, prompt=(1, 12), each=4, seed=5)[0]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     u = torch.rand(rows, new, generator=torch.manual_seed(1), dtype=torch.float64)
-    policy.static = static
+    policy.decoder.static = static
     return policy.generate(ids, mask, None if greedy else u, new)
 
 
@@ -94,8 +95,7 @@ def hold_to_be_recordable(steps):
 
 @pytest.mark.parametrize("name", grid(TEN, always=("llama", "gemma2", "qwen3_moe").__contains__))
 def test_a_fixed_shape_gives_the_tokens_of_a_cache_that_grows(name, steps):
-    policy = policy_of(name)
-    policy.eos_ids, policy.stops = list(range(1, 9)), ("1", "2+")
+    policy = replace(policy_of(name), eos_ids=list(range(1, 9)), stops=("1", "2+"))
     want = sampled(policy, static=False, new=18, rows=8)
     steps.clear()
     hold_to_be_alike(sampled(policy, static=True, new=18, rows=8), want)
@@ -108,14 +108,13 @@ def test_a_fixed_shape_gives_the_tokens_of_a_cache_that_grows(name, steps):
 @pytest.mark.filterwarnings("ignore")
 def test_an_architecture_is_served_or_known_not_to_be(name, steps):
     policy = policy_of(name)
-    policy.static = True
-    with policy.probed() as twin:
-        columns = contract._rows(twin)
-        found = contract._tried("static cache", lambda: contract._static(twin, columns))
+    with probe.probed(policy) as twin:
+        columns = probe._rows(twin)
+        found = probe._tried("static cache", lambda: probe._static(twin, columns))
     assert found.passed is (name not in GROWS), found.message
     if name in GROWS or (policy.limit and policy.limit[0] < 36):
         return
-    policy.eos_ids = [1, 2, 3]
+    policy = replace(policy, eos_ids=[1, 2, 3])
     want = sampled(policy, static=False, new=24, rows=8)
     steps.clear()
     hold_to_be_alike(sampled(policy, static=True, new=24, rows=8), want, 2e-5)
@@ -154,7 +153,7 @@ def test_a_tensor_of_another_device_makes_it_wait():
 
 def test_the_host_looks_at_most_once_in_sixteen_tokens(monkeypatch):
     policy, looks, plain = policy_of("llama"), [], Rows.look
-    policy.eos_ids = [policy.vocabulary]
+    policy = replace(policy, eos_ids=[policy.vocabulary])
     monkeypatch.setattr(Rows, "look", lambda self, said: looks.append(said) or plain(self, said))
     waits = []
     for new in (16, 35):
@@ -167,8 +166,7 @@ def test_the_host_looks_at_most_once_in_sixteen_tokens(monkeypatch):
 
 
 def test_rows_that_have_ended_leave_in_buckets_and_room_grows_in_some(steps):
-    policy = policy_of("llama")
-    policy.eos_ids, policy.limit = [1, 2, 3], None
+    policy = replace(policy_of("llama"), eos_ids=[1, 2, 3], limit=None)
     out = sampled(policy, static=True, new=64, rows=60)
     rows, columns = zip(*dict.fromkeys(shape for shape, _ in steps), strict=True)
     assert rows[0] == 60
@@ -202,7 +200,7 @@ def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, er
     monkeypatch.setattr(Rows, "step", short)
     for _ in range(2):
         hold_to_be_alike(sampled(policy, static=static, new=8), want)
-    assert policy.notes == [
+    assert policy.decoder.notes == [
         "out of memory while sampling; continuing with 5 rows at a time (same tokens)"
     ]
     assert [n for n in calls if n > 5] == [20, 20, 20, 20, 10]
@@ -232,12 +230,12 @@ def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
     monkeypatch.setattr(Rows, "step", lambda self: [][1])
     with pytest.raises(IndexError):
         sampled(policy, static=False)
-    assert policy.notes == []
+    assert policy.decoder.notes == []
 
 
 def test_the_key_gives_the_same_batch(make):
     worlds = [make("gemma3", f"rollout.cache={cache}") for cache in ("dynamic", "static")]
-    assert [w.policy.static for w in worlds] == [False, True]
+    assert [w.policy.decoder.static for w in worlds] == [False, True]
     assert worlds[1].contract["static cache"].startswith("equal to a growing cache")
     hold_to_be_alike(*map(rolled, reversed(worlds)))
 
@@ -247,7 +245,7 @@ def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make,
 
     write_model("bloom", tmp_path)
     world = make(tmp_path, "rollout.cache=static")
-    assert not world.policy.static
+    assert not world.policy.decoder.static
     (note,) = [n for n in world.notes if "cache" in n]
     assert note.startswith(f"{tmp_path}: sampling uses a growing cache, because ")
     assert "response_ids" in rolled(world)
@@ -256,14 +254,13 @@ def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make,
 def test_the_likeliest_tokens_and_truncated_ones_are_the_same_too():
     policy = policy_of("qwen2")
     for top_k, top_p, greedy in (0, 1.0, True), (5, 0.6, False):
-        policy.top_k, policy.top_p = top_k, top_p
+        policy = replace(policy, top_k=top_k, top_p=top_p)
         want = sampled(policy, static=False, greedy=greedy, rows=8)
         hold_to_be_alike(sampled(policy, static=True, greedy=greedy, rows=8), want)
 
 
 def test_under_autocast_a_token_may_be_of_another_dtype_than_its_prompt():
-    policy = policy_of("llama")
-    policy.autocast = True
+    policy = replace(policy_of("llama"), autocast=True)
     want, found = (sampled(policy, static=static, new=2, rows=4) for static in (False, True))
     off = (found["old_log_probs"] - want["old_log_probs"]).abs()
     assert off[found["response_ids"] == want["response_ids"]].max() < 0.1
@@ -272,6 +269,6 @@ def test_under_autocast_a_token_may_be_of_another_dtype_than_its_prompt():
 def test_prompts_of_one_length_at_a_time_are_the_same_prompts():
     policy = policy_of("llama")
     want = sampled(policy, static=False, new=4)
-    policy.pads = False
+    policy = replace(policy, traits=Traits(pads=False))
     for static in (False, True):
         hold_to_be_alike(sampled(policy, static=static, new=4), want)

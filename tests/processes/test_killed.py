@@ -95,7 +95,7 @@ def signalled(where, number, words):
 
     def outer(*args):
         calls.append(args)
-        if where == "build_models" or len(calls) == 2:  # the evaluation at the end
+        if where == "build_world" or len(calls) == 2:  # the evaluation at the end
             os.kill(os.getpid(), number)
         return inner(*args)
 
@@ -118,7 +118,7 @@ def whole(model_dir, tmp_path_factory):
 @pytest.mark.parametrize(
     ("where", "name"),
     [("save_model", "SIGTERM"),
-     *grid(["build_models", "evaluate"], ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGINT"],
+     *grid(["build_world", "evaluate"], ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGINT"],
            always=lambda where, name: where == "evaluate" or name in ("SIGTERM", "SIGINT"))],
 )  # fmt: skip
 def test_a_signal_outside_the_steps_ends_with_a_line(where, name, whole, tmp_path):
@@ -151,7 +151,7 @@ def hurried(words):
 
     armed = [True]
     lock.os.unlink = another
-    return signalled("build_models", signal.SIGTERM, words)
+    return signalled("build_world", signal.SIGTERM, words)
 
 
 def test_the_first_of_two_signals_says_how_to_go_on(words, tmp_path):

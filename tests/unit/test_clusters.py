@@ -115,8 +115,7 @@ class Unnumbered:
 
 
 def test_prompts_without_an_index_are_known_again_by_their_text(model_dir):
-    from rlzoo.lm.build import build_policy
-    from rlzoo.lm.models import Models
+    from rlzoo.lm.build import build_policy, world_around
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
     from rlzoo.rollout.evaluation import evaluate
@@ -129,8 +128,8 @@ def test_prompts_without_an_index_are_known_again_by_their_text(model_dir):
     zoo = rlzoo.load_zoo([Plugin()])
     words = ["task=unnumbered", f"model.path={model_dir}", "device=cpu", "rollout.max_new_tokens=3"]
     recipe = compose(words, zoo, need_recipe=False)
-    models = Models(make_plan(recipe, zoo), build_policy(recipe.config))
-    line, by_prompt = evaluate(models, 12)
+    world = world_around(make_plan(recipe, zoo), build_policy(recipe.config))
+    line, by_prompt = evaluate(world, 12)
     assert line["eval/prompts"] == 3
     index = by_prompt["index"].tolist()
     assert index[:3] * 4 == index

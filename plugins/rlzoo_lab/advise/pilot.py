@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RecipeError
-from rlzoo.lm.build import build_models
-from rlzoo.lm.models import Models
+from rlzoo.lm.build import build_world
+from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -47,7 +47,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
     plans, left_out = _plans(variants(asked, [], zoo), zoo)
     limits = _budget(base.config.train, share)
     whole = together([prepare(base, zoo), *plans])
-    trainer = Trainer(build_models(whole))
+    trainer = Trainer(build_world(whole))
     advice, facts = _pilot(trainer, plans, *limits)
     shown = [shown_options(p.estimator.component, p.estimator.options, asked) for p in plans]
     options = [[f"{k}={option_text(v)}" for k, v in some.items()] for some in shown]
@@ -60,7 +60,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
         "model": base.config.model.name or base.config.model.path,
         "trained_with": whole.estimator.name,
         "steps": len(facts),
-        "tokens": trainer.models.meter.tokens,
+        "tokens": trainer.world.meter.tokens,
         "world": facts[-1].world,
         "critic": [fact.explained for fact in facts] if whole.critic else None,
         "direction": advice.direction,
@@ -109,7 +109,7 @@ def _pilot(
     trainer: Trainer, plans: Sequence[Plan], steps: float, tokens: float
 ) -> tuple[Advice, list[Facts]]:
     """Train for the pilot's budget, and run every estimator on every batch."""
-    rollout, meter = trainer.plan.recipe.config.rollout, trainer.models.meter
+    rollout, meter = trainer.plan.recipe.config.rollout, trainer.world.meter
     facts: list[Facts] = []
     found = deque[np.ndarray](maxlen=STEPS)  # (parts, 1 + estimators, coordinates) each
     while len(facts) + 1 <= steps and meter.tokens * (1 + 1 / max(1, len(facts))) <= tokens:
@@ -119,7 +119,7 @@ def _pilot(
                 f"--share: one step draws {meter.tokens:,} tokens, but the pilot's budget is "
                 f"{tokens:,.0f}. Raise --share, or lower rollout.prompts"
             )
-        found.append(_gradients(trainer.models, plans, experience.batch))
+        found.append(_gradients(trainer.world, plans, experience.batch))
         facts.append(facts_of(experience.batch, trainer.update(experience)))
     measured = np.concatenate(found)
     if len(measured) < 3:
@@ -130,14 +130,14 @@ def _pilot(
     return weigh(world, measured[:, 1:].swapaxes(0, 1), measured[:, 0], len(found[0])), facts
 
 
-def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarray:
+def _gradients(world: World, plans: Sequence[Plan], batch: Batch) -> np.ndarray:
     """(parts, 1 + estimators, coordinates): the unbiased gradient first. Parts share no prompt."""
-    weights = [w for w in models.policy.model.parameters() if w.requires_grad]
+    weights = [w for w in world.policy.model.parameters() if w.requires_grad]
     every = -(-sum(w.numel() for w in weights) // COORDINATES)
     pulls = [_unbiased(batch)]
     read = {n for plan in plans for n in plan.policy_loss.needs} & {"entropy", "observation_nll"}
     if read:
-        current = models.current(batch)
+        current = world.engine.scores(batch, world.engine.outputs)
         batch.update({name: current[name] for name in read})
     for plan in plans:
         raw = plan.estimator(batch)["advantages"]
@@ -149,8 +149,8 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
     for part, some in zip(found, parts, strict=True):
         rows = torch.isin(groups, some).nonzero()[:, 0]
         columns = take(batch, rows)
-        for pack in models.passes.parts(columns, grad=True):
-            log_probs = models.policy.log_probs(take(columns, pack))
+        for pack in world.engine.passes.parts(world.policy, columns, grad=True):
+            log_probs = world.policy.log_probs(take(columns, pack))
             for total, pull in zip(part, pulls, strict=True):
                 upstream = pull[rows][pack].to(log_probs)
                 grads = torch.autograd.grad(log_probs, weights, upstream, retain_graph=True)

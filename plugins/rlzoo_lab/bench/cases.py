@@ -61,26 +61,26 @@ def _end_at(made: Any, eos: int, share: float) -> None:
     write[eos, 0] += torch.tensor(odds).log() / height
 
 
-def _models(spec: Spec) -> Any:
-    from rlzoo.lm.build import build_models
+def _world(spec: Spec) -> Any:
+    from rlzoo.lm.build import build_world
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
 
     zoo = load_zoo()
-    models = build_models(make_plan(compose(spec["words"], zoo), zoo))
+    world = build_world(make_plan(compose(spec["words"], zoo), zoo))
     torch.set_num_threads(spec["threads"])
-    return models
+    return world
 
 
 def prompts(spec: Spec) -> Told:
     """The prompts of `step`, for a peer: the same prompts in the same order."""
     from rlzoo.rollout.sample import draw
 
-    models = _models(spec)
-    n = models.plan.recipe.config.rollout.prompts
+    world = _world(spec)
+    n = world.plan.recipe.config.rollout.prompts
     steps = spec["warmup"] + spec["repeat"]
-    texts = [e.prompt for i in range(steps) for e in draw(models, "train", n, "train", i)]
+    texts = [e.prompt for i in range(steps) for e in draw(world, "train", n, "train", i)]
     return {"prompts": texts}
 
 
@@ -88,7 +88,7 @@ def step(spec: Spec) -> Told:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
     from rlzoo.step.trainer import Trainer
 
-    trainer = Trainer(_models(spec))
+    trainer = Trainer(_world(spec))
     trainer.clock = cpu_seconds  # what else runs lengthens wall seconds
     return measure(steps_of(trainer), spec)
 
@@ -97,14 +97,14 @@ def sampling(spec: Spec) -> Told:
     """A rollout without its columns: prompts, sampling and scoring."""
     from rlzoo.rollout.sample import collect, draw
 
-    models = _models(spec)
-    rollout = models.plan.recipe.config.rollout
+    world = _world(spec)
+    rollout = world.plan.recipe.config.rollout
 
     def once(i: int) -> Sample:
-        before = models.meter.tokens
-        examples = draw(models, "train", rollout.prompts, "train", i)
-        collect(models, examples, rollout.samples, stream="train", step=i)
-        return {"tokens": models.meter.tokens - before}
+        before = world.meter.tokens
+        examples = draw(world, "train", rollout.prompts, "train", i)
+        collect(world, examples, rollout.samples, stream="train", step=i)
+        return {"tokens": world.meter.tokens - before}
 
     return measure(once, spec)
 
@@ -117,7 +117,7 @@ def head(spec: Spec) -> Told:
     """
     from rlzoo_lab.bench.gpu import rows_of
 
-    policy = _models(spec).policy
+    policy = _world(spec).policy
     rows, steps = spec["rows"], spec["steps"]
     columns = rows_of(policy, rows, steps)
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
@@ -180,11 +180,11 @@ def device(spec: Spec) -> Told:
     from rlzoo_lab.bench import gpu
 
     what = spec["what"]
-    return gpu.limits(spec) if what == "limits" else gpu.CASES[what](_models(spec), spec)
+    return gpu.limits(spec) if what == "limits" else gpu.CASES[what](_world(spec), spec)
 
 
 def first_metric(spec: Spec) -> Told:
-    """From the start of this process to the first number of a run: imports, recipe, models, the
+    """From the start of this process to the first number of a run: imports, recipe, world, the
     evaluation of the starting policy. It ends the process."""
 
     class FirstOnly(Silent):

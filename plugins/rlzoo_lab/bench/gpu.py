@@ -9,6 +9,7 @@ Before any timing, it compares log-probs in float32 on the CPU with those of a r
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,17 +75,17 @@ def rows_of(policy: Any, rows: int, tokens: int) -> dict[str, torch.Tensor]:
     }
 
 
-def values(models: Any, spec: Mapping[str, Any]) -> Row:
+def values(world: Any, spec: Mapping[str, Any]) -> Row:
     """Compares log-probs in float32 on the CPU with those of a run on the device; an `error` if
     they differ by more than rounding explains."""
-    policy = models.policy
+    policy = world.policy
     columns = rows_of(policy, 4, spec["tokens"] // 4)
     with torch.no_grad():
         there = policy.log_probs(columns).float().cpu()
         kind = "bfloat16" if policy.halves else "float32"
         policy.model.to("cpu")
-        policy.autocast = False
-        here = policy.log_probs({n: x.cpu() for n, x in columns.items()})
+        plain = replace(policy, autocast=False)
+        here = plain.log_probs({n: x.cpu() for n, x in columns.items()})
     off = (there - here).abs()
     mean = float(off.mean())
     told: Row = {"off_mean": mean, "off_max": float(off.max()), "computes_in": kind}
@@ -96,11 +97,11 @@ def values(models: Any, spec: Mapping[str, Any]) -> Row:
     return {**told, "tokens": spec["tokens"]}
 
 
-def step(models: Any, spec: Mapping[str, Any]) -> Row:
+def step(world: Any, spec: Mapping[str, Any]) -> Row:
     """A training step phase by phase, with the bandwidth share of generation and the MFU of the
     update."""
-    where, policy = models.policy.device, models.policy
-    trainer = Trainer(models)
+    where, policy = world.policy.device, world.policy
+    trainer = Trainer(world)
 
     def clock() -> float:
         synchronize(where)
@@ -112,13 +113,13 @@ def step(models: Any, spec: Mapping[str, Any]) -> Row:
     typical = sorted(samples, key=lambda s: s["wall"])[len(samples) // 2]
     weights = sum(w.numel() for w in policy.model.parameters())
     # Weights are read once for each token of all rows.
-    read = models.plan.recipe.config.rollout.max_new_tokens * weights * (2 if policy.halves else 4)
+    read = world.plan.recipe.config.rollout.max_new_tokens * weights * (2 if policy.halves else 4)
     trained = weights
-    if models.critic is not None and not models.shared:
-        trunk = models.critic.trunk
+    if world.critic is not None and not world.engine.shared:
+        trunk = world.critic.trunk
         trained += sum(w.numel() for w in trunk.parameters())
         trained -= trunk.get_input_embeddings().weight.numel()  # looked up
-    frozen = weights if models.reference is not None else 0
+    frozen = weights if world.reference is not None else 0
     work = (6 * trained + 2 * frozen) * typical["tokens"]
     learning = typical["phases"]["columns"] + typical["phases"]["update"]
     return {
@@ -129,10 +130,10 @@ def step(models: Any, spec: Mapping[str, Any]) -> Row:
     }
 
 
-def head(models: Any, spec: Mapping[str, Any]) -> Row:
+def head(world: Any, spec: Mapping[str, Any]) -> Row:
     """Log-probs and entropy of one long response, and their gradient: with a large vocabulary, the
     logits dominate memory."""
-    policy = models.policy
+    policy = world.policy
     where = policy.device
     columns = rows_of(policy, 1, spec["tokens"])
     weight = policy.model.get_output_embeddings().weight

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlzoo.lm.models import Models
+from rlzoo.lm.world import World
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, take
@@ -77,7 +77,7 @@ class Reference:
 
 
 def make_reference(
-    models: Models, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
+    world: World, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
 ) -> Reference:
     """Branches for the states before token `at` (N,) of rows `row` (N,), and for those after it."""
     lengths = batch["response_mask"].long().sum(1).cpu()[row]
@@ -86,12 +86,12 @@ def make_reference(
     n = len(row)
     both, since = torch.cat([row, row[on]]), torch.cat([at, at[on]])
     begin = torch.cat([at, at[on] + 1])
-    drawn, later = branch(models, batch, both, begin, since, branches, step=step)
+    drawn, later = branch(world, batch, both, begin, since, branches, step=step)
     taken, after = drawn.new_zeros(n, branches), drawn.new_zeros(n, branches)
     taken[on], after[on] = drawn[n:], later[n:]
     if bool(ended.any()):
         first = len(both) * branches  # numbers of the noise beyond those of the branches
-        taken[ended] = _last_rewards(models, batch, row[ended], at[ended], branches, first, step)
+        taken[ended] = _last_rewards(world, batch, row[ended], at[ended], branches, first, step)
     outcomes = torch.tensor([0.0, 1.0], dtype=drawn.dtype)
     return Reference(
         drawn[:n].numpy(),
@@ -103,33 +103,33 @@ def make_reference(
 
 
 def _last_rewards(
-    models: Models, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
+    world: World, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
 ) -> Tensor:
     """(N, K) rewards of the last tokens of responses, drawn again if they are random."""
-    if "noise" not in models.plan.needs:
+    if "noise" not in world.plan.needs:
         return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
     numbers = first + torch.arange(len(row) * rollouts)
-    columns = take(batch, row.repeat_interleave(rollouts).to(models.policy.device))
+    columns = take(batch, row.repeat_interleave(rollouts).to(world.policy.device))
     since = at.repeat_interleave(rollouts)
-    columns["noise"] = _fresh_noise(models, columns, numbers, since, batch.steps, step)
-    scores = mdp.score(models.plan, columns)["scores"].cpu().double()
+    columns["noise"] = _fresh_noise(world, columns, numbers, since, batch.steps, step)
+    scores = mdp.score(world.plan, columns)["scores"].cpu().double()
     return scores.gather(1, since[:, None]).view(-1, rollouts)
 
 
 def _fresh_noise(
-    models: Models, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int,
+    world: World, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int,
     step: int,
 ) -> Tensor:  # fmt: skip
     """(B, width) random numbers: those before `since` are kept, the others are new."""
     past = columns["noise"]
-    fresh = noise.uniforms(models.seed, f"{STREAM}/noise", step, numbers, width).to(past)
+    fresh = noise.uniforms(world.seed, f"{STREAM}/noise", step, numbers, width).to(past)
     past = torch.nn.functional.pad(past, (0, max(0, width - past.shape[1])))[:, :width]
     later = torch.arange(width, device=past.device) >= since.to(past.device)[:, None]
     return torch.where(later, fresh, past)
 
 
 def branch(
-    models: Models, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
+    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
     step: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The rewards of K fresh rollouts after the first `begin` (N,) tokens of `row` from position
@@ -143,7 +143,7 @@ def branch(
     paid = torch.zeros(2, len(of), dtype=torch.float64)
     for some in begin[of].argsort(stable=True).split(max(batch.rows, rollouts)):
         i = of[some]
-        paid[:, some] = _branch(models, batch, row[i], begin[i], since[i], numbers[some], step)
+        paid[:, some] = _branch(world, batch, row[i], begin[i], since[i], numbers[some], step)
     return paid[0].view(-1, rollouts), paid[1].view(-1, rollouts)
 
 
@@ -151,10 +151,10 @@ OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", 
 
 
 def _branch(
-    models: Models, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, numbers: Tensor,
+    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, numbers: Tensor,
     step: int,
 ) -> Tensor:  # fmt: skip
-    plan, policy = models.plan, models.policy
+    plan, policy = world.plan, world.policy
     limit = plan.recipe.config.rollout.max_new_tokens
     rows, starts = row.tolist(), begin.tolist()
     there = {i: batch["response_ids"][i].tolist() for i in set(rows)}
@@ -165,7 +165,7 @@ def _branch(
     prompts = {"prompt_ids": ids, "prompt_mask": mask}
     room = limit - begin
     drawn = respond(
-        models, plan.base_sampler, prompts, numbers, stream=STREAM, step=step,
+        world, plan.base_sampler, prompts, numbers, stream=STREAM, step=step,
         max_new_tokens=int(room.max()),
     )  # fmt: skip
     length = drawn["response_mask"].long().sum(1).cpu()
@@ -191,11 +191,11 @@ def _branch(
         "terminated": drawn["terminated"].bool() & ~cut,
         "truncated": drawn["truncated"].bool() | cut,
     }
-    columns["responses"] = mdp.decode(models.tokenizer, columns, policy.eos_ids)
+    columns["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
     if "response_tokens" in plan.needs:
-        columns["response_tokens"] = mdp.decode_tokens(models.tokenizer, columns, policy.eos_ids)
+        columns["response_tokens"] = mdp.decode_tokens(world.tokenizer, columns, policy.eos_ids)
     if "noise" in plan.needs:
-        columns["noise"] = live * _fresh_noise(models, picked, numbers, since, width, step)
+        columns["noise"] = live * _fresh_noise(world, picked, numbers, since, width, step)
     scores = mdp.score(plan, columns)["scores"].double().cpu()
     later = [scores * (torch.arange(width) >= first[:, None]) for first in (since, begin)]
     return torch.stack(later).sum(2)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.format.text import readable
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_causal_lm
-from rlzoo.lm.models import Models
+from rlzoo.lm.world import World
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
@@ -68,12 +68,12 @@ def diagnose_branches(
     folder = open_own(path, "its model")
     zoo = load_zoo()
     run_plan, plans, undone = _plans(folder, words, zoo)
-    models = build_models(together([run_plan, *plans]))
-    source, step = _load(folder, models)
-    batch, tokens = _fresh_batch(models, step)
+    world = build_world(together([run_plan, *plans]))
+    source, step = _load(folder, world)
+    batch, tokens = _fresh_batch(world, step)
     row, at = _start_states(run_plan, batch, states, step)
-    reference = make_reference(models, batch, row, at, branches, step)
-    tokens["all"] = models.meter.tokens
+    reference = make_reference(world, batch, row, at, branches, step)
+    tokens["all"] = world.meter.tokens
     tokens["branches"] = tokens["all"] - tokens["batch"] - tokens["columns"]
 
     clusters = batch["group_ids"].cpu()[row].numpy()
@@ -100,7 +100,7 @@ def diagnose_branches(
         "rows": batch.rows,
         "mean_score": batch["sequence_scores"].double().mean().item(),
         "branches": branches,
-        "states": _states(models.tokenizer, batch, row, at, reference, values),
+        "states": _states(world.tokenizer, batch, row, at, reference, values),
         "prompts": len(set(clusters.tolist())),
         "binary": reference.binary,
         "tokens": tokens,
@@ -149,33 +149,33 @@ def _plans(
     return run_plan, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
 
 
-def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
+def _load(folder: RunFolder, world: World) -> tuple[str, int]:
     """Put the run's newest whole checkpoint, or its final model, into the models: which, and its
     step."""
     try:
-        state, _ = load_checkpoint(folder.checkpoints, models.networks, {})
+        state, _ = load_checkpoint(folder.checkpoints, world.engine.networks, {})
     except OSError as error:
         raise RunError(f"{folder.checkpoints}: {first_line(error)}") from None
     if state is not None:
         return f"checkpoint of step {state['step']}", state["step"]
     model = folder.path / "model"
-    if models.critic is not None or not (model / "config.json").is_file():
+    if world.critic is not None or not (model / "config.json").is_file():
         raise RunError(f"{folder.path} has no checkpoint yet; wait for one, or resume the run")
-    models.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
+    world.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
     return "final model", 0
 
 
-def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
+def _fresh_batch(world: World, step: int) -> tuple[Batch, dict[str, int]]:
     """Responses of the run's policy with their columns, and how many tokens each took."""
-    plan, meter = models.plan, models.meter
+    plan, meter = world.plan, world.meter
     rollout = plan.recipe.config.rollout
-    examples = draw(models, "test", rollout.prompts, STREAM, step)
+    examples = draw(world, "test", rollout.prompts, STREAM, step)
     batch = collect(
-        models, examples, rollout.samples, stream=f"{STREAM}/batch", step=step,
+        world, examples, rollout.samples, stream=f"{STREAM}/batch", step=step,
         sampler=plan.base_sampler,
     )  # fmt: skip
     tokens = {"batch": meter.tokens}
-    add_columns(models, batch, stream=f"{STREAM}/batch", step=step)
+    add_columns(world, batch, stream=f"{STREAM}/batch", step=step)
     tokens["columns"] = meter.tokens - tokens["batch"]
     add_rewards(plan, batch, 0.0)
     if plan.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RunError
-from rlzoo.lm.build import build_models
-from rlzoo.lm.models import Models
+from rlzoo.lm.build import build_world
+from rlzoo.lm.world import World
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
@@ -63,9 +63,9 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
     # The requested estimators may need no critic; the run determines which networks there are.
     mine = [w for w in words if not w.startswith("estimator")]
     plan = make_plan(compose([base, *mine], zoo), zoo)
-    models = build_models(plan)
-    stages, notes = _stages(folder, models)
-    start = _space(plan, models, stages, tree)
+    world = build_world(plan)
+    stages, notes = _stages(folder, world)
+    start = _space(plan, world, stages, tree)
     entries, failed = [], []
     for stage in stages:
         state = stage.load()
@@ -75,7 +75,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
         oracle = space.oracle
         episodes = enumerate_episodes(oracle, arguments.cut)
         setting = Setting(recipes[0], zoo, oracle, episodes, samples, coef, space)
-        values = space.values(models.critic) if "critic" in stage.networks else None
+        values = space.values(world.critic) if "critic" in stage.networks else None
         critics = _critics(asked, values, oracle, arguments.noise, plan.recipe.config.seed)
         rows = setting.ask(recipes, words, critics, sizes)
         failed += [{**fault, "step": stage.step} for fault in rows["failed"]]
@@ -98,7 +98,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
         "checkpoints": entries,
         "not_diagnosable": rows["not_diagnosable"],
         "failed": failed,
-        "notes": [*notes, *_cautions(plan, models, arguments)],
+        "notes": [*notes, *_cautions(plan, world, arguments)],
         "seconds": time.perf_counter() - began,
     }
 
@@ -135,14 +135,14 @@ class _Stage:
         return {}
 
 
-def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]:
+def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
     """The start and every whole checkpoint; and a line on what is wrong with each of the others."""
     paths = saved_steps(folder.checkpoints)
     if not paths:
         raise RunError(
             f"{folder.path} has no checkpoint; train with checkpoint.every=N checkpoint.keep=M"
         )
-    networks, notes = models.networks, []
+    networks, notes = world.engine.networks, []
     start = {
         name: {key: x.clone() for key, x in network.state_dict().items()}
         for name, network in networks.items()
@@ -169,16 +169,16 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
     return stages, notes
 
 
-def _space(plan: Plan, models: Models, stages: list[_Stage], tree: Tree) -> ModelWorld:
+def _space(plan: Plan, world: World, stages: list[_Stage], tree: Tree) -> ModelWorld:
     """The world of the base model, on tokens that are likely at one stage or another."""
-    examples = draw_prompts(plan, models.policy, tree)
+    examples = draw_prompts(plan, world.policy, tree)
     mass: Any = 0
     for stage in stages:
         stage.load()
-        mass = mass + greedy_mass(models.policy, examples, tree)
+        mass = mass + greedy_mass(world.policy, examples, tree)
     stages[0].load()
-    allowed = likely_tokens(models.policy, mass, tree)
-    return make_space(plan, models.policy, tree, examples, allowed)
+    allowed = likely_tokens(world.policy, mass, tree)
+    return make_space(plan, world.policy, tree, examples, allowed)
 
 
 def _critics(
@@ -197,14 +197,14 @@ def _in_reward(plan: Plan) -> bool:
     return kl.name is not None and kl.place == "reward"
 
 
-def _cautions(plan: Plan, models: Models, arguments: argparse.Namespace) -> list[str]:
+def _cautions(plan: Plan, world: World, arguments: argparse.Namespace) -> list[str]:
     """Notes if the run's critic learns other targets than the truth in the table."""
     notes = []
     if _in_reward(plan) and plan.recipe.config.kl.coef and not arguments.kl:
         notes.append(
             "the run's rewards include KL, which its critic learns; use --kl to include it here"
         )
-    if models.critic is not None and plan.gamma != 1:
+    if world.critic is not None and plan.gamma != 1:
         notes.append(
             f"the run's critic learns returns with gamma = {plan.gamma:g}, but the truth uses "
             "gamma = 1"

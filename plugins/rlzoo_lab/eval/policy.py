@@ -52,8 +52,7 @@ def evaluate_policy(
         raise UsageError(
             f"--k: task {plan.task_name!r} has no is_correct, which pass@k and maj@k require"
         )
-    from rlzoo.lm.build import build_policy  # here, and below: torch
-    from rlzoo.lm.models import Models
+    from rlzoo.lm.build import build_policy, world_around  # here, and below: torch
     from rlzoo.rollout.evaluation import (
         answer_line,
         answer_probs,
@@ -65,14 +64,14 @@ def evaluate_policy(
     policy = build_policy(config)
     if weights is not None:
         weights.load_into(policy.model)
-    models = Models(plan, policy, seed=config.seed)
-    notes = list(models.notes)
+    world = world_around(plan, policy)
+    notes = list(world.notes)
     prompts = config.eval.samples
     shown = min(shown, prompts)
-    rows = list(_samples(models, prompts, responses, split))
-    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens}
+    rows = list(_samples(world, prompts, responses, split))
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.meter.tokens}
     if has_answer_prob(plan):
-        line |= answer_line(answer_probs(models, prompts, split), _kinds(rows[:prompts]))
+        line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
         "weights": None if weights is None else weights.name,
@@ -86,7 +85,7 @@ def evaluate_policy(
         **{key: config.eval[key] for key in ("temperature", "top_k", "top_p")},
         "max_new_tokens": response_limit(plan),
         "seed": config.seed,
-        "metrics": line | greedy(models, prompts, split=split),
+        "metrics": line | greedy(world, prompts, split=split),
         "own": None if folder is None else _said_by_run(folder.summary()),
         "notes": notes,
         "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
@@ -98,19 +97,19 @@ def _keys(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words}
 
 
-def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
+def _samples(world: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
     from rlzoo.mdp.rules import right_rows
     from rlzoo.plugin.call import own  # torch, as below
     from rlzoo.rollout.evaluation import held_out
 
-    extract = models.plan.abilities.extract
+    extract = world.plan.abilities.extract
     number = 0
-    for batch in held_out(models, prompts, responses, split=split):
-        right = right_rows(models.plan, batch)
+    for batch in held_out(world, prompts, responses, split=split):
+        right = right_rows(world.plan, batch)
         answers = batch["responses"]
         if extract is not None:
-            with border(f"task {models.plan.task_name!r}: extract"):
+            with border(f"task {world.plan.task_name!r}: extract"):
                 answers = extract(*(own(batch[name]) for name in needs_of(extract)))
         for i in range(batch.rows):
             row = {
@@ -124,7 +123,7 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
                 "length": int(batch["response_mask"][i].sum()),
             }
             scores = batch["score_components"][i].tolist()
-            row["rewards"] = dict(zip(models.plan.rewards, scores, strict=True))
+            row["rewards"] = dict(zip(world.plan.rewards, scores, strict=True))
             if right is not None:
                 row["right"] = bool(right[i])
                 # A truncated response is not an answer: it does not vote.

@@ -12,8 +12,8 @@ from transformers.utils import logging
 from rlzoo.errors import RlzooError
 from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import printable
-from rlzoo.lm.build import build_policy
-from rlzoo.lm.models import Models
+from rlzoo.lm.build import build_policy, world_around
+from rlzoo.lm.world import World
 from rlzoo.mdp.rules import draw_examples, right_rows
 from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo
@@ -59,7 +59,7 @@ def make_task_base(
         architecture = spec["architecture"] | {"max_position_embeddings": positions}
         save(build_model(architecture, tokenizer), tokenizer, out)
     policy = build_policy(recipe.config)
-    models = Models(plan, policy, seed=recipe.config.seed)
+    world = world_around(plan, policy)
     console = SafeConsole(stderr=True)
     if more:
         signs = printable(" ".join(more[:40]))
@@ -71,14 +71,14 @@ def make_task_base(
         line.clear()
         if done % EVERY and done < steps:
             return False
-        rate = look(models)
+        rate = look(world)
         status.update(
             f"step {done} of at most {steps}: loss {loss:.3f}, held-out accuracy {rate:.2f}, "
             f"target {accuracy:g}"
         )
         if rate < accuracy and done < steps:
             return False
-        line.update(evaluate(models, recipe.config.eval.samples)[0], steps=done)
+        line.update(evaluate(world, recipe.config.eval.samples)[0], steps=done)
         return headline(line)[1] >= accuracy
 
     part = {"task": name, "weight": 1.0, "right": spec["right"]}
@@ -96,13 +96,13 @@ def make_task_base(
     }  # fmt: skip
 
 
-def look(models: Models) -> float:
+def look(world: World) -> float:
     """The share of correct samples for a few held-out prompts, or their mean score if there is no
     correctness."""
     found: list[float] = []
-    with models.meter.apart():
-        for batch in held_out(models, FEW):
-            right = right_rows(models.plan, batch)
+    with world.meter.apart():
+        for batch in held_out(world, FEW):
+            right = right_rows(world.plan, batch)
             found += (batch["sequence_scores"] if right is None else right.float()).tolist()
     return sum(found) / len(found)
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from rlzoo.errors import RunError, UsageError
-from rlzoo.lm.build import build_models, build_policy
-from rlzoo.lm.models import Models
+from rlzoo.lm.build import build_policy, build_world, world_around
+from rlzoo.lm.world import World
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.mdp.rules import draw_examples
@@ -36,12 +36,12 @@ from rlzoo_lab.variants import together
 def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    models = build_models(together(plans))
+    world = build_world(together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
     model = recipes[0].config.model
     what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
-    traced = _fresh(models, plans, what, asked, step=0, kl_coef=coef)
-    if models.critic is not None:
+    traced = _fresh(world, plans, what, asked, step=0, kl_coef=coef)
+    if world.critic is not None:
         traced.notes.append("The critic is untrained, so its values are meaningless.")
     return traced
 
@@ -55,18 +55,18 @@ def of_run(
     batches = saved_batches(folder.path)
     if batches and asked.prompt is None and not asked.fresh:
         return _saved(folder, of_step(batches, asked.step), plans, zoo, asked.row)
-    models = build_models(together(plans))
-    state, notes = _load(folder, asked.step, models)
+    world = build_world(together(plans))
+    state, notes = _load(folder, asked.step, world)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a new batch"
-    read = None if asked.prompt is None else models.prompt_format.text(asked.prompt)
+    read = None if asked.prompt is None else world.prompt_format.text(asked.prompt)
     seen = [  # samples hold what the policy read: with a chat template that is more
         Example(asked.prompt, r["answer"])
         for r in folder.lines("samples.jsonl")
         if r["prompt"] == read
     ]
-    traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
+    traced = _fresh(world, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
     traced.notes += notes
     return traced
 
@@ -82,7 +82,7 @@ def of_step(saved: list[Path], step: int | None) -> Path:
     return steps[step]
 
 
-def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
+def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, Any], list[str]]:
     """Load the weights of a checkpoint into the models: its state, and notes."""
     paths = saved_steps(folder.checkpoints)
     if step is not None and not paths:
@@ -95,7 +95,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks = models.networks
+        networks = world.engine.networks
         for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
             del networks[name]
             notes.append(f"The run has no {name}, so this trace uses an untrained one.")
@@ -107,7 +107,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
 
 @torch.no_grad()
 def _fresh(
-    models: Models,
+    world: World,
     plans: Sequence[Plan],
     source: str,
     asked: argparse.Namespace,
@@ -120,8 +120,8 @@ def _fresh(
 
     seen: the prompt with its answer, if the run's samples hold it.
     """
-    config = models.plan.recipe.config
-    drawn = draw(models, "test", config.rollout.prompts, "trace", step)
+    config = world.plan.recipe.config
+    drawn = draw(world, "test", config.rollout.prompts, "trace", step)
     scored = True
     if asked.prompt is not None:
         if asked.row >= config.rollout.samples:
@@ -129,13 +129,13 @@ def _fresh(
                 f"--row {asked.row}: this prompt has {config.rollout.samples} responses "
                 "(rollout.samples), numbered from 0"
             )
-        models.prompt_format.encode(asked.prompt)  # raises on a character that has no token
-        example, scored = _example(models, asked, seen, like=drawn[0].answer)
+        world.prompt_format.encode(asked.prompt)  # raises on a character that has no token
+        example, scored = _example(world, asked, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
-    batch = observe(models, drawn, step, kl_coef, stream="trace")
-    batch.update(models.current(batch))
+    batch = observe(world, drawn, step, kl_coef, stream="trace")
+    batch.update(world.engine.scores(batch, world.engine.outputs))
     traced = make_trace(
-        source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
+        source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=world.tokenizer, scored=scored
     )
     if not scored:
         traced.notes.append(
@@ -146,7 +146,7 @@ def _fresh(
 
 
 def observe(
-    models: Models,
+    world: World,
     prompts: list[Example],
     step: int,
     kl_coef: float,
@@ -154,36 +154,36 @@ def observe(
     stream: str,
 ) -> Batch:
     """A batch to look at, not to learn from: responses to `prompts`, columns up to `rewards`."""
-    plan = models.plan
+    plan = world.plan
     samples, sampler = plan.recipe.config.rollout.samples, plan.base_sampler
-    batch = collect(models, prompts, samples, stream=stream, step=step, sampler=sampler)
-    add_columns(models, batch, stream=stream, step=step)
+    batch = collect(world, prompts, samples, stream=stream, step=step, sampler=sampler)
+    add_columns(world, batch, stream=stream, step=step)
     add_rewards(plan, batch, kl_coef)
     return batch
 
 
 def _example(
-    models: Models, asked: argparse.Namespace, seen: Sequence[Example], like: Any
+    world: World, asked: argparse.Namespace, seen: Sequence[Example], like: Any
 ) -> tuple[Example, bool]:
     """The prompt with its answer, and whether that is known; otherwise it is `like`, a stand-in."""
     if asked.answer is not None:
         return Example(asked.prompt, _as_answer(asked.answer, like)), True
-    known = seen[0] if seen else _find_answer(models, asked.prompt)
+    known = seen[0] if seen else _find_answer(world, asked.prompt)
     return known or Example(asked.prompt, like), known is not None
 
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
 
 
-def _find_answer(models: Models, prompt: str) -> Example | None:
+def _find_answer(world: World, prompt: str) -> Example | None:
     """The example with this prompt among those that the task draws.
 
     The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
     there are too many of them to meet this one.
     """
-    plan = models.plan
+    plan = world.plan
     for split_name in ("train", "test"):
-        generator = noise.generator(models.seed, f"prompts/search/{split_name}")
+        generator = noise.generator(world.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
             items = draw_examples(plan.task, plan.task_name, split_name, SEARCHED, generator)
@@ -213,9 +213,9 @@ def _as_answer(typed: str, like: Any) -> Any:
 def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: int) -> Trace:
     """A row of a saved batch; ratio and clipping are the final policy's."""
     step, config = step_of(path), plans[0].recipe.config
-    models = Models(plans[0], build_policy(config), seed=config.seed)
-    state, notes = _load(folder, None, models)
-    columns = read_batch(path, models.policy.device)
+    world = world_around(plans[0], build_policy(config))
+    state, notes = _load(folder, None, world)
+    columns = read_batch(path, world.policy.device)
     batch = Batch(columns.pop("response_mask"))
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     # Those after its step: here they are the final policy's.
@@ -234,7 +234,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not contain; use --fresh to draw a batch that does"
                 )
-    batch.update(models.current(batch))
+    batch.update(world.engine.scores(batch, world.engine.outputs))
     # An adaptive coefficient has moved on since.
     lines = [r for r in folder.lines("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
     coef = lines[0][KL_COEF] if lines else config.kl.coef
@@ -242,7 +242,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(plan, made)
+        source, batch, plans, row, kl_coef=coef, tokenizer=world.tokenizer, made=(plan, made)
     )
     traced.notes += notes
     traced.notes.append(

@@ -45,8 +45,7 @@ def rounded(
                     "sampler=rounded: needs whole weights; use parallel.strategy=replicate"
                 )
             weight.copy_(_other(weight, bits, noise, draw))
-    twin = policy.but(model=model, runner=model, sampled_by=None)
-    drawn = twin.generate(prompt_ids, prompt_mask, uniforms)
+    drawn = policy.over(model).generate(prompt_ids, prompt_mask, uniforms)
     return {name: drawn[name] for name in ("response_ids", "sampler_log_probs")}
 
 

@@ -7,7 +7,7 @@ line), or wrong.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from helpers.architectures import TOKENIZER, columns_of, ragged
 from invariants.architecture_table.configs import ATTENTION, EOS, config_of
 from rlzoo.errors import ModelError, first_line
-from rlzoo.lm.build import build_models
-from rlzoo.lm.models import Models
+from rlzoo.lm.build import build_world
+from rlzoo.lm.world import World
 from rlzoo.mdp.batch import left_pad
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -234,10 +234,10 @@ class Case:
         old = torch.nn.utils.rnn.pad_sequence(scored, batch_first=True)
         self.columns["old_log_probs"] = F.pad(old, (0, shape[1] - old.shape[1])) + gap
 
-    def build(self, *words: str) -> Models:
+    def build(self, *words: str) -> World:
         """The models, the critic's head random."""
         words = (*WORDS, f"model.path={self.folder}", *words)
-        models = build_models(make_plan(compose(list(words), self.zoo), self.zoo))
+        models = build_world(make_plan(compose(list(words), self.zoo), self.zoo))
         assert models.policy.eos_ids == EOS
         generator = torch.Generator().manual_seed(2)
         for weight in models.critic.head.parameters():
@@ -324,7 +324,7 @@ class Case:
             ratio, gain = (scored["log_probs"] - row["old_log_probs"]).exp(), row["advantages"]
             gain = torch.minimum(ratio * gain, ratio.clamp(1 - CLIP, 1 + CLIP) * gain)
             (-weight * (gain + ENTROPY_COEF * scored["entropy"])).sum().backward()
-        gradients(self.models, self.columns, 0.0, ("actor",))
+        gradients(self.models.engine, self.models.plan, self.columns, 0.0, ("actor",))
         return self.apart(self.models.policy.model)
 
     def critic_gradient(self) -> float:
@@ -335,7 +335,7 @@ class Case:
             weight = mask[i, : len(response)] / mask.sum()
             gap = self.valued(i)[:-1] - self.columns["returns"][i, : len(response)]
             (weight * 0.5 * gap.square()).sum().backward()
-        gradients(self.models, self.columns, 0.0, ("critic",))
+        gradients(self.models.engine, self.models.plan, self.columns, 0.0, ("critic",))
         return self.apart(self.models.critic.trunk)
 
     def apart(self, network: Any) -> float:
@@ -350,11 +350,8 @@ class Case:
         prompts[0], prompts[1], prompts[3] = prompts[0][:1], (prompts[1] * 10)[:10], prompts[2]
         ids, mask = left_pad(prompts, policy.pad_id, policy.device)
         uniforms = torch.rand(8, self.new, generator=torch.Generator().manual_seed(6))
-        policy.top_k, policy.top_p = top_k, top_p
-        try:
-            found = policy.generate(ids, mask, uniforms)
-        finally:
-            policy.top_k, policy.top_p = 0, 1.0
+        cut = replace(policy, top_k=top_k, top_p=top_p)
+        found = cut.generate(ids, mask, uniforms)
         drawn = found["response_ids"].tolist()
         errors = []
         for i, (prompt, response) in enumerate(zip(prompts, drawn, strict=True)):
@@ -371,16 +368,17 @@ class Case:
     def checkpointing(self) -> float:
         """The gradient with activations computed again in the backward pass, against without."""
         again = self.build("model.gradient_checkpointing=true")
-        self.models.notes += [note for note in again.notes if note not in self.models.notes]
+        known = self.models.notes
+        known.extend(note for note in again.notes if note not in known)
         worst = 0.0
         for name in ("actor", "critic"):
             for models in (self.models, again):
-                gradients(models, self.columns, 0.0, (name,))
+                gradients(models.engine, models.plan, self.columns, 0.0, (name,))
             pairs = [
                 (theirs, ours)
                 for (_, ours), (_, theirs) in zip(
-                    gradients_of(self.models.networks[name]),
-                    gradients_of(again.networks[name]),
+                    gradients_of(self.models.engine.networks[name]),
+                    gradients_of(again.engine.networks[name]),
                     strict=True,
                 )
             ]
@@ -400,7 +398,7 @@ class Case:
             for weight, kept in zip(weights, before, strict=True):
                 weight.data.copy_(kept)
 
-    def _export(self, mine: Models, theirs: Plain, weights: list[Any]) -> float:
+    def _export(self, mine: World, theirs: Plain, weights: list[Any]) -> float:
         for weight in weights:
             weight.data.mul_(1.05)
         place = self.folder / "exported"

@@ -184,13 +184,13 @@ def test_the_kl_of_a_run_is_from_its_base(trained):
 
 def space_of(zoo, words, *, horizon=3):
     """A world of two prompts, and its plan."""
-    from rlzoo.lm.build import build_models
+    from rlzoo.lm.build import build_world
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
     from rlzoo_lab.diagnose import model_world
 
     plan = make_plan(compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo), zoo)
-    world = build_models(plan)
+    world = build_world(plan)
     tree = make_tree(4, horizon, prompts=2)
     examples = model_world.draw_prompts(plan, world.policy, tree)
     mass = model_world.greedy_mass(world.policy, examples, tree)

@@ -36,7 +36,7 @@ def test_it_is_the_gradient_that_the_update_takes(zoo, words, words_of):
     more = ["train.minibatches=1", "kl.place=none", "model.dtype=float64", *LETTERS, *words_of]
     world = world_of(zoo, [*words, *more], "grpo")
     batch = rolled(world)
-    gradients(world, {**batch}, 0.0, ("actor",))
+    gradients(world.engine, world.plan, {**batch}, 0.0, ("actor",))
     weights = list(world.policy.model.parameters())
     taken = [w.grad.clone() for w in weights]
     score = world.policy.log_prob_stats(batch, want=("entropy",))

@@ -304,10 +304,10 @@ def test_a_real_run_keeps_what_its_page_shows(tmp_path, words, zoo):
 
     trainer = rlzoo.open_recipe("ppo_gae", words, zoo=zoo)
     batch, _ = trainer.step()
-    save_batch(RunFolder(tmp_path), trainer.models, batch, 1, keep=1)
+    save_batch(RunFolder(tmp_path), trainer.world, batch, 1, keep=1)
     saved = load_tensors(tmp_path / "batches" / "step-00000001.safetensors")
     with torch.no_grad():
-        now = trainer.models.policy.log_prob_stats(batch, want=("entropy",))
+        now = trainer.world.policy.log_prob_stats(batch, want=("entropy",))
     torch.testing.assert_close(saved["log_probs"], now["log_probs"])
     torch.testing.assert_close(saved["entropy"], now["entropy"])
     assert not torch.equal(saved["log_probs"], saved["old_log_probs"])  # the update moved it

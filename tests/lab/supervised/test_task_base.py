@@ -117,21 +117,20 @@ def test_it_stops_where_sampled_answers_are_right_often_enough(tmp_path, zoo):
         "rollout.max_new_tokens=4 actor.lr=5e-4"
     )
     # What it said is what an evaluation of the folder says: half precision costs next to nothing.
-    from rlzoo.lm.build import build_policy
-    from rlzoo.lm.models import Models
+    from rlzoo.lm.build import build_policy, world_around
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
     from rlzoo.rollout.evaluation import evaluate
 
     words = ["task=letter", "model.path=start", "device=cpu", *FEW[:2]]
     recipe = compose(words, base.load_zoo(), need_recipe=False)
-    models = Models(make_plan(recipe, base.load_zoo()), build_policy(recipe.config))
-    assert evaluate(models, 32)[0]["eval/accuracy"] == pytest.approx(report["accuracy"], abs=0.04)
+    world = world_around(make_plan(recipe, base.load_zoo()), build_policy(recipe.config))
+    assert evaluate(world, 32)[0]["eval/accuracy"] == pytest.approx(report["accuracy"], abs=0.04)
     # Characters beyond ASCII have tokens of their own.
     assert report["characters"] == "äéöü"
-    ids = models.tokenizer("äéöü")["input_ids"]
+    ids = world.tokenizer("äéöü")["input_ids"]
     assert len(set(ids)) == 4
-    assert models.tokenizer.unk_token_id not in ids
+    assert world.tokenizer.unk_token_id not in ids
 
 
 def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):

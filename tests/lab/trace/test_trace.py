@@ -261,7 +261,7 @@ def test_the_ratio_of_a_saved_batch_is_the_final_policys(zoo, run_folder):
     from rlzoo.lm.policy import Policy
 
     model = run_folder / "model"
-    policy = Policy(load_causal_lm(model), load_tokenizer(model))
+    policy = Policy.of(load_causal_lm(model), load_tokenizer(model))
     for step in (2, 3):
         batch = columns_of(run_folder, step)
         with torch.no_grad():

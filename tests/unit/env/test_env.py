@@ -432,7 +432,7 @@ def test_the_kl_wrapper_pays_what_the_batch_pays(zoo, model_dir, make, penalty, 
     words = [*words, f"kl={penalty}", "kl.coef=0.3", f"kl.spread={spread}", "kl.place=reward"]
     words += ["rollout.temperature=0.7", f"teacher.path={model_dir}"]
     world = make_world(zoo, model_dir, *words)
-    other = world.reference or world.teacher
+    other = world.reference or world.engine.teachers[None]
     favour(world.policy, characters, eos=1.0)
     favour(other, characters, eos=1.0, seed=1)
     batch = rows_of(world, 4, characters)

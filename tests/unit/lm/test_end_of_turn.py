@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 from helpers.architectures import save_model
 from rlzoo.cli.catalog import show
 from rlzoo.env.token_env import TokenEnv
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.plugin.component import Example
@@ -46,7 +46,7 @@ def tokenizer(folder):
 
 def make(zoo, folder, *words):
     words = ["recipe=grpo", f"model.path={folder}", "device=cpu", *words]
-    return build_models(make_plan(compose(words, zoo), zoo))
+    return build_world(make_plan(compose(words, zoo), zoo))
 
 
 def end_of(tokenizer):
@@ -99,7 +99,7 @@ def test_prompts_of_text_end_as_they_did(zoo, folder, tokenizer, chat):
 def test_messages_of_a_task_go_through_the_template(zoo, folder, tokenizer, monkeypatch):
     plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
-    assert end_of(tokenizer) in build_models(plan).policy.eos_ids
+    assert end_of(tokenizer) in build_world(plan).policy.eos_ids
 
 
 def test_the_environment_ends_there_too(zoo, folder, tokenizer):
@@ -158,7 +158,7 @@ def test_a_run_and_show_report_how_a_template_is_used(zoo, folder, chat, fits):
 def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
     plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
-    (note,) = about_prompts(build_models(plan).notes)
+    (note,) = about_prompts(build_world(plan).notes)
     assert "are formatted with" in note
     assert "plain" not in note
 

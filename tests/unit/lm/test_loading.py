@@ -12,7 +12,7 @@ from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from helpers.micro import with_other_tokenizer
 from rlzoo.cli import main
 from rlzoo.errors import ModelError, RecipeError, RlzooError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer, load_trunk, origin, resolve_path
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.recipe.compose import compose
@@ -49,7 +49,7 @@ def copy(llama, tmp_path):
 
 def make(zoo, path, *words, recipe="ppo_gae"):
     words = [f"recipe={recipe}", f"model.path={path}", "device=cpu", *words]
-    return build_models(make_plan(compose(words, zoo), zoo))
+    return build_world(make_plan(compose(words, zoo), zoo))
 
 
 def line(error):

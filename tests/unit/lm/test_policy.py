@@ -6,7 +6,7 @@ from torch import nn
 
 from helpers.rewards_for_tests import LETTERS
 from rlzoo.accel.decode import few_rows, pick, truncate
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
@@ -16,7 +16,7 @@ from rlzoo.step.metrics import batch_metrics
 
 
 def rolled(zoo, words, recipe="ppo_gae"):
-    world = build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    world = build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
     batch = collect(world, draw(world, "train", 4, "train", 0), 4, stream="train", step=0)
     if world.critic is not None:
         torch.nn.init.normal_(world.critic.head.weight)

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from helpers.architectures import save_model
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
@@ -34,7 +34,7 @@ def test_fp8_weights_become_float32_and_a_note_says_so(zoo, words, tmp_path):
     folder = save_model(tmp_path / "model", "llama")
     want = quantize(folder)
     asked = ["recipe=grpo", *words, f"model.path={folder}"]
-    models = build_models(make_plan(compose(asked, zoo), zoo))
+    models = build_world(make_plan(compose(asked, zoo), zoo))
     found = dict(models.policy.model.named_parameters())
     assert want
     for name, weight in want.items():
@@ -47,5 +47,5 @@ def test_fp8_weights_become_float32_and_a_note_says_so(zoo, words, tmp_path):
 
 
 def test_other_folders_have_no_such_note(zoo, words):
-    models = build_models(make_plan(compose(["recipe=grpo", *words], zoo), zoo))
+    models = build_world(make_plan(compose(["recipe=grpo", *words], zoo), zoo))
     assert not any("weights" in note for note in models.notes)

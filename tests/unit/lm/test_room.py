@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import make_world
 from rlzoo.accel import head, memory
+from rlzoo.lm.policy import Traits
 from rlzoo_lab.bench.common import held_mb
 
 GIB = 2**30
@@ -90,8 +91,7 @@ def test_a_little_more_that_is_free_moves_no_size():
 
 def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
     world = make_world(zoo, model_dir)
-    policy, passes = world.policy, world.passes
-    policy.no_trees = "rows alone"
+    policy, passes = replace(world.policy, traits=Traits()), world.engine.passes
     columns = {"prompt_mask": torch.ones(4000, 1), "response_attention": torch.ones(4000, 999)}
     with pretend_gpu() as gpu:
         sizes = []
@@ -99,7 +99,7 @@ def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
         for free in (GIB, 8 * GIB):
             gpu.memory = free, 80 * GIB
             assert memory.free_bytes(policy.device) == free
-            sizes.append(len(passes.parts(columns, grad=True)[0]))
+            sizes.append(len(passes.parts(policy, columns, grad=True)[0]))
         assert sizes[1] < 4000
         assert 7.9 < sizes[1] / sizes[0] < 8.1
 

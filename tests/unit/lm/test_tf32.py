@@ -18,7 +18,7 @@ def test_it_holds_for_the_run_that_asks_for_it_and_not_for_its_trial(zoo, words,
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         for more, allowed in ((["model.tf32=true"], True), ([], False)):
-            build.build_models(make_plan(compose(["recipe=grpo", *words, *more], zoo), zoo))
+            build.build_world(make_plan(compose(["recipe=grpo", *words, *more], zoo), zoo))
             assert torch.backends.cuda.matmul.allow_tf32 is allowed
         assert tried == [False, False]
     finally:

@@ -7,7 +7,7 @@ import pytest
 import rlzoo
 from helpers.architectures import save_model
 from rlzoo.errors import DataError, ModelError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -38,7 +38,7 @@ def words(model, path, *more):
 
 
 def make(zoo, *given):
-    return build_models(make_plan(compose(["recipe=grpo", *given], zoo), zoo))
+    return build_world(make_plan(compose(["recipe=grpo", *given], zoo), zoo))
 
 
 def test_they_are_dropped_and_counted(zoo, model, data):
@@ -83,7 +83,7 @@ def test_a_task_that_makes_such_prompts_is_refused(zoo, model, monkeypatch):
     rows = [Example("1+1=", "2"), Example(LONG, "2")]
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [rows[i % 2] for i in range(n)])
     with pytest.raises(ModelError) as error:
-        build_models(plan)
+        build_world(plan)
     assert str(error.value) == (
         "rollout.max_new_tokens=8 leaves 56 of the model's 64 positions for a prompt; "
         "128 of 256 train prompts of task 'addition' are longer, up to 57 tokens"

@@ -10,13 +10,13 @@ from transformers import AutoTokenizer
 import rlzoo
 from helpers import ROOT
 from helpers.grids import grid
-from helpers.worlds import favour, make_world, one_thread
-from rlzoo.accel import engine
+from helpers.worlds import changed, favour, make_world, one_thread
+from rlzoo.accel.engine import Kept
 from rlzoo.accel.layout import align
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import take
 from rlzoo.mdp.turns import Turns, ends_turn, resume
@@ -26,7 +26,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw, resources
 from rlzoo.step.columns import add_advantages, add_columns, add_rewards
-from rlzoo.step.update import Experience, gradients
+from rlzoo.step.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 
@@ -251,7 +251,9 @@ def test_a_sampler_that_knows_no_stops_gives_the_same_rows(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 8)
     tokens = world.meter.tokens
-    world.policy.stops = ()  # generation goes on; what comes after a turn's end is not taken
+    world = changed(
+        world, stops=()
+    )  # generation goes on; what comes after a turn's end is not taken
     again = rows_of(world, 8)
     assert torch.equal(batch["response_ids"], again["response_ids"])
     torch.testing.assert_close(batch["old_log_probs"], again["old_log_probs"])
@@ -310,10 +312,10 @@ def check_gradient(world, batch):
 
     with_credit(world, batch)
     hook = world.policy.model.base_model.register_forward_hook(keep)
-    scored = engine.scored(world, batch, tuple(world.networks))
+    every, networks = torch.arange(batch.rows), tuple(world.engine.networks)
+    kept = Kept([(every, world.engine._outputs(batch, networks))])
     hook.remove()
-    every = torch.arange(batch.rows)
-    gradients(world, take(batch, every), 0.1, held=Experience(batch, 0.0, [(every, scored)]))
+    gradients(world.engine, world.plan, take(batch, every), 0.1, networks, kept)
     (last,) = hidden
     rows = align(batch, trees=True)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)
@@ -334,7 +336,7 @@ def recipe_world(zoo, model_dir, case):
         *CREDIT[case], f"model.path={model_dir}", "task=echo", "rollout.max_new_tokens=14",
         "train.minibatches=1", "actor.entropy_coef=0.01", "device=cpu",
     ]  # fmt: skip
-    world = build_models(make_plan(compose(words, zoo), zoo))
+    world = build_world(make_plan(compose(words, zoo), zoo))
     favour(world.policy, LETTERS, eos=0.5)
     if world.reference is not None:  # KL is of something
         favour(world.reference, LETTERS, eos=0.5, seed=1)

@@ -20,8 +20,8 @@ def trainer():
 
 
 def test_greedy_rows_are_the_likeliest_tokens_on_the_same_prompts(trainer):
-    sampled = list(held_out(trainer.models, 40))
-    greedy = list(held_out(trainer.models, 40, greedy=True))
+    sampled = list(held_out(trainer.world, 40))
+    greedy = list(held_out(trainer.world, 40, greedy=True))
     for one, other in zip(sampled, greedy, strict=True):
         assert one["prompts"] == other["prompts"]
         assert one["answers"] == other["answers"]
@@ -31,7 +31,7 @@ def test_greedy_rows_are_the_likeliest_tokens_on_the_same_prompts(trainer):
         for answer, response in zip(batch["answers"], batch["responses"], strict=True):
             assert said.setdefault(answer, response) == response
     batch = greedy[0]
-    policy = trainer.models.policy
+    policy = trainer.world.policy
     ids = torch.cat([batch["prompt_ids"], batch["response_ids"]], 1)
     logits = policy.model(ids).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
     likeliest = logits.argmax(-1) == batch["response_ids"]
@@ -41,10 +41,10 @@ def test_greedy_rows_are_the_likeliest_tokens_on_the_same_prompts(trainer):
 def test_an_evaluation_has_both_and_counts_the_sampled_tokens(trainer):
     found = trainer.evaluate(40)
     greedy = torch.cat([
-        trainer.models.plan.task.is_correct(b["turns"], b["answers"]).float()
-        for b in held_out(trainer.models, 40, greedy=True)
+        trainer.world.plan.task.is_correct(b["turns"], b["answers"]).float()
+        for b in held_out(trainer.world, 40, greedy=True)
     ])  # fmt: skip
-    sampled = sum(int(b["response_mask"].sum()) for b in held_out(trainer.models, 40))
+    sampled = sum(int(b["response_mask"].sum()) for b in held_out(trainer.world, 40))
     assert found["eval/greedy"] == pytest.approx(float(greedy.mean()))
     assert found["eval/tokens"] == sampled
     assert found["eval/accuracy"] != found["eval/greedy"]
@@ -57,22 +57,22 @@ def test_a_prompt_that_is_drawn_again_is_decoded_once_and_counts_again(rewards, 
     words = [*WORDS, "model=nano", "task=addition", "task.digits=1"]
     if rewards == "python":
         words += ["rewards=[python]", "rewards.python.function=rlzoo_lab.bench.common:reward"]
-    models = rlzoo.open_recipe("grpo", words).models
+    world = rlzoo.open_recipe("grpo", words).world
     if rewards == "python":
         monkeypatch.setattr(evaluation, "right_rows", lambda plan, batch: None)
     batches, plain = [], evaluation.collect
 
-    def collect(models, examples, *given, **how):
+    def collect(world, examples, *given, **how):
         batches.append(examples)
-        return plain(models, examples, *given, **how)
+        return plain(world, examples, *given, **how)
 
     monkeypatch.setattr(evaluation, "collect", collect)
-    found = evaluation.greedy(models, 300)["eval/greedy"]
+    found = evaluation.greedy(world, 300)["eval/greedy"]
     decoded = [e for some in batches for e in some]
     batches.clear()
     total = 0.0
-    for batch in held_out(models, 300, greedy=True):
-        marks = evaluation.right_rows(models.plan, batch)
+    for batch in held_out(world, 300, greedy=True):
+        marks = evaluation.right_rows(world.plan, batch)
         total += float((batch["sequence_scores"] if marks is None else marks).sum())
     drawn = [e for some in batches for e in some]
     assert len(drawn) == 300
@@ -81,19 +81,19 @@ def test_a_prompt_that_is_drawn_again_is_decoded_once_and_counts_again(rewards, 
 
 
 def test_prompts_are_decoded_each_time_where_noise_is_asked_for(monkeypatch):
-    models = rlzoo.open_recipe(
+    world = rlzoo.open_recipe(
         "grpo", [*WORDS, "model=nano", "task=addition", "task.digits=1"]
-    ).models
+    ).world
     rows, plain = [], evaluation.collect
 
-    def collect(models, examples, *given, **how):
+    def collect(world, examples, *given, **how):
         rows.append(len(examples))
-        return plain(models, examples, *given, **how)
+        return plain(world, examples, *given, **how)
 
     monkeypatch.setattr(evaluation, "collect", collect)
-    want = evaluation.greedy(models, 100)
+    want = evaluation.greedy(world, 100)
     few = sum(rows)
     rows.clear()
-    monkeypatch.setattr(models, "plan", replace(models.plan, needs=models.plan.needs | {"noise"}))
-    assert evaluation.greedy(models, 100) == want
+    world = replace(world, plan=replace(world.plan, needs=world.plan.needs | {"noise"}))
+    assert evaluation.greedy(world, 100) == want
     assert sum(rows) == 100 > few

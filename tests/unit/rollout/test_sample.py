@@ -1,5 +1,7 @@
 """Rollouts: noise and draws, what was sampled from, padding, masks, recomputed log-probs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy import stats
@@ -117,9 +119,8 @@ def test_every_token_is_metered(world):
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.6), (8, 0.8)])
 def test_tokens_are_as_frequent_as_the_sampler_says(world, temperature, top_k, top_p):
     rows = 4000
-    policy = world.policy
+    policy = replace(world.policy, temperature=temperature, top_k=top_k, top_p=top_p)
     policy.model.lm_head.weight.mul_(2)  # far from uniform
-    policy.temperature, policy.top_k, policy.top_p = temperature, top_k, top_p
     ids, mask = left_pad([world.prompt_format.encode("12+34=")] * rows, 0, policy.device)
     drawn = policy.generate(ids, mask, noise.uniforms(0, "s", 0, torch.arange(rows), 1))
     token, mu = drawn["response_ids"][:, 0], drawn["sampler_log_probs"][:, 0]
@@ -194,7 +195,7 @@ def gpt2():
 def test_left_padding_of_any_width_moves_nothing(architecture, pad):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        policy = Policy(architecture().eval(), base.build_tokenizer())
+        policy = Policy.of(architecture().eval(), base.build_tokenizer())
     prompts = [[20, 21, 22, 23, 24], [30, 31], [40]]
     response = torch.tensor([[50, 51, 1], [52, 53, 54], [1, pad, pad]])
     live = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 0, 0]])
@@ -298,24 +299,20 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     """The second of two ranks has prompts 2 and 3, four samples each, rows count from 10."""
     from types import SimpleNamespace
 
+    from rlzoo.accel.engine import Engine
+    from rlzoo.accel.ranks import Ranks
     from rlzoo.rollout import sample
 
     class Reached(Exception):
         pass
 
-    def seen(models, examples, samples, rows):
+    def seen(world, examples, samples, rows):
         assert examples == ["c", "d"]
         raise Reached(*rows.tolist())
 
     monkeypatch.setattr(sample, "_prompts", seen)
-    models = SimpleNamespace(
-        plan=None,
-        policy=None,
-        ranks=SimpleNamespace(count=2, block=lambda n: range(2, n)),
-        meter=SimpleNamespace(tokens=0),
-        sharded=False,
-    )
+    world = SimpleNamespace(plan=None, policy=None, engine=Engine(None, None, ranks=Ranks(1, 2)))
     sampler = SimpleNamespace(needs=())
     with pytest.raises(Reached) as found:
-        sample.collect(models, [*"abcd"], 4, stream="x", step=0, first_row=10, sampler=sampler)
+        sample.collect(world, [*"abcd"], 4, stream="x", step=0, first_row=10, sampler=sampler)
     assert found.value.args == tuple(range(10 + 2 * 4, 10 + 4 * 4))

@@ -44,7 +44,7 @@ def test_teacher_log_probs_are_its_own_of_the_students_tokens(zoo, asked):
     """By the plain forward pass of transformers, a row at a time, at the policy's temperature."""
     world = world_of(zoo, [*asked, "rollout.temperature=0.7"], "opd")
     batch = rolled(world)
-    model = world.teacher.model
+    model = world.engine.teachers[None].model
     assert model.config.hidden_size == 24
     for i in range(batch.rows):
         prompt = batch["prompt_ids"][i][batch["prompt_mask"][i].bool()]
@@ -64,12 +64,12 @@ def test_teacher_kl_is_of_the_whole_vocabulary(zoo, asked):
     batch = rolled(world)
     with torch.no_grad():
         ours, theirs = (p.logits(batch)[:, :-1].log_softmax(-1) for p in
-                        (world.policy, world.teacher))  # fmt: skip
+                        (world.policy, world.engine.teachers[None]))  # fmt: skip
     mask = batch["response_mask"]
     width = ours.shape[1]
     want = (ours.exp() * (ours - theirs)).sum(-1) * mask[:, :width]
     torch.testing.assert_close(batch["teacher_kl"][:, :width], want, atol=1e-5, rtol=1e-5)
-    scored = world.teacher.log_probs(batch)
+    scored = world.engine.teachers[None].log_probs(batch)
     torch.testing.assert_close(batch["teacher_log_probs"], scored, atol=1e-5, rtol=1e-5)
     assert batch["teacher_kl"].max() > 0.01
 
@@ -79,7 +79,7 @@ def test_what_nobody_asks_for_is_not_built(zoo, asked):
     assert not plan.teacher
     assert any(w.startswith("teacher.path") and "not loaded" in w for w in plan.warnings)
     world = world_of(zoo, asked, "grpo")
-    assert world.teacher is None
+    assert None not in world.engine.teachers
     assert not {"teacher_log_probs", "teacher_kl"} & set(rolled(world))
 
 
@@ -93,10 +93,10 @@ def test_a_penalty_that_asks_for_it_builds_it_too(zoo, asked):
 
 def test_it_stays_as_it_was(zoo, asked):
     trainer = open_recipe("opd", [*asked, "actor.lr=1e-2"], zoo=zoo)
-    before = [w.clone() for w in trainer.models.teacher.model.parameters()]
+    before = [w.clone() for w in trainer.world.engine.teachers[None].model.parameters()]
     student = [w.clone() for w in trainer.policy.model.parameters()]
     first = trainer.step()[1]
-    assert all(map(torch.equal, before, trainer.models.teacher.model.parameters()))
+    assert all(map(torch.equal, before, trainer.world.engine.teachers[None].model.parameters()))
     assert not all(map(torch.equal, student, trainer.policy.model.parameters()))
     for _ in range(10):
         last = trainer.step()[1]
@@ -150,5 +150,5 @@ def test_memory_counts_the_teachers_weights(zoo, asked, teacher_dir):
     found = estimate(plan_of(zoo, "recipe=opd", *asked))
     items = {item.what: item.bytes for item in found.items}
     world = world_of(zoo, asked, "opd")
-    held = sum(w.numel() * w.element_size() for w in world.teacher.model.parameters())
+    held = sum(w.numel() * w.element_size() for w in world.engine.teachers[None].model.parameters())
     assert items["teacher: weights"] == held

@@ -67,9 +67,9 @@ def test_each_row_is_scored_by_the_teacher_of_its_domain(zoo, asked, recipe):
     world = world_of(zoo, asked, recipe)
     batch = rolled(world)
     assert {"sum", "word", "rest"} == set(batch["domains"])
-    assert set(world.teachers) == {"sum", "word", None}
+    assert set(world.engine.teachers) == {"sum", "word", None}
     for domain in set(batch["domains"]):
-        teacher = world.teachers.get(domain, world.teacher)
+        teacher = world.engine.teachers.get(domain, world.engine.teachers[None])
         rows = torch.tensor([d == domain for d in batch["domains"]])
         alone = teacher.log_probs(batch)
         torch.testing.assert_close(
@@ -78,7 +78,7 @@ def test_each_row_is_scored_by_the_teacher_of_its_domain(zoo, asked, recipe):
         if recipe == "vopd":
             kl = world.policy.full_kl(batch, teacher)["full_kl"]
             torch.testing.assert_close(batch["teacher_kl"][rows], kl[rows], atol=1e-5, rtol=1e-5)
-    word = world.teachers["word"].log_probs(batch)
+    word = world.engine.teachers["word"].log_probs(batch)
     assert (batch["teacher_log_probs"] - word).abs().max() > 0.1  # they are not alike
 
 

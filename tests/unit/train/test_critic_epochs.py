@@ -18,7 +18,7 @@ from rlzoo.train.start import resume
 def updated(zoo, words, *more, recipe="ppo_gae", step=0):
     """Weights before and after one update, and how many steps each optimizer took."""
     world = world_of(zoo, [*words, *LETTERS, *more], recipe)
-    before, optimizers = state_of(world), make_optimizers(world)
+    before, optimizers = state_of(world), make_optimizers(world.engine, world.plan)
     metrics = update(world, sampled(world), optimizers, step, 0.1)
     steps = {
         name: {int(state["step"]) for state in optimizer.state.values()}
@@ -55,7 +55,7 @@ def test_the_epochs_of_one_update_are_as_many_updates_on_the_same_batch(zoo, wor
     """One mini-batch: no shuffle, so that k passes are k gradient steps, whoever counts them."""
     _, together, *_ = updated(zoo, words, "critic.epochs=3", "critic.minibatches=1")
     world = world_of(zoo, [*words, *LETTERS, "critic.epochs=1", "critic.minibatches=1"])
-    optimizers, experience = make_optimizers(world), sampled(world)
+    optimizers, experience = make_optimizers(world.engine, world.plan), sampled(world)
     for _ in range(3):
         update(world, experience, optimizers, 0, 0.1)
     apart = state_of(world)

@@ -23,7 +23,7 @@ def put(batch, name, value):
 def test_the_first_ratio_is_one_however_many_updates_follow(zoo, words):
     words = [*words, *LETTERS, "actor.lr=0.05", "train.epochs=2"]
     world = world_of(zoo, words)
-    sound = update(world, sampled(world), make_optimizers(world), 0, 0.1)
+    sound = update(world, sampled(world), make_optimizers(world.engine, world.plan), 0, 0.1)
     assert sound[FIRST] < 1e-5
     assert abs(sound["actor/ratio_mean"] - 1) > 1e-3  # the later ones are far from it
 
@@ -31,7 +31,7 @@ def test_the_first_ratio_is_one_however_many_updates_follow(zoo, words):
     experience = sampled(world)
     mask = experience.batch["response_mask"]
     put(experience.batch, "old_log_probs", experience.batch["old_log_probs"] - 0.01 * mask)
-    stale = update(world, experience, make_optimizers(world), 0, 0.1)
+    stale = update(world, experience, make_optimizers(world.engine, world.plan), 0, 0.1)
     assert stale[FIRST] == pytest.approx(0.01, rel=1e-2)
 
 

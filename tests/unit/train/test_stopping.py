@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 import rlzoo
 from helpers.runs import StopAt
-from rlzoo.accel.ranks import ALONE
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -198,7 +197,7 @@ def test_best_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
                 raise OSError("no space left")
 
         monkeypatch.setattr(record, "save_model", save)
-        record.keep_best(SimpleNamespace(ranks=ALONE), place, evaluation)
+        record.keep_best(SimpleNamespace(engine=SimpleNamespace(first=True)), place, evaluation)
 
     keep(first, "one")
     with pytest.raises(OSError, match="no space"):

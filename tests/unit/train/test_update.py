@@ -17,7 +17,7 @@ def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words
     for loss, whole in (("tpo", True), ("ppo_clip", False)):
         world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")
         batch = rolled(world)
-        parts = _minibatches(world, batch, 2, generator(0, "x"))
+        parts = _minibatches(world.plan, batch, 2, generator(0, "x"))
         assert sorted(torch.cat(parts).tolist()) == list(range(batch.rows))
         homes = [set(batch["group_ids"][rows].tolist()) for rows in parts]
         assert (sum(map(len, homes)) == 4) == whole

@@ -96,11 +96,11 @@ def test_a_target_of_0_is_ppo_clip_and_one_above_is_not(words):
 
 def test_only_training_batches_change_the_memory(words):
     trainer = open_recipe("grpo", [*words, *BONUS], zoo=ZOO)
-    prompts = draw(trainer.models, "train", 2, "train", 0)
-    observe(trainer.models, prompts, 0, 0.0, stream="look")
-    assert trainer.models.memory == {}
+    prompts = draw(trainer.world, "train", 2, "train", 0)
+    observe(trainer.world, prompts, 0, 0.0, stream="look")
+    assert trainer.world.memory == {}
     trainer.sample()
-    _, entropy = trainer.models.memory["entropy_coef"]
+    _, entropy = trainer.world.memory["entropy_coef"]
     assert entropy > 0
 
 

@@ -142,7 +142,7 @@ def test_limits_in_the_wrong_order_are_refused():
 
 
 def entries(trainer):
-    return {key: entry[:2] for key, entry in trainer.models.memory["history"].items()}
+    return {key: entry[:2] for key, entry in trainer.world.memory["history"].items()}
 
 
 @pytest.mark.parametrize(("rate", "same"), [("0", True), ("3e-2", False)])
@@ -160,9 +160,9 @@ def test_rho_follows_the_policys_drift(words, rate, same):
 
 def test_only_training_batches_change_the_history(words):
     trainer = open_recipe("spo", words, zoo=ZOO)
-    prompts = draw(trainer.models, "train", 2, "train", 0)
-    observe(trainer.models, prompts, 0, 0.0, stream="look")
-    assert trainer.models.memory == {}
+    prompts = draw(trainer.world, "train", 2, "train", 0)
+    observe(trainer.world, prompts, 0, 0.0, stream="look")
+    assert trainer.world.memory == {}
     trainer.sample()
     assert len(entries(trainer)) > 1
 

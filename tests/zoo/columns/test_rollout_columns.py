@@ -205,7 +205,7 @@ def test_implicit_rewards_are_log_ratios(tmp_path):
     tokenizer = build_tokenizer()
     phi.save_pretrained(tmp_path)
     columns = rows()
-    columns["reference"] = Policy(reference, tokenizer)
+    columns["reference"] = Policy.of(reference, tokenizer)
     result = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path), beta=0.5, rows=1)
     wanted = torch.zeros(2, 5)
     for row, (prompt, n) in enumerate([([8, 9], 5), ([7], 3)]):
@@ -217,7 +217,7 @@ def test_implicit_rewards_are_log_ratios(tmp_path):
     torch.testing.assert_close(result, wanted * columns["response_mask"], rtol=1e-4, atol=1e-5)
     together = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path), beta=0.5)
     torch.testing.assert_close(together, result, rtol=1e-4, atol=1e-6)
-    columns["reference"] = Policy(phi, tokenizer)
+    columns["reference"] = Policy.of(phi, tokenizer)
     same = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path))
     assert same.abs().max() < 1e-6
 

@@ -30,7 +30,7 @@ def talk(zoo, model_dir, *words):
     not quite the one that is trained: some ratios are clipped."""
     world = make_world(zoo, model_dir, *WORDS, *words)
     favour(world.policy, "abzxy?", eos=0.5)
-    for network in world.networks.values():
+    for network in world.engine.networks.values():
         network.double()
     batch = collect(world, draw(world, "train", 6, "train", 0), 2, stream="train", step=0)
     add_columns(world, batch, stream="train", step=0)
@@ -53,8 +53,8 @@ def grads(world):
 
 
 def updated(world, batch):
-    sums = gradients(world, batch, 0.0, ("actor",))
-    return {name: sum(map(float, terms)) for name, terms in sums.items()}, grads(world)
+    sums = gradients(world.engine, world.plan, batch, 0.0, ("actor",))
+    return sums, grads(world)
 
 
 def by_hand(world, batch, weight):

@@ -11,8 +11,9 @@ import rlzoo
 from helpers.completions import Completions, hang
 from helpers.rewards_for_tests import LETTERS
 from helpers.runs import lines, untimed
+from helpers.worlds import changed
 from rlzoo.errors import ComponentError, RecipeError, RlzooError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
@@ -58,7 +59,7 @@ def make(zoo, words, server, known):
     def world(*more):
         if more not in known:
             asked = ["recipe=grpo", *words, "sampler=openai", f"sampler.url={server.url}"]
-            known[more] = build_models(
+            known[more] = build_world(
                 make_plan(compose([*asked, "correction=tis", *more], zoo), zoo)
             )
         return known[more]
@@ -128,7 +129,7 @@ def test_the_server_has_the_weights_of_now(make, known, more, server):
     roll(world, 1)  # nothing has changed
     assert server.paths.count("/collective_rpc") == 1
     if more:  # the base model alone
-        world.policy.adapter = False
+        world = changed(world, adapter=False)
         roll(world)
         assert server.paths.count("/collective_rpc") == 2
         assert not torch.equal(roll(world)["response_ids"], batch["response_ids"])
@@ -273,7 +274,7 @@ def test_a_conversation_is_drawn_turn_by_turn(zoo, words, server):
     import helpers.tasks_for_tests as tasks
     from rlzoo.plugin.registry import load_zoo
 
-    world = build_models(make_plan(compose(asked, load_zoo([tasks])), load_zoo([tasks])))
+    world = build_world(make_plan(compose(asked, load_zoo([tasks])), load_zoo([tasks])))
     batch = roll(world)
     assert Echo.stops == tuple(server.asked[0]["stop"])
     assert gap(batch) < 1e-5

@@ -3,7 +3,7 @@
 import torch
 
 import rlzoo
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
@@ -13,7 +13,7 @@ from rlzoo_zoo.samplers.rounded import _other
 
 def rolled(zoo, words, *more):
     plan = make_plan(compose(["recipe=grpo", *words, "sampler=rounded", *more], zoo), zoo)
-    world = build_models(plan)
+    world = build_world(plan)
     batch = collect(world, draw(world, "train", 6, "train", 0), 4, stream="train", step=0)
     add_columns(world, batch, stream="train", step=0)
     return world, batch
@@ -28,7 +28,7 @@ def gap(batch):
 def test_without_rounding_and_noise_it_is_the_usual_sampler(zoo, words):
     world, batch = rolled(zoo, words, "sampler.bits=null")
     usual = make_plan(compose(["recipe=grpo", *words], zoo), zoo)
-    other = build_models(usual)
+    other = build_world(usual)
     plain = collect(other, draw(other, "train", 6, "train", 0), 4, stream="train", step=0)
     assert torch.equal(batch["response_ids"], plain["response_ids"])
     assert gap(batch) < 1e-6
@@ -57,7 +57,7 @@ def test_the_loss_has_a_ratio_to_it_where_old_log_probs_are_the_samplers(zoo, wo
 
 def test_its_log_probs_are_those_of_the_other_weights_and_the_policy_is_left_as_it_was(zoo, words):
     world, batch = rolled(zoo, words, "sampler.bits=4", "sampler.noise=0.05")
-    fresh = build_models(world.plan)
+    fresh = build_world(world.plan)
     before, after = fresh.policy.model.state_dict(), world.policy.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     torch.testing.assert_close(

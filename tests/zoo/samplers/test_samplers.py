@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.rewards_for_tests import LETTERS
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.ops import group_degenerate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -13,7 +13,7 @@ from rlzoo.step.columns import add_columns
 
 
 def rolled(zoo, words, recipe, prompts=4):
-    world = build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    world = build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
     batch = collect(world, draw(world, "train", prompts, "train", 0), 4, stream="train", step=0)
     add_columns(world, batch, stream="train", step=0)
     return world, batch

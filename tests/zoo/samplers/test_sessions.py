@@ -194,7 +194,7 @@ def test_a_reward_replaces_the_score_of_a_task_and_null_leaves_it(world):
 
 def test_a_stop_of_the_task_ends_a_reply(world, monkeypatch):
     w, seen = world(*ONE), []
-    policy = w.trainer.models.policy
+    policy = w.trainer.world.policy
     generate = policy.generate
 
     def with_a_longer_row(*given):
@@ -236,7 +236,7 @@ def test_a_reply_continues_its_prompt_token_by_token(world):
 
 def test_a_chat_template_writes_between_the_turns(world):
     w = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90")
-    tokenizer = w.trainer.models.tokenizer
+    tokenizer = w.trainer.world.tokenizer
     eos = tokenizer.eos_token
     tokenizer.chat_template = TEMPLATE.replace("<eos>", eos)
     seen = {}
@@ -265,7 +265,7 @@ CALL = '<tool_call>{"name": "guess", "arguments": {"n":3, "why": "h"}}</tool_cal
 
 def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world, monkeypatch):
     w, seen = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90"), {}
-    tokenizer = w.trainer.models.tokenizer
+    tokenizer = w.trainer.world.tokenizer
     tokenizer.chat_template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
     decode = type(tokenizer).decode
     tools = [{"type": "function", "function": {"name": "guess", "parameters": {}}}]
@@ -300,7 +300,7 @@ def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world,
 
 def test_tools_that_a_template_cannot_write_are_refused(world):
     w = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90")
-    tokenizer = w.trainer.models.tokenizer
+    tokenizer = w.trainer.world.tokenizer
     template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
     tokenizer.chat_template = "{{ tools | tojson if tools else '' }}" + template
     deep = {}

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rlzoo.errors import RecipeError, RlzooError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
@@ -92,7 +92,7 @@ def make(zoo, words, monkeypatch):
 
     def world(*more):
         recipe = compose(["recipe=grpo", *words, "sampler=vllm", *more], zoo)
-        return build_models(make_plan(recipe, zoo))
+        return build_world(make_plan(recipe, zoo))
 
     return world, engines
 

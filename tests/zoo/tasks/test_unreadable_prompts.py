@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlzoo.errors import DataError
-from rlzoo.lm.build import build_models
+from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
@@ -32,12 +32,12 @@ def words(tmp_path, model_dir):
 def test_a_character_that_has_no_token_stops_at_the_start(words, zoo):
     bad = {"prompt": "\u00fc+1=", "answer": "2"}
     with pytest.raises(DataError, match="prompt 300: .* the tokenizer has no token for '\u00fc'"):
-        build_models(make_plan(compose(words(bad), zoo), zoo))
+        build_world(make_plan(compose(words(bad), zoo), zoo))
 
 
 def test_or_is_skipped_and_counted(words, zoo):
     bad = {"prompt": "\u00fc+1=", "answer": "2"}
-    models = build_models(make_plan(compose([*words(bad, bad), "task.on_bad_row=skip"], zoo), zoo))
+    models = build_world(make_plan(compose([*words(bad, bad), "task.on_bad_row=skip"], zoo), zoo))
     assert f"2 of {ROWS + 2} prompts skipped, first prompt 300" in " ".join(models.notes)
 
 

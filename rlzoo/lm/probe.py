@@ -1,30 +1,32 @@
-"""Checks, in seconds, that a model's passes agree before it trains.
+"""Probes a model, in seconds, before it trains: its passes must agree.
 
 Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
-tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
-trained is refused. Passes use the weights' dtype without autocast, so that no fault looks like
-rounding.
+tree, differentiated. A path that disagrees is ruled out by the model's traits, which are returned:
+the policy that is probed stays as it is. A model that cannot be scored, sampled or trained is
+refused. Passes use the weights' dtype without autocast, so that no fault looks like rounding.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlzoo.accel import recompute
-from rlzoo.accel.decode import plain_cache
+from rlzoo.accel.decode import Decoder, plain_cache
 from rlzoo.accel.hf_internals import attention_of
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm
+from rlzoo.lm.policy import Policy, Traits
 
 LONGEST = 64  # positions of a probe
 
@@ -42,98 +44,117 @@ class Finding:
     off: float | None = None
 
 
-class Subject(Protocol):
-    """The attributes of a policy (`rlzoo.lm.policy`) that this module reads or disables."""
+@dataclass(frozen=True)
+class Probed:
+    """traits: what passes of the model may do. static: whether a cache of a fixed shape serves.
+    findings: by name, in words. notes: lines for the user."""
 
-    model: Any
-    runner: Callable
-    pads: bool
+    traits: Traits
     static: bool
-    recompute: bool
-    sampled_as_scored: bool
-    pad_id: int
-    limit: tuple[int, str] | None
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def vocabulary(self) -> int: ...
-    @property
-    def halves(self) -> bool: ...
-    @property
-    def plain_head(self) -> bool: ...
-    @property
-    def no_trees(self) -> str: ...
-    def but(self, **changed: Any) -> Subject: ...
-    def probed(self) -> AbstractContextManager[Subject]: ...
-    def run(self, rows: Aligned) -> Tensor: ...
-    def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor: ...
-    def generate(
-        self,
-        prompt_ids: Tensor,
-        prompt_mask: Tensor,
-        uniforms: Tensor | None,
-        max_new_tokens: int | None = None,
-    ) -> dict[str, Tensor]: ...
+    findings: dict[str, str]
+    notes: list[str]
 
 
-def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
+LINEAR = "one linear layer"
+
+
+def layout(policy: Policy) -> Traits:
+    """The traits that decide how rows are laid out and scored."""
+    no_trees = never_trees(policy.model) or trees_disagree(policy)
+    return replace(policy.traits, plain_head=plain_head(policy), no_trees=no_trees)
+
+
+def examine(
+    policy: Policy, *, checkpointing: bool = False, saving: bool = False
+) -> tuple[list[Finding], Traits]:
     """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
-    where the policy has one; with `checkpointing` and `saving` those, too."""
-    plain = ("more than a linear layer", "one linear layer")  # found out before there is a copy
-    head = _tried("head", lambda: (True, plain[policy.plain_head]))
+    where the policy has one; with `checkpointing` and `saving` those, too. And its traits, as far
+    as they were found out."""
+    head = _tried("head", lambda: (True, LINEAR if plain_head(policy) else "more than that"))
+    traits = replace(policy.traits, plain_head=head.message == LINEAR)
     if not head.passed:
-        return [head]
-    trees = Finding("trees", None if policy.no_trees else True, policy.no_trees or "as rows")
-    with policy.probed() as twin:
+        return [head], traits
+    if not traits.plain_head:
+        head = replace(head, message="more than a linear layer")
+    traits = replace(traits, no_trees=never_trees(policy.model) or trees_disagree(policy))
+    trees = Finding("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
+    with probed(replace(policy, traits=traits)) as twin:
         columns = _rows(twin)
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
-            return [head, scored, trees]
+            return [head, scored, trees], traits
         gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
         found = [head, scored, trees, gradient]
         if checkpointing and found[-1].passed:
             found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
-        found.append(_tried("sampling", lambda: _sampling(twin, columns)))
-        policy.pads = twin.pads
-        if policy.static:
+        sampled, traits = _sampled(twin, columns)
+        twin = replace(twin, traits=traits)
+        found.append(sampled)
+        if policy.decoder.static:
             found.append(_tried("static cache", lambda: _static(twin, columns)))
         if saving:
             found.append(_tried("saving", lambda: _saving(twin, columns)))
-    return found
+    return found, traits
 
 
-def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
-    """Examine the model of a run; returns the findings by name, and notes for the user.
-
-    Disables a path that disagrees; raises ModelError if a required one does not work.
-    """
-    findings = examine(policy, checkpointing=policy.recompute)
-    notes = []
+def enforce(policy: Policy, path: str) -> Probed:
+    """Examine the model of a run. A path that disagrees is ruled out; raises ModelError if a
+    required one does not work."""
+    findings, traits = examine(policy, checkpointing=policy.recompute)
+    static, notes = policy.decoder.static, []
     for f in findings:
         if f.name == "checkpointing" and f.passed is False:
             raise ModelError(f"model.gradient_checkpointing: {path}: {f.message}")
-        if f.name == "sampling" and f.passed is False and f.off is not None:
-            policy.sampled_as_scored = False
+        if f.name == "sampling" and not traits.sampled_as_scored:
             notes.append(
                 f"{path}: with a cache, sampled log-probs are {f.off:.2g} nats off; "
                 "rollout.old_log_probs=auto uses a full pass"
             )
         elif f.name == "static cache" and f.passed is False:
-            policy.static = False
+            static = False
             notes.append(f"{path}: sampling uses a growing cache, because {f.message}")
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
-        if f.name == "sampling" and not policy.pads:
+        if f.name == "sampling" and not traits.pads:
             notes.append(
                 f"{path}: the model is sensitive to padding, so prompts are grouped by length"
             )
-        if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
+        if f.name == "trees" and traits.no_trees and not never_trees(policy.model):
             notes.append(
                 f"{path}: each pass has one row and prompts are not shared, because {f.message}"
             )
-    return {f.name: f.message for f in findings}, notes
+    return Probed(traits, static, {f.name: f.message for f in findings}, notes)
+
+
+@contextmanager
+def probed(policy: Policy) -> Iterator[Policy]:
+    """A policy over the same network for trials, without autocast and EOS."""
+    # Flash attention supports half precision only.
+    plain = attention_of(policy.model.config) in ("sdpa", "eager")
+    with torch.random.fork_rng():
+        yield replace(
+            policy, autocast=policy.autocast and not plain, recompute=False, value_head=None,
+            eos_ids=[policy.vocabulary], stops=(), temperature=1.0, top_k=0, top_p=1.0,
+            decoder=Decoder(),
+        )  # fmt: skip
+
+
+def plain_head(policy: Policy) -> bool:
+    """Whether the logits come from a linear head followed by nothing except a soft cap."""
+    lm_head = policy.model.get_output_embeddings()
+    if type(lm_head) is not nn.Linear:
+        return False
+    # Not of padding, whose embedding may be 0: then all logits are, whatever is done to them.
+    ids = torch.tensor([[1, 2], [3, 4]], device=policy.device)
+    ids = torch.where(ids == policy.pad_id, 5, ids) % policy.vocabulary
+    trial = Aligned(ids, torch.zeros_like(ids), 2)
+    seen: list[Tensor] = []
+    hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
+    with torch.no_grad():
+        got = policy.run(trial, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
+    hook.remove()
+    return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
 
 def _tried(name: str, check: Any) -> Finding:
@@ -157,7 +178,7 @@ def _said(error: Exception) -> str:
 # ---------------------------------------------------------------- rows to try
 
 
-def _rows(policy: Subject) -> dict[str, Tensor]:
+def _rows(policy: Policy) -> dict[str, Tensor]:
     """Two long rows and a short one, beyond every window that the config names if it is narrow.
 
     Rows are longer if some layers are not plain full attention, since errors of a state add up."""
@@ -180,7 +201,7 @@ def _rows(policy: Subject) -> dict[str, Tensor]:
     }
 
 
-def _tokens(policy: Subject, rows: int, length: int) -> Tensor:
+def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
     """Token ids (rows, length), of all over the vocabulary, none of them padding."""
     ids = torch.arange(1, rows * length + 1, device=policy.device) * 7919 % policy.vocabulary
     other = (policy.pad_id + 1) % policy.vocabulary
@@ -200,7 +221,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def _tolerance(policy: Subject, columns: Mapping[str, Tensor], scored: Tensor) -> float:
+def _tolerance(policy: Policy, columns: Mapping[str, Tensor], scored: Tensor) -> float:
     """The difference (nats) allowed between two ways to compute the log-probs `scored`: small
     compared with the one that another prompt makes, so that it suits random weights, too."""
     if policy.halves:
@@ -216,7 +237,7 @@ def _tolerance(policy: Subject, columns: Mapping[str, Tensor], scored: Tensor) -
 
 
 @torch.no_grad()
-def _scoring(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A row's log-probs do not depend on the other rows of its pass."""
     together = policy.log_probs(columns)
     if not bool(together.isfinite().all()):
@@ -237,32 +258,42 @@ def _scoring(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str,
     return True, f"independent of the other rows, within {off:.0e} nats", off
 
 
+def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Finding, Traits]:
+    """Tokens sampled with the cache have the same log-probs as in a full pass; or they have if no
+    prompt is padded; or they are not scored as they are sampled."""
+    traits = replace(policy.traits, pads=True)
+    found = _tried("sampling", lambda: _sampling(replace(policy, traits=traits), columns))
+    if found.passed is not False or found.off is None:
+        return found, traits
+    apart = replace(traits, pads=False)
+    again = _tried("sampling", lambda: _sampling(replace(policy, traits=apart), columns))
+    if again.passed:
+        return replace(again, message=f"{again.message} if no prompt is padded"), apart
+    return found, replace(traits, sampled_as_scored=False)
+
+
 @torch.no_grad()
-def _sampling(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
-    """Tokens sampled with the cache have the same log-probs as in a full pass."""
+def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
-    offs = []
-    for pads, how in (True, ""), (False, "if no prompt is padded"):
-        policy.pads = pads
-        drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
-        rows = {**columns, "response_ids": drawn["response_ids"]}
-        scored = policy.log_probs(rows)
-        offs.append(_off(drawn["old_log_probs"], scored))
-        if offs[-1] <= _tolerance(policy, rows, scored):
-            return True, f"equal to that of a full pass, within {offs[-1]:.0e} nats{how}", offs[-1]
-    policy.pads = True
-    return False, f"{offs[0]:.2g} nats from that of a full pass", offs[0]
+    drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
+    rows = {**columns, "response_ids": drawn["response_ids"]}
+    scored = policy.log_probs(rows)
+    off = _off(drawn["old_log_probs"], scored)
+    if off <= _tolerance(policy, rows, scored):
+        return True, f"equal to that of a full pass, within {off:.0e} nats", off
+    return False, f"{off:.2g} nats from that of a full pass", off
 
 
 @torch.no_grad()
-def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _static(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     prompts = columns["prompt_ids"], columns["prompt_mask"]
     grown, fixed = (
-        policy.but(static=static).generate(*prompts, uniforms) for static in (False, True)
+        replace(policy, decoder=Decoder(static=static)).generate(*prompts, uniforms)
+        for static in (False, True)
     )
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
@@ -271,7 +302,7 @@ def _static(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     return True, f"equal to a growing cache, within {off:.0e} nats", off
 
 
-def _gradients(policy: Subject, columns: Mapping[str, Tensor]) -> list[Tensor]:
+def _gradients(policy: Policy, columns: Mapping[str, Tensor]) -> list[Tensor]:
     """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer. Raises
     ModelError unless the largest entry is finite and not 0."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
@@ -286,9 +317,9 @@ def _gradients(policy: Subject, columns: Mapping[str, Tensor]) -> list[Tensor]:
     return found
 
 
-def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """Gradient checkpointing does not change the gradient."""
-    again = policy.but(recompute=True)
+    again = replace(policy, recompute=True)
     recompute.allow(policy.model)
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
@@ -298,14 +329,14 @@ def _checkpointing(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool
 
 
 @torch.no_grad()
-def _saving(policy: Subject, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _saving(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A saved model gives the same log-probs when it is loaded."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         policy.model.save_pretrained(folder)
         model = load_causal_lm(Path(folder), dtype=dtype)
     model = model.to(policy.device)
-    again = policy.but(model=model, runner=model)
+    again = replace(policy, model=model)
     before = policy.log_probs(columns)
     off = _off(before, again.log_probs(columns))
     if off > _tolerance(policy, columns, before):
@@ -327,9 +358,9 @@ def never_trees(model: Any) -> str:
 
 
 @torch.no_grad()
-def trees_disagree(policy: Subject) -> str:
+def trees_disagree(policy: Policy) -> str:
     """Why a group may not be read as a tree, determined by a trial; empty if it may."""
-    with policy.probed() as twin:
+    with probed(policy) as twin:
         try:
             ids = _tokens(twin, 4, 3)
             cache = twin.model(input_ids=ids[:2], use_cache=True).past_key_values
