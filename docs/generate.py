@@ -357,12 +357,10 @@ READING = (
     "accel/passes.py",
     "accel/memory.py",
     "accel/layout.py",
-    "accel/attention.py",
     "accel/hf_internals.py",
     "accel/head.py",
     "step/update.py",
     "accel/engine.py",
-    "step/optimizer.py",
     "step/metrics.py",
     "ops.py",
 )

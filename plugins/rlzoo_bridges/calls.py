@@ -5,6 +5,7 @@ Components go by their names, so that what a trainer registers can be sent to it
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -37,10 +38,10 @@ def find(host: Host, kind: str, name: str, options: Mapping[str, Any] | None = N
     options: its own. The needs of a `mix` depend on them, so without them it is not refused.
     """
     component = zoo().shelves[kind][name.removeprefix(PREFIX)]
-    if options is not None:
-        component = component.resolved(component.check_options(options))
-    if component.resolve is None and (text := host.refusal(component, zoo().columns)):
-        raise ComponentError(text)
+    if options is not None or not component.parts:
+        needs = component.needs_with(component.check_options(options or {}))
+        if text := host.refusal(replace(component, needs=needs), zoo().columns):
+            raise ComponentError(text)
     if kind == "policy_losses" and component.couples == "batch":
         _once(
             f"{component.label} compares the tokens of a whole mini-batch, but {host.title} "

@@ -8,6 +8,7 @@ of this package looks at these. `rlzoo.step` defines losses and when they are ma
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
 from rlzoo.errors import ModelError
-from rlzoo.mdp.batch import take
+from rlzoo.mdp.batch import Batch, concatenate, take
 from rlzoo.plugin.columns import Columns
 
 T = TypeVar("T")
@@ -125,20 +126,19 @@ class Engine:
     # ------------------------------------------------------------ sampling
 
     def shares(
-        self, items: list[T], work: Callable[[list[T], int], Columns], needs: Iterable[str]
-    ) -> list[Columns]:
-        """`work(items, number of the first)`, whose result is columns: of all items, or of a share
-        of them in each process. The results in order, the tokens metered, in all processes. needs:
-        the models that the work calls, whose weights are whole then."""
-        alone = self.ranks.count == 1 or len(items) < self.ranks.count  # fewer: each does them all
+        self, items: list[T], work: Callable[[list[T], int], Batch], needs: Iterable[str]
+    ) -> Batch:
+        """The batch that `work(items, number of the first)` makes of all items; each process works
+        on a share of them, and all get the whole batch, with its tokens metered. needs: the models
+        that the work calls, whose weights are whole then."""
         with self.whole(needs):
-            if alone:
-                return [work(items, 0)]
+            if self.ranks.count == 1 or len(items) < self.ranks.count:  # fewer: each does them all
+                return work(items, 0)
             mine, before = self.ranks.block(len(items)), self.meter.tokens
             found = work(items[mine.start : mine.stop], mine.start)
         self.meter.tokens = before + sum(self.ranks.gather(self.meter.tokens - before))
         own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in found.items()}
-        return list(self.ranks.gather(own))
+        return concatenate(self.ranks.gather(own), self.policy.pad_id, self.policy.device)
 
     def whole(self, needs: Iterable[str]) -> AbstractContextManager[None]:
         """In this context, spread weights of the policy, and of the frozen models among `needs`,
@@ -240,10 +240,10 @@ class Engine:
         """Leave the gradient of a mini-batch in the weights of the networks `names`; returns the
         terms of its metrics, from all processes.
 
-        rows: those (R,) whose pass may leave a gradient, all by default. couple: of a loss that
-        looks at several rows, d(loss)/d(log_probs) (B, T) from all rows' columns, the policy's
-        among them; it is carried into the passes by the chain rule. kept: passes over all rows;
-        they serve if they are of all networks `names`.
+        rows: those (R,) whose pass may leave a gradient, all by default. couple: if the loss looks
+        at several rows, d(loss)/d(log_probs) (B, T) from all rows' columns, the policy's among
+        them; the chain rule carries it into the passes. kept: passes over all rows, which serve if
+        they made all networks' outputs.
         """
         attempt = partial(self._backward, columns, names, loss_of, rows, couple, kept)
         return self.passes.retry(attempt, kept.passes.clear)
@@ -271,8 +271,9 @@ class Engine:
             upstream = couple({**columns, **scored})
         for network in self.networks.values():
             network.zero_grad(set_to_none=True)
-        terms: dict[str, list[Tensor]] = {}
-        for part, made in self.ranks.share(passes):
+        terms: dict[str, list[Tensor]] = defaultdict(list)
+        alone = self.ranks.count == 1
+        for part, made in passes if alone else self.ranks.share(passes):
             micro = take(columns, part)
             if not made:
                 with sparse_gradients(self._tables()):
@@ -281,10 +282,10 @@ class Engine:
             outputs = {n: x for n, x in made.items() if READ_OFF.get(n, "actor") in names}
             loss, more = loss_of(part, micro, outputs, None if upstream is None else upstream[part])
             for name, found in more.items():
-                terms.setdefault(name, []).extend(found)
+                terms[name] += found
             if loss.requires_grad:
                 loss.backward()
-        if self.sharded and self.ranks.idle(len(passes)):
+        if not alone and self.sharded and self.ranks.idle(len(passes)):
             # Passes are collectives here, also on a process with fewer of them than others.
             spare = self._outputs(take(columns, passes[0][0]), names)
             torch.stack([x.sum() for x in spare.values() if x.requires_grad]).sum().mul(
@@ -322,14 +323,13 @@ class Engine:
                 if weight.grad is not None and weight.grad.is_sparse:
                     make_room(weight)  # the passes' activations are free by now
                     weight.grad = weight.grad.to_dense()
-        self.ranks.sum_gradients(self.networks.values())
+        if self.ranks.count > 1:
+            self.ranks.sum_gradients(self.networks.values())
 
     def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
-        flat = [(name, x) for name, found in terms.items() for x in found]
-        read = torch.stack([x.detach().double() for _, x in flat]).tolist() if flat else []
-        own: Terms = {}
-        for (name, _), value in zip(flat, read, strict=True):
-            own.setdefault(name, []).append(value)
+        own = {
+            n: torch.stack([x.detach().double() for x in xs]).tolist() for n, xs in terms.items()
+        }
         if self.ranks.count == 1:
             return own
         total = self.ranks.sum({name: sum(found) for name, found in own.items()})
@@ -346,7 +346,8 @@ class Engine:
             for p in trained:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
-        norm = float(whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True)))
+        clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
+        norm = float(whole_tensor(clipped) if self.sharded else clipped)
         taken = finite and math.isfinite(norm)
         if taken:
             optimizer.step()

@@ -44,7 +44,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         if self.spread not in ("token", "last"):
             raise RlzooError(f"spread must be 'token' or 'last'. Got {self.spread!r}")
         if penalty is None:
-            penalty = Bound(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
+            penalty = Bound.of(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
         elif isinstance(penalty, str):
             penalty = load_zoo().kl_penalties[penalty]
         self.penalty = penalty

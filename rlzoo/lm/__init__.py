@@ -4,14 +4,14 @@ May import `accel` and the packages below.
 Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
     build         builds the models that a plan needs
-    probe         checks that a model's passes agree before it trains
     critic        V(s_t) for each token: a value head on its own trunk, or on the policy's
     loading       models and tokenizers from disk or the hub
     lora          adapters that are trained instead of a model's own weights
-    models        a run's networks: policy, reference, critic; its number of generated tokens
     policy        the policy: a causal LM that samples, and gives log-probs
+    probe         checks that a model's passes agree before it trains; its traits
     prompts       tokenization of prompts, text or chat
     weights       safe reading of a model's files
+    world         an opened recipe: its plan and its engine
 """
 
 from typing import Any

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel import attention, head, hf_internals, recompute
+from rlzoo.accel import head, hf_internals, layout, recompute
 from rlzoo.accel.decode import Decoder, wide
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.accel.memory import activations
@@ -27,7 +27,7 @@ from rlzoo.mdp.batch import widen
 
 @dataclass(frozen=True)
 class Traits:
-    """What trial passes found out about a model (`rlzoo.lm.probe`); by default, what any can do.
+    """The result of trial passes of a model (`rlzoo.lm.probe`); the defaults suit any model.
 
     plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
     why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
@@ -46,10 +46,10 @@ class Policy:
 
     `Policy.of` makes one. `eos_ids`: tokens that end a response; `stops`: texts that end a turn of
     a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
-    itself. limit: (positions of the longest row, what they are called). softcap: of the logits,
-    which a pass takes off the model's config. recompute: gradient
-    checkpointing. adapter: False is the same network with its LoRA adapters off. value_head: of a
-    critic that shares the trunk.
+    itself. limit: (positions of the longest row, what they are called). softcap: the bound of the
+    logits, which a pass removes from the model's config. recompute: gradient checkpointing.
+    adapter: False is the same network with its LoRA adapters off. value_head: that of a critic
+    which shares the trunk.
     """
 
     model: Any
@@ -155,7 +155,7 @@ class Policy:
         if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
         again = recompute.within(network) if self.recompute else nullcontext()
-        with self.adapted(), self.precision(), attention.over(network, rows), again:
+        with self.adapted(), self.precision(), layout.over(network, rows), again:
             yield
 
     def logits(self, columns: Mapping[str, Tensor]) -> Tensor:

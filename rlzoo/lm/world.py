@@ -1,6 +1,7 @@
 """An opened recipe: what it plans, and the engine that computes its networks."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rlzoo.accel.engine import Engine, Meter
@@ -13,7 +14,7 @@ from rlzoo.recipe.plan import Plan
 @dataclass(frozen=True, eq=False)
 class World:
     """plan: the recipe's components. engine: the networks. prompt_format: how prompts become
-    tokens. seed: of all randomness. contract: what the model's probe found, by name. weights: the
+    tokens. seed: all randomness follows from it. contract: what the model's probe found, by name. weights: the
     checksum of the files that the policy was loaded from. memory: of columns, from step to step.
     """
 
@@ -25,27 +26,27 @@ class World:
     weights: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         return self.engine.policy
 
-    @property
+    @cached_property
     def reference(self) -> Policy | None:
         return self.engine.reference
 
-    @property
+    @cached_property
     def critic(self) -> Critic | None:
         return self.engine.critic
 
-    @property
+    @cached_property
     def tokenizer(self) -> Any:
         return self.engine.policy.tokenizer
 
-    @property
+    @cached_property
     def meter(self) -> Meter:
         return self.engine.meter
 
-    @property
+    @cached_property
     def notes(self) -> list[str]:
         """Lines for the user; shown ones are removed."""
         return self.engine.notes

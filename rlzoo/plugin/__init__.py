@@ -13,5 +13,4 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     protocols  interfaces of plugins' objects: tasks, loggers, stores, displays; task `abilities`
     registry   finds plugins through entry points and leaves out broken ones: `load_zoo`
     sketch     names and options in a zoo, read from its source in a tenth of a second
-    watch      reports plugins that load slowly
 """

@@ -2,16 +2,15 @@
 
 This is the only place that catches every exception. Ctrl-C passes through, and so does a device's
 out-of-memory error, which the core handles. sys.exit does not, because a component must not end a
-run, nor change the process's folder, fork it or lower its recursion limit.
+run, nor fork the process.
 """
 
 import inspect
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +19,30 @@ from rlzoo.plugin.component import Component
 
 CORE = str(Path(__file__).resolve().parents[1])
 
-Process = tuple[int, str | None, int]  # id, current folder, recursion limit
-
 
 @dataclass(frozen=True)
 class Bound:
-    """A component with its options from the recipe; raises ComponentError for other options."""
+    """A component with its options from the recipe: `Bound.of` makes one.
+
+    options: checked, and complete. needs: its own, and those of its parts. called: as the recipe
+    has it, where that is longer than the component's name (`distribution/name`).
+    """
 
     component: Component
-    options: Mapping[str, Any]  # checked, and complete
-    called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
-    name: str = field(init=False)
-    needs: tuple[str, ...] = field(init=False)
+    options: Mapping[str, Any]
+    needs: tuple[str, ...]
+    called: str = ""
 
-    def __post_init__(self) -> None:
-        checked = self.component.check_options(self.options)
-        ordered = {name: checked[name] for name in {**self.options, **checked}}
-        component = self.component.resolved(checked)
-        self.__dict__.update(
-            options=ordered,
-            component=component,
-            name=self.called or component.name,
-            needs=component.needs,
-        )
+    @classmethod
+    def of(cls, component: Component, options: Mapping[str, Any], called: str = "") -> "Bound":
+        """Raises ComponentError for options that the component does not have."""
+        checked = component.check_options(options)
+        ordered = {name: checked[name] for name in {**options, **checked}}
+        return cls(component, ordered, component.needs_with(checked), called)
+
+    @property
+    def name(self) -> str:
+        return self.called or self.component.name
 
     @property
     def gamma(self) -> float:
@@ -79,9 +79,9 @@ def border(label: str) -> Iterator[None]:
 
 @contextmanager
 def watched(label: str) -> Iterator[None]:
-    """Undoes what the code changed for the whole process, and then raises ComponentError. A
-    KeyboardInterrupt gets a note with its place."""
-    before, changed = this_process(), ""
+    """Ends a copy of the process that the code made with os.fork, because two would train in one
+    folder. A KeyboardInterrupt gets a note with its place."""
+    process = os.getpid()
     try:
         yield
     except KeyboardInterrupt as stopped:
@@ -89,38 +89,11 @@ def watched(label: str) -> Iterator[None]:
             stopped.add_note(f"in {label}")
         raise
     finally:
-        changed = "" if this_process() == before else put_back(label, before)
-    if changed:
-        raise ComponentError(f"{label} changed {changed} for the whole process")
-
-
-def this_process() -> Process:
-    """What `put_back` puts back."""
-    try:
-        here = os.getcwd()
-    except OSError:  # the folder is gone
-        here = None
-    return os.getpid(), here, sys.getrecursionlimit()
-
-
-def put_back(label: str, before: Process) -> str:
-    """Undo what a plugin's code has changed since; returns a description. A copy of the process
-    made with os.fork ends here, because two would train in one folder."""
-    number, here, limit = before
-    now = this_process()
-    if now[0] != number:
-        told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
-        with suppress(OSError):
-            os.write(2, told.encode())
-        os._exit(1)
-    changed = []
-    if here is not None and now[1] != here:
-        os.chdir(here)
-        changed.append(f"the current folder (to {now[1]})")
-    if now[2] < limit:
-        sys.setrecursionlimit(limit)
-        changed.append(f"the recursion limit (to {now[2]})")
-    return " and ".join(changed)
+        if os.getpid() != process:
+            told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
+            with suppress(OSError):
+                os.write(2, told.encode())
+            os._exit(1)
 
 
 def told(error: BaseException) -> str:

@@ -33,6 +33,9 @@ class Component(Protocol):
     def shape(self) -> str: ...
     @property
     def label(self) -> str: ...
+    @property
+    def parts(self) -> str: ...
+    def parts_of(self, options: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any]]]: ...
 
 
 def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:
@@ -42,6 +45,9 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
             raise _unmet(component, name, columns)
     mask = columns.get("response_mask")
     inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
+    if component.parts:
+        results = [call(part, columns, own) for part, own in component.parts_of(options)]
+        options = {**options, component.parts: results}
     with torch.set_grad_enabled(torch.is_grad_enabled() and component.kind not in NO_GRADIENT):
         output = component.function(*inputs.values(), **options)
     finish = _FINISH.get(component.kind)  # none: an object, such as a task or a logger

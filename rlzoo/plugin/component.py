@@ -8,12 +8,13 @@ The same `Option` checks the core's own recipe keys. Torch is imported by a call
 
 import functools
 import inspect
+import json
 import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlzoo.errors import ComponentError, nearest
@@ -85,7 +86,8 @@ class Component:
     caution: Mapping[str, str] = field(default_factory=dict)
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Function | None = None  # check(**options), before anything is loaded: see `refuse`
-    resolve: Function | None = None  # resolve(**options): the function for them, with its own needs
+    parts: str = ""  # the option that names components of the same kind, whose results it gets
+    peers: Mapping[str, "Component"] | None = None  # of its kind, in the zoo that it is in
     distribution: str = ""  # what installs it
 
     @property
@@ -144,18 +146,34 @@ class Component:
         if self.check is not None:
             self.check(**options)
 
-    def resolved(self, options: Mapping[str, Any]) -> "Component":
-        """This component, or the result of its `resolve` for checked options."""
-        if self.resolve is None:
-            return self
-        function = self.resolve(**options)
-        return replace(self, function=function, needs=_declaration(function)[0], resolve=None)
+    def parts_of(self, options: Mapping[str, Any]) -> list[tuple["Component", dict[str, Any]]]:
+        """The components that the option `parts` names, such as `gae(lam=0.9)`, each with its
+        checked options. options: checked. Raises ComponentError or UnknownName."""
+        return [self._part(text) for text in options[self.parts]] if self.parts else []
+
+    def _part(self, text: str) -> tuple["Component", dict[str, Any]]:
+        shape = re.fullmatch(r"\s*([\w./-]+)\s*(?:\((.*)\))?\s*", text)
+        pairs = [] if shape is None else list(filter(str.strip, (shape[2] or "").split(",")))
+        if shape is None or not all("=" in pair for pair in pairs):
+            line = f"{self.label}: {self.parts}: {text!r} is not of the form NAME(OPTION=VALUE)"
+            raise ComponentError(line, key=self.parts, kind="wrong-type")
+        part = (self.peers or {})[shape[1]]
+        if part.parts:
+            line = f"{self.label}: {self.parts}: {part.name!r} has parts itself"
+            raise ComponentError(line, key=self.parts, kind="wrong-type")
+        split = (pair.split("=", 1) for pair in pairs)
+        return part, part.check_options({key.strip(): _value(text) for key, text in split})
+
+    def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The needs of the component and of its parts, with these checked options."""
+        parts = [name for part, _ in self.parts_of(options) for name in part.needs]
+        return tuple(dict.fromkeys([*self.needs, *parts]))
 
     def __call__(self, columns: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
         from rlzoo.plugin.call import call  # here, not above: it imports torch
 
         options = self.check_options(options)
-        return call(self.resolved(options), columns or {}, options)
+        return call(self, columns or {}, options)
 
 
 def read_component(kind: str, function: Function, origin: str, **extra: Any) -> Component:
@@ -222,6 +240,13 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
             text = str(error)
             raise ValueError(text if "option" in text else f"option {p.name!r} {text}") from None
     return tuple(needs), types.MappingProxyType(options)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
 
 
 @functools.cache

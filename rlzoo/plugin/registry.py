@@ -25,12 +25,11 @@ from typing import Any
 import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, nearest
-from rlzoo.plugin.border import put_back, this_process, told
+from rlzoo.plugin.border import told, watched
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component, read_component
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.plugin.installed import GROUP, OWN, named, plugins
-from rlzoo.plugin.watch import Watch, watching
 
 
 class PluginWarning(UserWarning):
@@ -71,8 +70,9 @@ class Shelf(UserDict[str, Component]):
         self.claims: dict[str, list[Component]] = {}
         self.clashes: dict[str, str] = {}
         self.notes: list[str] = []
-        for component in components:
-            self.claims.setdefault(component.name, []).append(component)
+        for c in components:
+            c = dataclasses.replace(c, peers=self) if c.parts else c
+            self.claims.setdefault(c.name, []).append(c)
         for name, claims in sorted(self.claims.items()):
             owners = [c for c in claims if c.distribution == OWN] or claims
             if len(owners) == 1:
@@ -131,10 +131,12 @@ class Zoo:
             for kind in KINDS
         }
         self.notes = [text for shelf in self.shelves.values() for text in shelf.notes]
-        self.__dict__ |= self.shelves
 
     def __getattr__(self, kind: str) -> Shelf:
-        raise AttributeError(f"a zoo has no {kind!r}{nearest(kind, KINDS)}")
+        shelves = vars(self).get("shelves", {})  # absent while it is unpickled
+        if kind not in shelves:
+            raise AttributeError(f"a zoo has no {kind!r}{nearest(kind, KINDS)}")
+        return shelves[kind]
 
     def __iter__(self) -> Iterator[Component]:
         for shelf in self.shelves.values():
@@ -171,18 +173,17 @@ def _load(plugins: Sequence[object]) -> Zoo:
     broken: list[Broken] = []
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(HOOKS)
-    with watching() as watch:
-        loader = _Loader(broken, watch)
-        seen = set()
-        for origin, distribution, plugin in loader.discover(plugins):
-            file = getattr(plugin, "__file__", None)
-            one = os.path.realpath(file) if file else id(plugin)
-            if one in seen:
-                continue  # named twice, in RLZOO_PLUGINS and to load_zoo
-            seen.add(one)
-            with loader.attempt(origin):
-                found = _components(manager, plugin, origin)
-                components += [dataclasses.replace(c, distribution=distribution) for c in found]
+    loader = _Loader(broken)
+    seen = set()
+    for origin, distribution, plugin in loader.discover(plugins):
+        file = getattr(plugin, "__file__", None)
+        one = os.path.realpath(file) if file else id(plugin)
+        if one in seen:
+            continue  # named twice, in RLZOO_PLUGINS and to load_zoo
+        seen.add(one)
+        with loader.attempt(origin):
+            found = _components(manager, plugin, origin)
+            components += [dataclasses.replace(c, distribution=distribution) for c in found]
     while True:  # until no component needs a column that no component makes
         known = {**COLUMNS, **{c.name: c for c in components if c.kind == "columns"}}
         needs = ((c, _fault(c, need, known)) for c in components for need in c.needs)
@@ -210,7 +211,6 @@ class _Loader:
     """Imports plugins, and adds those that fail to the broken ones."""
 
     broken: list[Broken]
-    watch: Watch
 
     def discover(self, extra: Sequence[object]) -> Iterator[Found]:
         """Each plugin that can be imported."""
@@ -244,22 +244,15 @@ class _Loader:
 
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
-        """Leave out a plugin that raises anything except the user's Ctrl-C or a similar signal."""
-        self.watch.loading = origin
-        before = this_process()
+        """Leave out a plugin that raises anything except Ctrl-C or a similar signal."""
         try:
-            yield
+            with watched(f"plugin {origin}"):
+                yield
+        except (Stopped, KeyboardInterrupt):
+            raise
         except BaseException as error:
-            if isinstance(error, Stopped) or (
-                isinstance(error, KeyboardInterrupt) and self.watch.interrupted
-            ):
-                raise
             reason = str(error) if isinstance(error, RlzooError) else told(error)
             self.broken.append(Broken(origin, reason))
-        finally:
-            if changed := put_back(f"plugin {origin}", before):
-                text = f"plugin {origin} changed {changed} for the whole process while loading"
-                warnings.warn(f"{text}; rlzoo has undone that change", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -292,7 +285,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         kind = caller.name.removeprefix("register_")
 
         def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
-            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "resolve")
+            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "parts")
             for word in set(extra).difference(allowed):
                 raise ComponentError(f"register() has no argument {word!r}{nearest(word, allowed)}")
             component = read_component(kind, function, origin, **extra)

@@ -6,7 +6,8 @@ is loaded.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import Bound, border, needs_of
@@ -27,21 +28,7 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions before a run starts. `needs`: all columns that some component takes.
-
-    The last fields follow from the others:
-    critic, reference, teacher: whether the run builds one.
-    teachers: the path of each domain's teacher; None: for prompts of any other domain.
-    passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in each.
-    one_update: whether one optimizer step of each network, in one piece, follows each rollout.
-    actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
-    gamma: the estimator's discount.
-    abilities: the task's optional members.
-    conversation: whether the task answers during an episode.
-    stops: texts that end a turn of a conversation, as EOS does.
-    skips_silent: whether rows whose advantages are 0 need no backward pass: the policy loss is
-    declared so, and nothing else is in the loss.
-    """
+    """All decisions before a run starts. `needs`: all columns that some component takes."""
 
     recipe: Recipe
     task: Task
@@ -58,51 +45,83 @@ class Plan:
     critic_aggregation: Bound
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
-    warnings: tuple[str, ...]
-    task_name: str = field(init=False)
-    critic: bool = field(init=False)
-    reference: bool = field(init=False)
-    teacher: bool = field(init=False)
-    teachers: dict[str | None, str] = field(init=False)
-    passes: dict[str, tuple[int, int]] = field(init=False)
-    one_update: bool = field(init=False)
-    actor_from: int = field(init=False)
-    gamma: float = field(init=False)
-    conversation: bool = field(init=False)
-    abilities: Abilities = field(init=False)
-    stops: tuple[str, ...] = field(init=False)
-    correction: str | None = field(init=False)
-    skips_silent: bool = field(init=False)
+    warnings: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        config, task = self.recipe.config, abilities(self.task)
-        train, own = config.train, config.critic
-        critic = not self.needs.isdisjoint(CRITIC_COLUMNS)
-        teacher = not self.needs.isdisjoint(teachers.COLUMNS)
-        passes = {
+    @cached_property
+    def task_name(self) -> str:
+        return self.task_bound.name
+
+    @cached_property
+    def critic(self) -> bool:
+        """Whether the run builds one; so for `reference` and `teacher`."""
+        return not self.needs.isdisjoint(CRITIC_COLUMNS)
+
+    @cached_property
+    def reference(self) -> bool:
+        return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+
+    @cached_property
+    def teacher(self) -> bool:
+        return not self.needs.isdisjoint(teachers.COLUMNS)
+
+    @cached_property
+    def teachers(self) -> dict[str | None, str]:
+        """The path of each domain's teacher; None: for prompts of any other domain."""
+        return teachers.given(self.recipe) if self.teacher else {}
+
+    @cached_property
+    def passes(self) -> dict[str, tuple[int, int]]:
+        """How many passes `actor` and `critic` make over a batch, and optimizer steps in each."""
+        train, own = self.recipe.config.train, self.recipe.config.critic
+        return {
             "actor": (train.epochs, train.minibatches),
             "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
         }
-        kl_loss = self.kl is not None and config.kl.place == "loss"
-        once = [passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",))]
-        self.__dict__.update(
-            task_name=self.task_bound.name,
-            critic=critic,
-            reference=not self.needs.isdisjoint(REFERENCE_COLUMNS),
-            teacher=teacher,
-            teachers=teachers.given(self.recipe) if teacher else {},
-            passes=passes,
-            one_update=all(once) and train.microbatch is None,
-            actor_from=train.critic_warmup if critic else 0,
-            gamma=self.estimator.gamma,
-            abilities=task,
-            conversation=task.respond is not None,
-            stops=task.stops if task.respond else (),
-            correction=config.correction.name,
-            skips_silent=self.policy_loss.component.needs_signal
-            and not (config.actor.entropy_coef or kl_loss)
-            and train.skip_no_signal,
-        )
+
+    @cached_property
+    def one_update(self) -> bool:
+        """Whether one optimizer step of each network, in one piece, follows each rollout."""
+        names = ("actor", "critic") if self.critic else ("actor",)
+        whole = self.recipe.config.train.microbatch is None
+        return whole and all(self.passes[name] == (1, 1) for name in names)
+
+    @cached_property
+    def actor_from(self) -> int:
+        """The first step (from 0) that trains the actor: after the critic's warm-up, if any."""
+        return self.recipe.config.train.critic_warmup if self.critic else 0
+
+    @cached_property
+    def gamma(self) -> float:
+        """The estimator's discount."""
+        return self.estimator.gamma
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """The task's optional members."""
+        return abilities(self.task)
+
+    @cached_property
+    def conversation(self) -> bool:
+        """Whether the task answers during an episode."""
+        return self.abilities.respond is not None
+
+    @cached_property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end a turn of a conversation, as EOS does."""
+        return self.abilities.stops if self.conversation else ()
+
+    @cached_property
+    def correction(self) -> str | None:
+        return self.recipe.config.correction.name
+
+    @cached_property
+    def skips_silent(self) -> bool:
+        """Whether rows whose advantages are 0 need no backward pass: the policy loss is declared
+        so, and nothing else is in the loss."""
+        config = self.recipe.config
+        more = config.actor.entropy_coef or (self.kl and config.kl.place == "loss")
+        signal = self.policy_loss.component.needs_signal
+        return bool(signal and config.train.skip_no_signal and not more)
 
     @property
     def chosen(self) -> dict[str, Bound]:
@@ -120,7 +139,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
 
     def bound(section: str) -> Bound:
         name = recipe.value(section).name
-        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
+        return Bound.of(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
 
     def collection(section: str) -> dict[str, Bound]:
         shelf = zoo.shelves[COLLECTIONS[section]]
@@ -128,7 +147,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         for name in config[section]:
             options = recipe.options(f"{section}.{name}")
             options.pop("weight", None)
-            bound = Bound(shelf[name], options)
+            bound = Bound.of(shelf[name], options)
             if section == "columns":  # they go by the name that others use
                 found[bound.name] = bound
             else:
@@ -169,22 +188,21 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
     if "sample" in base.needs:
         base = _wrapped_sampler(base, recipe, zoo)
     plan = Plan(
-        recipe,
-        task,
-        task_component,
-        rewards,
-        chosen["sampler"],
-        base,
-        plugins,
-        chosen["estimator"],
-        kl,
-        chosen["policy_loss"],
-        value_loss,
-        chosen["aggregation"],
-        bound("critic.aggregation"),
-        tuple(collection("loggers").values()),
-        frozenset(needs),
-        (),
+        recipe=recipe,
+        task=task,
+        task_bound=task_component,
+        rewards=rewards,
+        sampler=chosen["sampler"],
+        base_sampler=base,
+        columns=plugins,
+        estimator=chosen["estimator"],
+        kl=kl,
+        policy_loss=chosen["policy_loss"],
+        value_loss=value_loss,
+        aggregation=chosen["aggregation"],
+        critic_aggregation=bound("critic.aggregation"),
+        loggers=tuple(collection("loggers").values()),
+        needs=frozenset(needs),
     )
     for fault in _faults(plan):
         raise RecipeError(fault, kind="unmet-need")
@@ -208,7 +226,7 @@ def _correction(recipe: Recipe, zoo: Zoo) -> Bound:
             f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
             f"{component.shape}; a correction needs (B, T)"
         )
-    return Bound(component, recipe.options("correction"))
+    return Bound.of(component, recipe.options("correction"))
 
 
 def _wrapped_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
@@ -219,7 +237,7 @@ def _wrapped_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
             f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another sampler; "
             f"its option 'inner' must name one that does not. Got {inner!r}"
         )
-    return Bound(zoo.samplers[inner], {})
+    return Bound.of(zoo.samplers[inner], {})
 
 
 def _close(
@@ -248,7 +266,7 @@ def _close(
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))
         defaults = {o.name: o.default for o in component.options.values()}
-        order[name] = asked.get(name) or Bound(component, defaults)
+        order[name] = asked.get(name) or Bound.of(component, defaults)
 
     for key, names in wanted:
         for name in names:

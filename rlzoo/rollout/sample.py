@@ -15,7 +15,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
-from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.mdp.batch import Batch, left_pad
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.call import LOG_PROBS
@@ -57,7 +57,7 @@ def collect(
     sampler: the plan's unless another is given. limit: the most tokens of a response. As `sampler`,
     greedy: use the most likely token each time.
     """
-    sampler, policy = sampler or world.plan.sampler, world.policy
+    sampler = sampler or world.plan.sampler
 
     def work(some: list[Example], first: int) -> Batch:
         rows = torch.arange(len(some) * samples) + first_row + first * samples
@@ -66,10 +66,7 @@ def collect(
                         max_new_tokens=limit, greedy=greedy)  # fmt: skip
         return _scored(world, prompts, drawn, rows, stream, step)
 
-    parts = world.engine.shares(examples, work, sampler.needs)
-    if len(parts) == 1 and isinstance(parts[0], Batch):
-        return parts[0]
-    return concatenate(parts, policy.pad_id, policy.device)
+    return world.engine.shares(examples, work, sampler.needs)
 
 
 def _scored(

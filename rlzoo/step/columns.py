@@ -61,7 +61,7 @@ def add_columns(
 
 
 def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
-    """Add what the engine's networks say of the batch."""
+    """Add the columns of the engine's networks."""
     plan, engine = world.plan, world.engine
     needs = plan.needs if "old_log_probs" in batch else {*plan.needs, "old_log_probs"}
     want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]

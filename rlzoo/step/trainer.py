@@ -28,8 +28,7 @@ from rlzoo.step.columns import (
 )
 from rlzoo.step.delayed import Delayed
 from rlzoo.step.metrics import batch_metrics
-from rlzoo.step.optimizer import learning_rate, make_optimizers
-from rlzoo.step.update import Experience, update
+from rlzoo.step.update import Experience, learning_rate, make_optimizers, update
 
 if TYPE_CHECKING:
     from rich.table import Table

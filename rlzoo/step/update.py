@@ -21,6 +21,7 @@ from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.columns import Columns
+from rlzoo.recipe.keys import Optimizer
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.step.columns import loss_mask
@@ -123,11 +124,8 @@ def gradients(
     with _named(plan, names):
         loss_of = partial(_loss, engine, plan, weights, kl_coef)
         terms = engine.backward(rows, names, loss_of, rows=some, couple=couple, kept=kept)
-    sums: dict[str, float] = defaultdict(float)
-    for name, found in [*((n, [float(x) for x in xs]) for n, xs in whole.items()), *terms.items()]:
-        for value in found:
-            sums[name] += value
-    return sums
+    once = {name: [float(x) for x in xs] for name, xs in whole.items()}
+    return {n: sum([*once.get(n, ()), *terms.get(n, ())]) for n in {**once, **terms}}
 
 
 @torch.no_grad()
@@ -191,6 +189,36 @@ def _loss(
         _add_means(sums, {f"critic/{name}": x for name, x in metrics.items()}, w)
         loss = loss + (config.critic.coef if engine.shared else 1.0) * value_loss
     return loss, sums
+
+
+# ---------------------------------------------------------------- optimizers
+
+
+def make_optimizers(engine: Engine, plan: Plan) -> dict[str, torch.optim.Optimizer]:
+    """One optimizer for each trained network, by its name."""
+    made: dict[str, torch.optim.Optimizer] = {}
+    for name, network in engine.networks.items():
+        config: Optimizer = plan.recipe.config[name]
+        made[name] = torch.optim.AdamW(
+            [p for p in network.parameters() if p.requires_grad],
+            lr=config.lr,
+            betas=(config.betas[0], config.betas[1]),
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,  # no copies of the weights on the way
+        )
+    return made
+
+
+def learning_rate(config: Optimizer, step: int, progress: float) -> float:
+    """The rate of step `step` (from 0) when `progress` in [0, 1] of the budget is spent."""
+    rise = min(1.0, (step + 1) / config.lr_warmup) if config.lr_warmup else 1.0
+    fall = {
+        "constant": 1.0,
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1 + math.cos(math.pi * progress)),
+    }[config.lr_schedule]
+    return config.lr * rise * fall
 
 
 # These sums are losses already; the others are sums of weighted metrics.

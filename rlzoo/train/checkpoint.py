@@ -44,7 +44,7 @@ def tensors_of(
 
 
 def scalars_of(optimizers: Mapping[str, torch.optim.Optimizer]) -> State:
-    """What optimizers hold besides tensors, by name: the number of steps of each weight."""
+    """The number of steps of each weight, by optimizer: all that one holds next to tensors."""
     return {name: _optimizer_tensors(optimizer)[1] for name, optimizer in optimizers.items()}
 
 

@@ -51,7 +51,7 @@ MUTANTS = [
     ("rlzoo/step/columns.py", 'batch["truncated"] & bootstrap', 'batch["terminated"] & bootstrap',
      f"{U}/rollout/test_columns.py"
      "::test_truncation_switch_sets_the_bootstrap"),
-    ("rlzoo/step/optimizer.py", "(step + 1) / config.lr_warmup", "step / config.lr_warmup",
+    ("rlzoo/step/update.py", "(step + 1) / config.lr_warmup", "step / config.lr_warmup",
      f"{U}/train/test_optimizer.py"),
     ("rlzoo/step/metrics.py", "((flat / counts[inverse]).sum() / len(counts))",
      "(flat.sum() / len(flat)).square()", f"{U}/train/test_invariant_metrics.py"

@@ -10,9 +10,8 @@ from rlzoo.lm.policy import Policy, Traits
 from rlzoo.lm.probe import Probed
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.trainer import Trainer
-from rlzoo.step.update import update
+from rlzoo.step.update import make_optimizers, update
 
 KNOWN = {}  # words and zoo -> their recipe, and the zoo, so that no other takes its id
 

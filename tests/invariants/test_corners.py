@@ -6,9 +6,8 @@ import torch
 from helpers.architectures import LORA
 from helpers.worlds import rolled
 from rlzoo.mdp.batch import take
-from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.trainer import Trainer
-from rlzoo.step.update import Experience, gradients, update
+from rlzoo.step.update import Experience, gradients, make_optimizers, update
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

@@ -24,8 +24,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
-from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.update import Experience, gradients, update
+from rlzoo.step.update import Experience, gradients, make_optimizers, update
 
 SHARED = ["critic.trunk=shared"]
 CUTS = (

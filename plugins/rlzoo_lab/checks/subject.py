@@ -34,7 +34,8 @@ class Subject:
     def __init__(self, component: Component, zoo: Any):
         self.component = component
         self.zoo = zoo
-        self.needs = component.needs
+        options = component.check_options({}) if component.parts else {}
+        self.needs = component.needs_with(options)
         self.kind = component.kind
         self._batches: dict[Any, made_up.Columns] = {}
         self._taken: dict[tuple[str, str], bool] = {}
@@ -66,8 +67,11 @@ class Subject:
         resources = [name for name in self.needs if name in RESOURCES and name != "memory"]
         if resources:
             raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
-        inputs = [{} if name == "memory" else columns[name] for name in self.needs]
+        inputs = [{} if name == "memory" else columns[name] for name in self.component.needs]
         checked = self.component.check_options(options)
+        if parts := self.component.parts_of(checked):
+            made = [Subject(part, self.zoo).call(columns, **own) for part, own in parts]
+            checked[self.component.parts] = made
         try:
             return self.named(self.component.function(*inputs, **checked))
         except RlzooError as error:

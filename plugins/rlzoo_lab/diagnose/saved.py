@@ -74,7 +74,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         note({"estimator": f"recorded by {trainer}", "options": {}, "shown": {}}, *[recorded] * 2)
     for recipe in recipes:
         chosen = zoo.estimators[recipe.config.estimator.name]
-        estimator = Bound(chosen, recipe.options("estimator"))
+        estimator = Bound.of(chosen, recipe.options("estimator"))
         columns = dict(batch)
         missing = supply(zoo, estimator.needs, columns, {})
         if missing:

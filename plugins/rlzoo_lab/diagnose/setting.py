@@ -68,7 +68,7 @@ class Setting:
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for recipe in recipes:
             component = self.zoo.estimators[recipe.config.estimator.name]
-            bound = Bound(component, recipe.options("estimator"))
+            bound = Bound.of(component, recipe.options("estimator"))
             reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
@@ -97,19 +97,19 @@ class Setting:
         missing."""
         config, mine = self.recipe.config, recipe.config
         options = recipe.options("estimator")
-        component = Bound(self.zoo.estimators[mine.estimator.name], options).component
+        bound = Bound.of(self.zoo.estimators[mine.estimator.name], options)
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
 
         def supplied(m: int, rows: Tensor | None) -> tuple[dict[str, Any], list[str], bool]:
             columns = self.columns(values, rows)
             draw = generator(config.seed, "diagnose/columns", m + 1)
             resources = Resources(self.oracle, columns["prompt_index"], draw)
-            missing = supply(self.zoo, component.needs, columns, resources.handles(), chosen)
+            missing = supply(self.zoo, bound.needs, columns, resources.handles(), chosen)
             return columns, missing, resources.random
 
         columns, missing, random = supplied(0, None)
         subject = EstimatorInWorld(
-            component,
+            bound.component,
             options,
             self.oracle,
             self.episodes,
@@ -121,7 +121,7 @@ class Setting:
         )
         drops = config.rollout.truncation == "drop"
         subject.loss = make_loss(
-            Bound(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
+            Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
             self.episodes,
             whiten=mine.whiten,
             ddof=mine.whiten_ddof,
@@ -133,7 +133,7 @@ class Setting:
         """The columns of all or some (B,) episodes with a critic (S,)."""
         config, kl = self.recipe.config, None
         if self.kl_coef:
-            kl = Bound(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))
+            kl = Bound.of(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))
         return make_columns(
             self.oracle,
             self.episodes if rows is None else self.episodes.select(rows),

@@ -31,7 +31,7 @@ def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], li
 def read_executor(on: list[str], options: list[str], zoo: Zoo) -> Bound:
     """The executor with its options; raises RlzooError if it cannot run here."""
     component = zoo.executors[on[0].partition(":")[0]]
-    bound = Bound(component, component.check_options(read_options(options)))
+    bound = Bound.of(component, component.check_options(read_options(options)))
     component.refuse(bound.options)
     return bound
 

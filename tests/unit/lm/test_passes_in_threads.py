@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from transformers import masking_utils
 
-from rlzoo.accel import attention
+from rlzoo.accel import layout
 
 
 def test_another_thread_is_not_within():
@@ -15,16 +15,16 @@ def test_another_thread_is_not_within():
     seen = {}
 
     def other():
-        seen["same"] = attention.same()
+        seen["same"] = layout.same()
         packed = torch.tensor([[0, 1, 0, 1]])  # two sequences in a row
         seen["found"] = masking_utils.find_packed_sequence_indices(packed)
 
-    with attention.over(model, SimpleNamespace(line=None)):
-        assert attention.same() is not nullcontext
+    with layout.over(model, SimpleNamespace(line=None)):
+        assert layout.same() is not nullcontext
         assert masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]])) is None
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
     assert seen["same"] is nullcontext
     assert seen["found"].tolist() == [[0, 0, 1, 1]]
-    assert attention.same() is nullcontext
+    assert layout.same() is nullcontext

@@ -1,8 +1,7 @@
-"""What a plugin's code changes for the whole process, and faults that are the machine's or its."""
+"""A plugin's code that copies the process, and faults that are the machine's or its."""
 
 import errno
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import rlzoo
 from rlzoo.errors import ComponentError, Unfinished, disk_is_full, of_the_machine
 from rlzoo.plugin.border import Bound, border
 from rlzoo.plugin.component import read_component
-from rlzoo.plugin.registry import PluginWarning, load_zoo
+from rlzoo.plugin.registry import load_zoo
 
 
 def test_a_full_disk_in_a_component_is_one_and_names_it():
@@ -29,22 +28,6 @@ def test_an_interruption_is_placed():
     assert caught.value.__notes__ == ["in reward 'f'"]
 
 
-def test_what_is_changed_for_the_whole_process_is_changed_back(tmp_path):
-    here, limit = os.getcwd(), sys.getrecursionlimit()
-    changes = (lambda: os.chdir(tmp_path), lambda: sys.setrecursionlimit(limit - 100))
-    for change in changes:
-        with pytest.raises(ComponentError, match="reward 'f' changed"), border("reward 'f'"):
-            change()
-        assert (os.getcwd(), sys.getrecursionlimit()) == (here, limit)
-        with pytest.raises(ComponentError, match="ZeroDivision"), border("reward 'f'"):
-            1 / (change() or 0)
-        assert (os.getcwd(), sys.getrecursionlimit()) == (here, limit)
-    with border("reward 'f'"):  # more is nobody's harm
-        sys.setrecursionlimit(limit + 1)
-    assert sys.getrecursionlimit() == limit + 1
-    sys.setrecursionlimit(limit)
-
-
 def test_a_copy_of_the_process_ends_where_it_was_made(capfd):
     """Two would train in one folder."""
     pid = os.getpid()
@@ -58,32 +41,6 @@ def test_a_copy_of_the_process_ends_where_it_was_made(capfd):
     assert "reward 'f'" in said
 
 
-MOVER = """
-import os, sys
-from rlzoo import hookimpl
-
-os.chdir("/")
-sys.setrecursionlimit(sys.getrecursionlimit() - 300)
-
-def moved(rewards, response_mask):
-    '''Source: a test.'''
-    return rewards
-
-@hookimpl
-def register_estimators(register):
-    register(moved)
-"""
-
-
-def test_a_plugin_that_changes_the_whole_process_as_it_is_loaded_is_named(tmp_path):
-    here, limit = os.getcwd(), sys.getrecursionlimit()
-    (tmp_path / "mover.py").write_text(MOVER)
-    with pytest.warns(PluginWarning, match=r"mover.py changed .*folder.* and .*recursion limit"):
-        zoo = load_zoo([tmp_path / "mover.py"])
-    assert "moved" in zoo.estimators
-    assert (os.getcwd(), sys.getrecursionlimit()) == (here, limit)
-
-
 @pytest.mark.parametrize("score", [np.ones(2) * 1j, torch.ones(2) * 1j])
 def test_scores_that_are_complex_are_refused(score):
     def turned(responses, response_mask):
@@ -92,7 +49,7 @@ def test_scores_that_are_complex_are_refused(score):
     component = read_component("rewards", turned, "here")
     columns = {"responses": ["a", "b"], "response_mask": torch.ones(2, 2)}
     with pytest.raises(ComponentError, match="'turned' .*complex"):
-        Bound(component, {})(columns)
+        Bound.of(component, {})(columns)
 
 
 SPOILS = """

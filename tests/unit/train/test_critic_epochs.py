@@ -10,8 +10,7 @@ from helpers.worlds import sampled, state_of, world_of
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.update import update
+from rlzoo.step.update import make_optimizers, update
 from rlzoo.train.start import resume
 
 

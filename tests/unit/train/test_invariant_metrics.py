@@ -9,8 +9,7 @@ from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, sampled, world_of
 from rlzoo.runs.metrics import NO_SIGNAL
 from rlzoo.step.metrics import batch_metrics
-from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.update import update
+from rlzoo.step.update import make_optimizers, update
 
 FIRST = "actor/first_ratio_gap"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlzoo.recipe.compose import compose
-from rlzoo.step.optimizer import learning_rate
+from rlzoo.step.update import learning_rate
 
 
 def test_learning_rate_schedules(zoo):

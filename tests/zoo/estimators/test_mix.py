@@ -7,6 +7,7 @@ from helpers.estimator_batch import batch
 from helpers.estimator_oracles import ORACLES
 from helpers.zoo import ZOO
 from rlzoo.errors import RlzooError
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_bridges import calls
@@ -47,6 +48,31 @@ def test_one_part_of_weight_one_is_that_part_with_its_options():
         assert found.keys() == wanted.keys()
         for key in found:
             torch.testing.assert_close(found[key], wanted[key], rtol=0, atol=0)
+
+
+MINE = """
+from rlzoo import hookimpl
+
+def mine(sequence_rewards, response_mask):
+    '''Source: a test.'''
+    return sequence_rewards[:, None] * response_mask
+
+@hookimpl
+def register_estimators(register):
+    register(mine)
+"""
+
+
+def test_parts_come_from_the_zoo_that_the_mix_is_in(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    zoo = load_zoo([tmp_path / "mine.py"])
+    words = ["recipe=grpo", "estimator=mix", "estimator.parts=[mine,dr_grpo]"]
+    chosen = make_plan(compose(words, zoo), zoo).estimator
+    c = batch(3)
+    alone = [zoo.estimators[name](c)["advantages"] for name in ("mine", "dr_grpo")]
+    torch.testing.assert_close(chosen(c)["advantages"], 0.5 * (alone[0] + alone[1]), **EXACT)
+    with pytest.raises(RlzooError, match="mine"):  # the shipped zoo knows none of it
+        make_plan(compose(words, ZOO), ZOO)
 
 
 def plan(*words):
