@@ -12,6 +12,7 @@ with `add_arguments` imports no torch at its top.
     checks      the conformance kit
     compare     which configuration is better, by how much, and with what confidence
     completion  shell completion
+    credit      measures of each step that the doctor reads
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows in a terminal
     doctor      what is wrong with a run

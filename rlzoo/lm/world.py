@@ -14,8 +14,8 @@ from rlzoo.recipe.plan import Plan
 @dataclass(frozen=True, eq=False)
 class World:
     """plan: the recipe's components. engine: the networks. prompt_format: how prompts become
-    tokens. seed: all randomness follows from it. contract: what the model's probe found, by name. weights: the
-    checksum of the files that the policy was loaded from. memory: of columns, from step to step.
+    tokens. seed: all randomness follows from it. contract: the findings of the probe, by name.
+    weights: the checksum of the policy's files. memory: of columns, from step to step.
     """
 
     plan: Plan

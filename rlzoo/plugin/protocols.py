@@ -114,6 +114,13 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
+class Measure(Protocol):
+    """More metrics of each step of a run: an entry point of the group `rlzoo.measures`."""
+
+    def __call__(self, plan: Any, batch: Mapping[str, Any]) -> Mapping[str, float]:
+        """plan: `rlzoo.recipe.plan.Plan`. batch: the step's columns by name, on the host."""
+
+
 class Executor(Protocol):
     """Executes the runs of a sweep."""
 

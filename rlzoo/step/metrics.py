@@ -1,14 +1,12 @@
 """The metrics of a batch: a flat mapping, with verl's names where verl has the same metric."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from rlzoo.mdp.batch import Batch, take
-from rlzoo.mdp.rules import right_rows
+from rlzoo.mdp.batch import Batch
 from rlzoo.ops import (
-    at_last_action,
     group_degenerate,
     group_mean,
     masked_mean,
@@ -19,7 +17,6 @@ from rlzoo.ops import (
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs import metrics as names
 from rlzoo.step.critic_quality import explained, slope, thirds
-from rlzoo.step.update import first_gradient
 
 
 def _spread(name: str, x: Tensor, std: Tensor) -> dict[str, float]:
@@ -32,74 +29,11 @@ def _spread(name: str, x: Tensor, std: Tensor) -> dict[str, float]:
     }
 
 
-def _correlation(x: Tensor, y: Tensor) -> float | None:
+def correlation(x: Tensor, y: Tensor) -> float | None:
     """Correlation of two (N,); None if one of them does not vary."""
     x, y = (z.double() - z.double().mean() for z in (x, y))
     size = (x.square().sum() * y.square().sum()).sqrt().item()
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
-
-
-def _noise(scores: Tensor, texts: Sequence[Hashable]) -> float | None:
-    """Standard deviation of the scores of one text, as an answer to one prompt; None if no text
-    comes twice."""
-    number = {text: k for k, text in enumerate(dict.fromkeys(texts))}
-    left = len(texts) - len(number)
-    gap = scores.double() - group_mean(scores.double(), torch.tensor([number[t] for t in texts]))
-    return (gap.square().sum() / left).sqrt().item() if left else None
-
-
-def _pull(plan: Plan, batch: Batch) -> Tensor | None:
-    """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None if advantages are all 0,
-    of a loss over turns, which shares its push among a turn's tokens, and of one that reads what
-    only an update makes."""
-    known = {*batch, "log_probs"} - {"turn_ids"}
-    if not known.issuperset(plan.policy_loss.needs) or not batch["raw_advantages"].any():
-        return None
-    pull = -first_gradient(plan, batch, batch["advantages"])
-    return pull / pull.abs().max().clamp(min=1e-30)
-
-
-RIGHT_ROWS = 64  # a verifier may be slow
-
-
-def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
-    """Whether scores agree with correctness, where they are paid, and whether advantages do,
-    too."""
-    mask, total = batch["response_mask"], batch["sequence_scores"]
-    size = batch["scores"].abs()
-    paid = masked_sum((size > 0).float(), mask)  # (B,)
-    last = at_last_action(torch.ones_like(total), mask)
-    every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
-    right = right_rows(plan, take(batch, every))
-    asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
-    # A mean over each response's actions; one without any is left out.
-    raw, some = batch["raw_advantages"], mask.bool()
-    mean = masked_sum(raw, mask) / mask.sum(1).clamp(min=1)
-    pull = _pull(plan, batch)
-    follows = None if pull is None else _correlation(pull[some], raw[some]) if pull.any() else 0.0
-    none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
-    taught = (some & ~none).any(1)
-    ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
-    marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
-    texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
-    ended = (last * batch["terminated"][:, None]).bool()
-    due = batch["rewards"] - batch["values"] if "values" in batch else None
-    return {
-        names.RIGHT: None if right is None else right.float().mean().item(),
-        names.DISTINCT_TEXTS: len(set(batch["responses"])) / len(texts),
-        names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
-        names.SCORE_NOISE: _noise(total, texts),
-        names.PULL_CORR: follows,
-        names.LAST_CORR: None if due is None else _correlation(raw[ended], due[ended]),
-        names.UNTAUGHT: ends[:, taught].float().mean(1).max().item() if taught.any() else None,
-        names.RIGHT_CORR: None if right is None else _correlation(total[every], right),
-        names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
-        if size.any()
-        else None,
-        names.PAID_TOKENS: paid[paid > 0].mean().item() if paid.any() else None,
-        names.ADVANTAGE_CORR: _correlation(total, mean),
-        names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
-    }
 
 
 def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -128,7 +62,7 @@ def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
     out[names.VALUE_BIAS] = float((v - g).mean())
     if (fit := slope(v, g, one)) is not None:
         out[names.VALUE_SLOPE] = fit
-    trust = _correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
+    trust = correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
     out |= {} if trust is None else {names.MC_CORR: trust}
     v, g = v[place == 0], g[place == 0]  # of rows that have an action
     groups = batch["group_ids"][batch["response_mask"].any(1)]
@@ -166,7 +100,6 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
         if name in batch and mask.any():
             std = masked_var(batch[name], mask).sqrt()
             out |= _spread(name, batch[name][mask.bool()], std)
-    out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
     if "values" in batch:
         out |= critic_metrics(plan, batch)
     for name, other in ((names.REF_KL, "ref_log_probs"), ("actor/teacher_kl", "teacher_log_probs")):

@@ -303,21 +303,6 @@ def policy_loss_gradient(
     return gradient, loss, metrics
 
 
-def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
-    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
-    correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
-    chooses by the batch's."""
-    mask = loss_mask(plan, batch)
-    columns = {
-        **batch,
-        "advantages": advantages,
-        "response_mask": mask,
-        "log_probs": batch["old_log_probs"],
-    }
-    weights = plan.aggregation({"response_mask": mask})
-    return policy_loss_gradient(plan, columns, weights)[0]
-
-
 def _note_policy(
     sums: Sums, columns: Columns, w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
 ) -> None:

@@ -9,7 +9,8 @@ from rlzoo.accel import threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
-from rlzoo.plugin.protocols import Display
+from rlzoo.plugin.installed import installed
+from rlzoo.plugin.protocols import Display, Measure
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate
@@ -70,8 +71,10 @@ class Loop:
             self.identity, notes = settle(folder, plan, state, self.world.weights)
             for text in notes:
                 display.note(text)
-        some = plan.loggers if self.engine.first else ()
-        self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
+        self.loggers, self.measures = {}, list[Measure]()
+        if self.engine.first:
+            self.loggers = {bound.name: bound({"path": folder.path}) for bound in plan.loggers}
+            self.measures = [point.load() for point in installed("rlzoo.measures")]
         self.told_to_stop: str | None = None  # by a logger, and why
         self.evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] | None = None
@@ -112,6 +115,8 @@ class Loop:
         batch = experience.batch
         self.display.phase("updating")
         metrics = self.trainer.update(experience, progress)
+        for measure in self.measures:
+            metrics |= measure(self.plan, batch.cpu())
         step, run = self.trainer.steps, self.config.run
         self.skipped += int(metrics["train/skipped"])
         taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}

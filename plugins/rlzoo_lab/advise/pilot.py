@@ -20,10 +20,10 @@ from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan
 from rlzoo.step.columns import whitened
 from rlzoo.step.trainer import Trainer
-from rlzoo.step.update import first_gradient
 from rlzoo.train.start import prepare
 from rlzoo_lab.advise.quality import Advice, weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
+from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.variants import make_plans, shown_options, together, variants
 

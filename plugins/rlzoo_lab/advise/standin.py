@@ -12,7 +12,7 @@ from rlzoo.mdp.noise import generator
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import EXPLAINED_VARIANCE, LENGTH
 from rlzoo.step.columns import whitened
-from rlzoo.step.update import first_gradient
+from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.oracle import Oracle, make_columns, make_tree, make_world
 from rlzoo_lab.oracle.episodes import EpisodeTable
 

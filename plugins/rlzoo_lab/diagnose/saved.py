@@ -20,8 +20,8 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.step import critic_quality as quality
 from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
-from rlzoo.step.update import first_gradient
 from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.critic_tables import cell_tables

@@ -945,7 +945,11 @@ def test_a_bonus_that_keeps_a_learning_policy_random_is_too_strong():
 
 
 def test_estimators_that_compare_with_no_group_are_those_of_the_zoo(zoo):
-    without = {n for n, c in zoo.estimators.items() if not {"group_ids", "values"} & {*c.needs}}
+    without = {
+        n
+        for n, c in zoo.estimators.items()
+        if not ({"group_ids", "values"} & {*c.needs} or c.parts)
+    }
     assert without == {*learning.WITHOUT_GROUPS}
 
     def silent(**recipe):

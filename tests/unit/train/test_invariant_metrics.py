@@ -10,6 +10,7 @@ from helpers.worlds import rolled, sampled, world_of
 from rlzoo.runs.metrics import NO_SIGNAL
 from rlzoo.step.metrics import batch_metrics
 from rlzoo.step.update import make_optimizers, update
+from rlzoo_lab.credit import measure
 
 FIRST = "actor/first_ratio_gap"
 
@@ -51,7 +52,7 @@ def test_credit_is_what_its_words_say(zoo, words):
         put(batch, "scores", scores)
         put(batch, "sequence_scores", scores.sum(1))
         put(batch, "raw_advantages", advantages)
-        return batch_metrics(world.plan, batch)
+        return batch_metrics(world.plan, batch) | measure(world.plan, batch)
 
     fine = logged(ends * half[:, None], mask * sign[:, None])
     assert fine["score/right_corr"] == pytest.approx(1)
@@ -109,7 +110,7 @@ def test_the_loss_follows_advantages_or_not(zoo, words):
         plain = world.plan.policy_loss
         plan = dataclasses.replace(world.plan, policy_loss=Changed(plain, change))
         put(batch, "advantages", batch["raw_advantages"])
-        found.append(batch_metrics(plan, batch).get("actor/pull_corr"))
+        found.append(measure(plan, batch).get("actor/pull_corr"))
     assert found[0] > 0.9
     assert found[1] == pytest.approx(-found[0])
     assert found[2] == 0.0
@@ -136,10 +137,10 @@ def test_the_last_advantage_is_its_reward_less_v_whatever_lambda(zoo, words):
             world.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
         batch = rolled(world)
         put(batch, "terminated", torch.ones_like(batch["terminated"]))
-        assert batch_metrics(world.plan, batch)["critic/last_corr"] == pytest.approx(1, abs=1e-5)
+        assert measure(world.plan, batch)["critic/last_corr"] == pytest.approx(1, abs=1e-5)
         raw = batch["raw_advantages"]
         put(batch, "raw_advantages", torch.cat([0 * raw[:, :1], raw[:, :-1]], 1))
-        assert batch_metrics(world.plan, batch)["critic/last_corr"] < 0.9
+        assert measure(world.plan, batch)["critic/last_corr"] < 0.9
 
 
 def test_groups_without_signal_are_counted_once_each(zoo, words):
