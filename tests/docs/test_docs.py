@@ -23,7 +23,7 @@ from rlzoo_lab import checks
 from rlzoo_lab.checks.made_up import made_up
 
 DOCS = ROOT / "docs"
-EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 ALL_PAGES = [*PAGES, *sorted((DOCS / "components").rglob("*.md"))]
 FENCE = re.compile(
