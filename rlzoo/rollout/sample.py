@@ -79,8 +79,7 @@ def collect(
         drawn |= {n: put(on_host(drawn[n]).to(kind), policy.device) for n in MASKS}
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
-    batch.update(prompts)
-    batch.update(drawn)
+    batch.update(prompts | drawn)  # agents send prompts of their own
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
