@@ -1,5 +1,4 @@
-"""Waits for others that have an end: an HTTP request with one time limit for all of it, and a pause
-that ends when a signal asks the run to stop."""
+"""HTTP requests with one time limit, and pauses that a signal ends."""
 
 import signal
 import socket
@@ -15,21 +14,22 @@ from typing import Any, NamedTuple
 
 from rlzoo.errors import Stopped
 
-TICK = 0.1  # seconds between looks at `asked`
+TICK = 0.1  # seconds between looks at `signals`
 
-asked: list[int] = []  # signals that asked the run to stop, while a wait may end it
+signals: list[int] = []  # requests to stop the run, where a pause may end
 
 
 class StoppedWaiting(Stopped):
-    """A signal asked the run to stop while a component waited: its step is taken again."""
+    """A signal ended a component's wait: resuming takes the step again."""
 
 
 def pause(seconds: float) -> None:
-    """Sleep. Raises StoppedWaiting if a signal asks, or has asked, the run to stop."""
+    """Sleep. In the main thread, raises StoppedWaiting once a signal stops the run."""
     end = time.monotonic() + seconds
+    main = threading.current_thread() is threading.main_thread()  # a pool hangs if a thread ends
     while True:
-        if asked:
-            raise StoppedWaiting(f"stopped by {signal.Signals(asked[0]).name}", asked[0])
+        if signals and main:
+            raise StoppedWaiting(f"stopped by {signal.Signals(signals[0]).name}", signals[0])
         left = end - time.monotonic()
         if left <= 0:
             return
@@ -60,10 +60,10 @@ def request(
     most: int,
     redirects: urllib.request.HTTPRedirectHandler | None = None,
 ) -> Answer:
-    """The answer to a GET, or with a `body` to a POST, with at most `most` + 1 bytes.
+    """The answer to a GET, or to a POST of `body`; at most `most` + 1 bytes.
 
-    seconds: for connecting, sending, header and body together; a server that sends a byte now and
-    then cannot prolong them. redirects: which to follow; none by default. Raises OSError, of which
+    seconds: for connecting, sending, header and body together; a server that sends single bytes
+    cannot prolong them. redirects: which to follow; none by default. Raises OSError, of which
     a TimeoutError after `seconds`, or HTTPException.
     """
     limit = _Limit()

@@ -25,7 +25,7 @@ def allowed() -> list[str]:
 
 def typed(command: str) -> str:
     """A command as a shell needs it, so that recipes may read the same variables."""
-    given = "".join(f"{name}={FOUND[name]} " for name in allowed() if name in FOUND)
+    given = "".join(f"export {name}={FOUND[name]}; " for name in allowed() if name in FOUND)
     return given + command + "".join(f" --allow-env {name}" for name in allowed())
 
 

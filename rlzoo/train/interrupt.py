@@ -36,7 +36,7 @@ class Asked:
     def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number
         if self.in_waits:
-            waiting.asked.append(number)
+            waiting.signals.append(number)
         _once(number, self.former[number], self.say)
 
 
@@ -89,6 +89,6 @@ def asked_to_stop(say: Callable[[], None], in_waits: bool = False) -> Iterator[A
     try:
         yield asked
     finally:
-        waiting.asked.clear()
+        waiting.signals.clear()
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -1,15 +1,17 @@
-"""Requests to servers that send a byte now and then: one limit for all of it, for each caller."""
+"""Requests to servers that send single bytes: one limit for all of it, for each caller; pauses."""
 
+import signal
 import socket
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.pool import ThreadPool
 
 import pytest
 import torch
 
-from rlzoo import RlzooError
-from rlzoo.waiting import request
+from rlzoo import RlzooError, waiting
+from rlzoo.waiting import StoppedWaiting, pause, request
 from rlzoo_lab import fetch
 from rlzoo_zoo.rewards.http import http
 from rlzoo_zoo.rewards.judge import judge
@@ -43,6 +45,18 @@ def slow():
     yield start
     ended.set()
     listener.close()
+
+
+def test_a_signal_ends_a_pause_of_the_main_thread_alone(monkeypatch):
+    monkeypatch.setattr(waiting, "signals", [])
+    threading.Timer(0.1, waiting.signals.append, (signal.SIGTERM,)).start()
+    began = time.monotonic()
+    with pytest.raises(StoppedWaiting) as stopped:
+        pause(20)
+    assert stopped.value.status == 128 + signal.SIGTERM
+    with ThreadPool(1) as pool:  # which would wait for ever for a thread that has ended
+        assert pool.apply(pause, (0.05,)) is None
+    assert time.monotonic() - began < 10
 
 
 HEADER = b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"

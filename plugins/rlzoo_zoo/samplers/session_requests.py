@@ -140,7 +140,9 @@ def tool_call(given: Any) -> dict[str, Any]:
         function = dict(given["function"])
         name, arguments = function["name"], function["arguments"]
         arguments = parsed(arguments) if isinstance(arguments, str) else arguments
-    except (LookupError, TypeError, ValueError):
+    except ValueError as error:
+        raise Refused(400, f"the arguments of a tool call are not JSON: {error}") from None
+    except (LookupError, TypeError):
         name = arguments = None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise Refused(400, "a tool call must have a function with a name, and JSON arguments")

@@ -168,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
     server: "Server"
     timeout = READ
     server_version, sys_version = "rlzoo", ""
-    default_request_version = "HTTP/1.0"  # what is no request gets a status too
+    default_request_version = "HTTP/1.0"  # so that rubbish gets a status too
 
     def handle_one_request(self) -> None:
         guard = threading.Timer(READ, cut, (self.connection,))  # `timeout` is for each packet only

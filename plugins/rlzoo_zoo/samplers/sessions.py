@@ -19,7 +19,7 @@ from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
 USED = "the session has used its tokens; post its reward"
 LONG = "context_length_exceeded"
-# What a template raises for messages that it does not expect, besides jinja's own errors.
+# Errors of a template that does not expect the messages; jinja has its own too.
 OF_TEMPLATES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 TICK = 0.2  # seconds between looks at the clock
 GATHER = 0.005  # seconds in which further requests join a batch
@@ -120,7 +120,7 @@ def settings(policy) -> dict[str, tuple[Any, ...]]:
 
 
 class Heard(NamedTuple):
-    """What a request adds to its session."""
+    """A request's part of its session."""
 
     new: list[int]  # tokens before the reply
     most: int  # tokens that the reply may have
@@ -188,7 +188,7 @@ class Table:
         return any(stop in text for stop in self.policy.stops)
 
     def heard(self, session: Session, body: dict[str, Any]) -> Heard:
-        """What a request adds to its session; raises Refused."""
+        """Read a request for a completion; raises Refused."""
         if session.turns and session.full:
             raise Refused(400, USED, LONG)
         messages, known = body["messages"], session.messages

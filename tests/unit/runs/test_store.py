@@ -385,7 +385,7 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(zoo, micro, tmp_path,
             command()
         assert "s3cret" not in str(error.value)
     assert not (tmp_path / "run/.store").exists()
-    open_store("memory://me@host/a")  # a name is no secret
+    open_store("memory://me@host/a")  # a name is not a secret
 
 
 def test_a_library_that_is_not_there_is_named():
