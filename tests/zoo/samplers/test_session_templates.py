@@ -165,3 +165,24 @@ def test_a_row_is_what_the_template_gives_for_the_messages_sent(world, folder, n
         batch["prompt_ids"], batch["prompt_mask"], batch["prompts"], strict=True
     ):
         assert tokenizer.decode(ids[mask.bool()].tolist()) == "<s>" * (name == "none") + prompt
+
+
+def test_a_reply_ends_where_the_template_ends_a_turn(world, folder):
+    """Although prompts of the task are plain text, for which only EOS ends a response."""
+    w = world(f"model.path={folder}", "task=sessions", "rollout.max_new_tokens=250", "seed=1")
+    end, replies = w.trainer.models.tokenizer.convert_tokens_to_ids("<|end|>"), []
+    assert end not in w.trainer.models.policy.eos_ids
+
+    def agent(w):
+        for _ in range(4):
+            session = w.begin()
+            replies.append(w.chat(session, [HI])[1]["choices"][0])
+            w.end(session, 1)
+
+    w.sample(agent)
+    ended = [r for r in replies if end in r["token_ids"]]
+    assert ended, "another seed: no reply has an end of turn"
+    for reply in ended:
+        assert reply["token_ids"].index(end) == len(reply["token_ids"]) - 1
+        assert reply["finish_reason"] == "stop"
+        assert "<|end|>" not in reply["message"]["content"]
