@@ -37,6 +37,7 @@ class Session:
         self.messages: list[dict[str, Any]] = []  # the last request's, and the reply
         self.said: list[dict[str, Any]] = []  # the same, with replies as the policy wrote them
         self.shown = ""  # the last request as text, up to the reply
+        self.written = ""  # the reply as text that follows it
         self.last: tuple[Any, Any] = (None, None)
         self.busy = self.full = False
         self.reward: float | None = None

@@ -253,9 +253,12 @@ class Table:
     def after_reply(self, session: Session, shown: str) -> str:
         """The text after the policy's last reply, whose ends a template may strip. Raises Refused
         where what was there before is written in another way now."""
-        reply, rest = session.turns[-1], shown[len(session.shown) :]
-        forms = (reply, reply.rstrip(), reply.lstrip(), reply.strip())
-        found = next((form for form in forms if rest.startswith(form)), None)
+        rest, both = (
+            shown[len(session.shown) :],
+            {session.turns[-1], session.written or session.turns[-1]},
+        )
+        forms = [strip(x) for x in both for strip in (str, str.rstrip, str.lstrip, str.strip)]
+        found = max((form for form in forms if rest.startswith(form)), key=len, default=None)
         if not shown.startswith(session.shown) or found is None:
             raise Refused(
                 409, "the chat template writes the earlier messages in another way than before: "
@@ -265,8 +268,8 @@ class Table:
         if self.chat and session.ids[-1] in self.ends:  # the policy has closed its turn itself
             for i in self.ends:
                 token = self.tokenizer.convert_ids_to_tokens(i)
-                if token is not None and rest.startswith(token):
-                    return rest.removeprefix(token)
+                if token is not None and rest.lstrip().startswith(token):
+                    return rest.lstrip().removeprefix(token)
         return rest
 
     def note(self, session: Session, new: list[int]) -> None:
@@ -292,7 +295,11 @@ class Table:
         session.log_probs += log_probs
         eos = reply[-1] in self.ends
         ended = eos or self.stopped(reply)
-        text = self.tokenizer.decode(reply[:-1] if eos else reply, skip_special_tokens=False)
+        said = reply[:-1] if eos else reply
+        text = self.tokenizer.decode(said, skip_special_tokens=False)
+        last = session.prompt[-1:] if turn == 1 else session.ids[-len(reply) - 1 : -len(reply)]
+        start, whole = (self.tokenizer.decode(x) for x in (last, last + said))
+        session.written = whole.removeprefix(start)  # with a space that a text cannot begin with
         session.turns.append(text)
         session.full = not ended and len(session.ids) >= self.limit
         said = {"role": "assistant", "content": text}

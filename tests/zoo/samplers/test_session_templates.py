@@ -40,18 +40,33 @@ TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "mistral": MISTRAL, "plain": PLAI
              "late": LATE, "none": None}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A random model with a tokenizer of bytes that puts BOS before a text and EOS behind it."""
-    import torch
-
-    from rlzoo_lab.tiny import build_model, save
-
+def of_bytes():
+    """A tokenizer of bytes, which puts BOS before a text."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     of = Tokenizer(models.BPE({token: i for i, token in enumerate([*SPECIAL, *letters])}, []))
     of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     of.decoder = decoders.ByteLevel()
     of.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return of
+
+
+def of_pieces():
+    """Letters with or without a space before them, as Llama 2's: a text loses its first space."""
+    letters = "abcdefghijklmnopqrstuvwxyz[]/"
+    words = [*SPECIAL, "▁", *letters, *(f"▁{x}" for x in letters)]
+    pieces = {token: i for i, token in enumerate(words)}
+    of = Tokenizer(models.BPE(pieces, [("▁", x) for x in letters]))
+    of.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    of.decoder = decoders.Metaspace(prepend_scheme="first")
+    return of
+
+
+def made(of, place):
+    """The folder of a random model with such a tokenizer."""
+    import torch
+
+    from rlzoo_lab.tiny import build_model, save
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=of, eos_token="<|eos|>", bos_token="<s>", pad_token="<|eos|>",
         additional_special_tokens=SPECIAL[2:], chat_template=CHATML,
@@ -59,9 +74,13 @@ def folder(tmp_path_factory):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = build_model({**MICRO, "max_position_embeddings": 512}, tokenizer)
-    place = tmp_path_factory.mktemp("bytes")
     save(model, tokenizer, place)
     return place
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return made(of_bytes(), tmp_path_factory.mktemp("bytes"))
 
 
 def said(role, content, **more):
@@ -186,3 +205,34 @@ def test_a_reply_ends_where_the_template_ends_a_turn(world, folder):
         assert reply["token_ids"].index(end) == len(reply["token_ids"]) - 1
         assert reply["finish_reason"] == "stop"
         assert "<|end|>" not in reply["message"]["content"]
+
+
+def test_a_space_before_a_reply_is_a_part_of_its_first_token(world, tmp_path):
+    """Llama 2 and Mistral: the template writes a space, and the policy's token has it."""
+    w = world(f"model.path={made(of_pieces(), tmp_path)}", "task=sessions", "task.prompt=a",
+              "rollout.max_new_tokens=100", "seed=1")  # fmt: skip
+    tokenizer, found = w.trainer.models.tokenizer, []
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[ {{ m.content }} /]"
+        "{% else %} {{ m.content.strip() }} {{ eos_token }}{% endif %}{% endfor %}"
+    )
+
+    def agent(w):
+        for _ in range(4):
+            session, messages = w.begin(), [said("user", "a b")]
+            spaced = True
+            while True:
+                status, answer = w.chat(session, messages, max_tokens=2)
+                assert status == (200 if spaced else 409)
+                if status != 200:
+                    break
+                right = tokenizer.apply_chat_template(messages, tokenize=False)
+                found.append((tokenizer.decode(answer["prompt_token_ids"]), right))
+                messages += [answer["choices"][0]["message"], said("user", "c")]
+                first = answer["choices"][0]["token_ids"][0]
+                spaced = tokenizer.convert_ids_to_tokens(first).startswith("▁")
+            w.end(session, 1)
+
+    w.sample(agent)
+    assert len(found) > 4, "another seed: no reply begins with a space"
+    assert all(got == right for got, right in found)
