@@ -27,6 +27,7 @@ from rlzoo.rollout.conversation import ahead, continued, converse
 
 if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
+    from rlzoo.lm.prompts import PromptFormat
 
 MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
@@ -235,7 +236,12 @@ class _Resource:
 
 
 class Sample(_Resource):
-    """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit."""
+    """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit.
+    `prompt_format`: how texts and messages become tokens."""
+
+    @property
+    def prompt_format(self) -> PromptFormat:
+        return self.models.prompt_format
 
     @property
     def max_new_tokens(self) -> int:

@@ -135,7 +135,7 @@ class Table:
         self.sample, self.policy, self.tokenizer = sample, policy, tokenizer
         self.max_prompt = max_prompt
         self.limit, self.uniforms = sample.max_new_tokens, uniforms
-        self.form = sample.models.prompt_format
+        self.form = sample.prompt_format
         self.chat = bool(tokenizer.chat_template) and self.form.chat != "never"
         end = self.form.end_of_turn if self.chat else None
         self.ends = {*policy.eos_ids, *([] if end is None else [end])}
@@ -295,10 +295,10 @@ class Table:
         session.log_probs += log_probs
         eos = reply[-1] in self.ends
         ended = eos or self.stopped(reply)
-        said = reply[:-1] if eos else reply
-        text = self.tokenizer.decode(said, skip_special_tokens=False)
+        words = reply[:-1] if eos else reply
+        text = self.tokenizer.decode(words, skip_special_tokens=False)
         last = session.prompt[-1:] if turn == 1 else session.ids[-len(reply) - 1 : -len(reply)]
-        start, whole = (self.tokenizer.decode(x) for x in (last, last + said))
+        start, whole = (self.tokenizer.decode(x) for x in (last, last + words))
         session.written = whole.removeprefix(start)  # with a space that a text cannot begin with
         session.turns.append(text)
         session.full = not ended and len(session.ids) >= self.limit
