@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
@@ -27,7 +28,6 @@ from rlzoo.rollout.conversation import ahead, continued, converse
 
 if TYPE_CHECKING:  # transformers
     from rlzoo.lm.models import Models
-    from rlzoo.lm.prompts import PromptFormat
 
 MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0

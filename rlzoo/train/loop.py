@@ -150,14 +150,16 @@ class Loop:
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """In this context, a signal may end the wait of a component: what was sampled is dropped,
-        and the checkpoint is that of the last whole step."""
+        """In this context, a signal, or others that do not answer, may end the wait of a component:
+        what was sampled is dropped, and the checkpoint is that of the last whole step."""
         tokens = self.models.meter.tokens
         try:
             yield
-        except StoppedWaiting:
-            self.models.meter.tokens = tokens
-            self.save()
+        except (StoppedWaiting, Unfinished) as stop:
+            alone = self.ranks.count == 1  # several save together
+            if alone and (self.trainer.steps or isinstance(stop, StoppedWaiting)):
+                self.models.meter.tokens = tokens
+                self.save()
             raise
 
     def save(self) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
-from rlzoo.errors import nearest
+from rlzoo.errors import Unfinished, nearest
 from rlzoo.waiting import pause, request
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
@@ -75,10 +75,8 @@ def http(
     return scores
 
 
-class HttpError(RlzooError):
+class HttpError(Unfinished):
     """An invalid answer after the run had begun."""
-
-    status = 1
 
 
 class Unanswered(HttpError):

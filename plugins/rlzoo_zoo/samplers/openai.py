@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.errors import Unfinished
 from rlzoo.waiting import pause, request
 from rlzoo_zoo.rewards.http import headers
 from rlzoo_zoo.samplers import elsewhere
@@ -84,10 +85,8 @@ def openai(
         raise ServerError(f"{SERVERS[key].place}: {error}") from None
 
 
-class ServerError(RlzooError):
+class ServerError(Unfinished):
     """An invalid answer, or none, after the run had begun."""
-
-    status = 1
 
     def __init__(self, text):
         super().__init__(f"sampler openai: {text}")

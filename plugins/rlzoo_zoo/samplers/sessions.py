@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
-from rlzoo.errors import first_line
+from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
 from rlzoo.waiting import pause
 from rlzoo_zoo.samplers.session_requests import Refused, gist, message
@@ -70,7 +70,7 @@ def sessions(
     recipe: a request may limit `max_tokens`, and other settings than the recipe's are refused.
     After its prompt, a row has at most `rollout.max_new_tokens` tokens of both speakers. A session
     whose agent is silent for `idle` seconds is dropped, and its row becomes available again; after
-    `patience` seconds without a turn, the run stops at its last checkpoint. A token is a function
+    `patience` seconds without a turn, the run stops with a checkpoint. A token is a function
     of seed, step, row and position, whatever the order of requests, so the same agent gives the
     same run, up to rounding. It supports only one process. Evaluations do not use sessions: they
     use the task, whose own `respond` answers the policy's turns.
@@ -101,7 +101,7 @@ def sessions(
             if not desk.finished():
                 pause(0)
             if time.monotonic() - seen > patience:
-                raise RlzooError(
+                raise Unfinished(
                     f"sampler sessions: no agent took a turn at {host}:{server.server_port} for "
                     f"{patience:g} s; use `rlzoo resume` to continue from the last checkpoint"
                 )
