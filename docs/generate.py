@@ -429,6 +429,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "nearest",
         "typed_path",
     ),
+    "rlzoo.waiting": ("pause", "request"),
     "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),
     "rlzoo.checks": (),

@@ -13,6 +13,7 @@ the top; a package imports only from the layers below it (`lint-imports`):
     mdp, runs                     the batch and the rules of an episode; run folders
     recipe                        from words to a plan
     plugin, data, format          components; rows of data; formatting of numbers and texts
+    waiting                       requests with a time limit; pauses that a signal ends
     ops, stats, errors            tensors; plain numbers; errors that a user can fix
     checks, oracle                re-exports from the lab, if it is installed
     registration                  registers the environment with gymnasium

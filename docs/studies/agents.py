@@ -183,7 +183,9 @@ def play_openenv():
 
     async def episode(url, session):
         place, _, port = url.rpartition(":")
-        model = OpenAIClient(place, int(port), session["id"], os.environ["RLZOO_TOKEN"])
+        model = OpenAIClient(
+            place, int(port), session["id"], os.environ["RLZOO_TOKEN"], temperature=1.0
+        )  # its own is 0
         async with GenericEnvClient(base_url=address) as env:
             now = await env.reset(seed=session["index"])
             messages = []

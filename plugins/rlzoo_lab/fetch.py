@@ -9,12 +9,11 @@ import hashlib
 import re
 import shlex
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -28,6 +27,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import LARGEST, read_layer
 from rlzoo.runs.disk import write_atomically, write_json
 from rlzoo.train.start import start
+from rlzoo.waiting import request
 
 SECONDS = 30.0  # for the whole download
 SHORTEST = 12  # hex digits of a checksum that --run accepts
@@ -51,21 +51,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     raw = download(arguments.url)
     checksum = hashlib.sha256(raw).hexdigest()
-    record = {"url": arguments.url, "sha256": checksum, "bytes": len(raw)}
+    place = without_secrets(arguments.url)
+    record = {"url": place, "sha256": checksum, "bytes": len(raw)}
     agreed = (arguments.run or "").lower()
     if arguments.run is not None:
-        _check_agreed(agreed, checksum, arguments.url)
+        _check_agreed(agreed, checksum, place)
     with tempfile.TemporaryDirectory(prefix="rlzoo-fetch-") as folder:
         file = Path(folder) / name_of(arguments.url)
         file.write_bytes(raw)
         words = [f"recipe={file}", *arguments.words]
         if not agreed:
-            return _reading(record, raw, file, words)
-        say(f"rlzoo: {arguments.url}, SHA-256 {checksum}")
+            again = shlex.join(["rlzoo", "fetch", arguments.url, *arguments.words, "--run"])
+            return _reading(record, raw, file, words, again)
+        say(f"rlzoo: {place}, SHA-256 {checksum}")
         zoo = load_zoo_after(partial(compose, words))
         recipe = compose(words, zoo)
-        train = lambda display: start(recipe, zoo, _Recording(display, record, raw))  # noqa: E731
-        return shown(train, arguments)
+
+        def keep(path: Path) -> None:
+            write_atomically(path / "fetched.yaml", raw)
+            write_json(path / "fetched.json", record)
+
+        return shown(lambda display: start(recipe, zoo, display), arguments, keep)
 
 
 def _check_agreed(agreed: str, checksum: str, url: str) -> None:
@@ -82,8 +88,11 @@ def _check_agreed(agreed: str, checksum: str, url: str) -> None:
         )
 
 
-def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -> Result:
-    """The recipe, the resources that it uses, and its faults; nothing of it runs."""
+def _reading(
+    record: dict[str, Any], raw: bytes, file: Path, words: list[str], again: str
+) -> Result:
+    """The recipe, the resources that it uses, and its faults; nothing of it runs. `again`: the
+    command that trains it, up to the checksum."""
     found, problem = {}, ""
     try:
         found = touches(read_layer(file).values)
@@ -99,7 +108,6 @@ def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -
         problem = first_line(error).replace(str(file), file.name)
     text = raw.decode("utf-8", "backslashreplace")
     document = {**record, "text": text, "touches": found, "problem": problem}
-    again = shlex.join(["rlzoo", "fetch", record["url"], *words[1:], "--run"])
     return Result(document, lambda _: _view(document, again), status=int(bool(problem)))
 
 
@@ -135,39 +143,33 @@ def touches(values: Any, key: str = "") -> dict[str, str]:
     return {}
 
 
-class _Recording:
-    """A display that also saves the recipe and its URL in the run folder before step 1."""
-
-    def __init__(self, display: Any, record: dict[str, Any], raw: bytes) -> None:
-        self._display, self._record, self._raw = display, record, raw
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._display, name)
-
-    def start(self, plan: Any, folder: Any) -> None:
-        write_atomically(folder.path / "fetched.yaml", self._raw)
-        write_json(folder.path / "fetched.json", self._record)
-        self._display.start(plan, folder)
-
-
 # ---------------------------------------------------------------- the download
 
 
 def download(url: str) -> bytes:
     """The text at a URL, at most `LARGEST` bytes, within `SECONDS`; raises RlzooError."""
-    parts = urlsplit(url)
+    parts, place = urlsplit(url), without_secrets(url)
     allowed = ("https", "http") if parts.hostname in HERE else ("https",)
     if parts.scheme == "file":
-        return _limited(_file(parts), url)
+        return _limited(_file(parts), place)
     if parts.scheme not in allowed:
-        raise UsageError(f"fetch: needs a URL that begins with https:// or file://. Got {url!r}")
-    opener = urllib.request.build_opener(_HttpsOnly)
+        raise UsageError(f"fetch: needs a URL that begins with https:// or file://. Got {place!r}")
+    address = _raw_address(parts)
     try:
-        with opener.open(_raw_address(parts), timeout=SECONDS) as answer:
-            return _limited(_body(answer), url)
+        answer = request(address, seconds=SECONDS, most=LARGEST, redirects=_HttpsOnly())
     except (OSError, HTTPException, ValueError) as error:
         plain = error.reason if type(error) is urllib.error.URLError else first_line(error)
-        raise RlzooError(f"{url}: cannot be read: {plain}") from None
+        raise RlzooError(f"{place}: cannot be read: {plain}") from None
+    if answer.status != 200:
+        raise RlzooError(f"{place}: cannot be read: status {answer.status}")
+    return _limited(answer.body, place)
+
+
+def without_secrets(url: str) -> str:
+    """A URL as files and messages show it: without a password and a query, which may hold keys."""
+    parts = urlsplit(url)
+    query = "..." if parts.query else ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
 
 
 class _HttpsOnly(urllib.request.HTTPRedirectHandler):
@@ -175,7 +177,8 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
     ) -> Any:
         if urlsplit(newurl).scheme != "https":
-            raise RlzooError(f"{req.full_url}: redirects to {newurl}, which is not an https:// URL")
+            here, there = map(without_secrets, (req.full_url, newurl))
+            raise RlzooError(f"{here}: redirects to {there}, which is not an https:// URL")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -187,19 +190,6 @@ def _raw_address(parts: SplitResult) -> str:
     if parts.hostname == "github.com":
         path = path.replace("/blob/", "/raw/", 1)
     return parts._replace(path=path, fragment="").geturl()
-
-
-def _body(answer: Any) -> bytes:
-    """At most one byte over the limit; urllib's own timeout is for each packet."""
-    end, found = time.monotonic() + SECONDS, b""
-    while len(found) <= LARGEST and (part := answer.read1(2**16)):
-        found += part
-        if time.monotonic() > end:
-            raise TimeoutError(f"not finished after {SECONDS:.0f} s")
-    length = answer.headers.get("Content-Length", "")
-    if length.isdecimal() and len(found) < min(int(length), LARGEST):
-        raise IncompleteRead(found, int(length) - len(found))
-    return found
 
 
 def _file(parts: SplitResult) -> bytes:

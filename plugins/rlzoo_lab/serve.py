@@ -5,17 +5,19 @@ import os
 import secrets
 import shlex
 import socket
+from pathlib import Path
 
 from rlzoo.cli.run.command import shown
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
 from rlzoo.errors import UsageError
 from rlzoo.format.text import say
-from rlzoo.plugin.permissions import allow_env
+from rlzoo.plugin.permissions import FOUND, allow_env
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.train.start import start
 
 VARIABLE = "RLZOO_TOKEN"
+TOKEN = ".token"  # in the run folder
 OURS = ("sampler=", "sampler.host=", "sampler.port=", "sampler.token_from=")
 ONE = "eval.samples=1"  # evaluations do not use sessions, and task=sessions does not play
 
@@ -34,21 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     words = words_of(arguments)
-    token = os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
-    given = os.environ.get(VARIABLE) is not None
-    os.environ[VARIABLE] = token
+    given = os.environ.get(VARIABLE)
+    token = os.environ[VARIABLE] = given or secrets.token_urlsafe(24)
+    sessions = f"rlzoo: sessions at http://{arguments.host}:{arguments.port}/v1/sessions, token in"
+
+    def begun(path: Path) -> None:
+        """A token of its own is left in a file that only this user can read: logs have readers."""
+        if given:
+            return say(f"{sessions} ${VARIABLE}")
+        file = path / TOKEN
+        file.unlink(missing_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(token + "\n")
+        FOUND[VARIABLE] = f"$(cat {shlex.quote(str(file))})"
+        return say(f"{sessions} {file}")
+
     try:
         with allow_env([VARIABLE]):
             zoo = load_zoo()
             recipe = compose(words, zoo)
             check_free(arguments.host, arguments.port)
-            address = f"http://{arguments.host}:{arguments.port}/v1"
-            how = f"${VARIABLE}" if given else token
-            say(f"rlzoo: sessions at {address}/sessions, token {how}")
-            return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
+            train = lambda display: start(recipe, zoo, display, arguments.store)  # noqa: E731
+            return shown(train, arguments, begun)
     finally:
-        if not given:
-            os.environ.pop(VARIABLE, None)
+        FOUND.pop(VARIABLE, None)
+        if given is None:
+            del os.environ[VARIABLE]
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:

@@ -119,6 +119,11 @@ class Engine:
         return self.critic is not None and self.critic.trunk is None
 
     @property
+    def alone(self) -> bool:
+        """Whether this is the only process."""
+        return self.ranks.count == 1
+
+    @property
     def first(self) -> bool:
         """Whether this process writes files."""
         return self.ranks.first

@@ -105,11 +105,16 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: 
 
 def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
     """The group of each row, (R,), counted from 0, and the length of each group's prompt; None
-    unless reading each group's prompt once saves a tenth of the positions."""
+    unless reading each group's prompt once saves a tenth of the positions, or where agents gave a
+    group several prompts."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return None
     p, n = lengths(columns)
     groups, tree = torch.unique(columns["group_ids"].cpu(), return_inverse=True)
+    first = torch.full_like(groups, len(p)).scatter_reduce_(0, tree, torch.arange(len(p)), "amin")
+    prompts = columns["prompt_ids"].cpu()
+    if not (torch.equal(prompts, prompts[first[tree]]) and torch.equal(p, p[first[tree]])):
+        return None
     trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
     return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
 

@@ -9,7 +9,7 @@ import torch
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.weights import reading
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.rules import draw_examples, unknown_character
+from rlzoo.mdp.rules import continued, draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.protocols import Task, Tokenizer
@@ -69,6 +69,16 @@ class PromptFormat:
             rows = encode_each(self.tokenizer, [t for t, _ in new], add_special_tokens=not chat)
             found |= zip(new, rows, strict=True)
         return [found[key] for key in keys]
+
+    def tokens(self, text: str, follows: bool = False) -> list[int]:
+        """Token ids of a text by the chat template, or of one that follows others; raises where
+        the tokenizer does not have a character."""
+        if not follows:
+            return encode(self.tokenizer, text, add_special_tokens=False)
+        ids = continued(self.tokenizer, text) if text else []
+        if alien := unknown_character(self.tokenizer, text, ids):
+            raise RlzooError(f"text {text!r}: the tokenizer has no token for {alien!r}")
+        return ids
 
     def told(self, columns: Columns) -> dict[str, Any]:
         """`columns` with prompts that have the answer on a line before them; in a chat before the

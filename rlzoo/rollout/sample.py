@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad
@@ -70,7 +71,12 @@ def collect(
 
 
 def _scored(
-    world: World, prompts: Columns, drawn: dict[str, Any], rows: Tensor, stream: str, step: int
+    world: World,
+    prompts: dict[str, Any],
+    drawn: dict[str, Any],
+    rows: Tensor,
+    stream: str,
+    step: int,
 ) -> Batch:
     """The batch of responses to prompts, with its scores."""
     plan, policy = world.plan, world.policy
@@ -84,8 +90,7 @@ def _scored(
         drawn |= {n: drawn[n].to(kind) for n in MASKS}
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
-    batch.update(prompts)
-    batch.update(drawn)
+    batch.update(prompts | drawn)  # agents send prompts of their own
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
     if "noise" in plan.needs:
@@ -243,7 +248,12 @@ class _Resource:
 
 
 class Sample(_Resource):
-    """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit."""
+    """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit.
+    `prompt_format`: how texts and messages become tokens."""
+
+    @property
+    def prompt_format(self) -> PromptFormat:
+        return self.world.prompt_format
 
     @property
     def max_new_tokens(self) -> int:

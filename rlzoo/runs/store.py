@@ -10,6 +10,7 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Store
 
+SECRET = re.compile(r"://[^/]*:[^/]*@|\?.*=")  # a password, or a query
 NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
@@ -23,6 +24,11 @@ def open_store(url: str) -> Store:
     or `any`. Raises UsageError if there is none, and the plugin's own RlzooError."""
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
+    if SECRET.search(url):
+        raise UsageError(
+            f"store: the {url.partition('://')[0]}:// URL must not contain a password or a query, "
+            "because files and messages show it; set credentials in the environment"
+        )
     points = {point.name: point for point in installed("rlzoo.stores")}
     point = points.get(url.partition("://")[0]) or points.get("any")
     if point is None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rlzoo import waiting
 from rlzoo.errors import Stopped
 
 # Signals that request a stop, and the handler of a process that has set none: a terminal's Ctrl-C;
@@ -25,14 +26,17 @@ TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group
 @dataclass
 class Asked:
     """`number`: the first such signal's, 0 before. `say`: called at each, in the
-    handler. former: the handlers that were there."""
+    handler. former: the handlers that were there. in_waits: whether components' waits end too."""
 
     say: Callable[[], None]
     former: Mapping[int, Any]
     number: int = 0
+    in_waits: bool = False
 
     def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number
+        if self.in_waits:
+            waiting.signals.append(number)
         _once(number, self.former[number], self.say)
 
 
@@ -74,16 +78,17 @@ def _found() -> dict[int, Any]:
 
 
 @contextmanager
-def asked_to_stop(say: Callable[[], None]) -> Iterator[Asked]:
+def asked_to_stop(say: Callable[[], None], in_waits: bool = False) -> Iterator[Asked]:
     """In this context, the first of these signals sets `number`; no effect outside the main
     thread, or where a signal is ignored (`nohup`) or has another handler. Handlers are restored at
-    the end."""
+    the end. in_waits: a component that waits raises StoppedWaiting."""
     former = _found()
-    asked = Asked(say, former)
+    asked = Asked(say, former, in_waits=in_waits)
     for number in former:
         signal.signal(number, asked.hear)
     try:
         yield asked
     finally:
+        waiting.signals.clear()
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -2,7 +2,8 @@
 
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 
 from rlzoo.accel import threads
@@ -41,6 +42,7 @@ from rlzoo.train.record import (
     summarise,
     write_samples,
 )
+from rlzoo.waiting import StoppedWaiting
 
 LINES = ("metrics.jsonl", "samples.jsonl")
 IN_VAIN = 20  # steps in a row without any update, which end a run
@@ -88,7 +90,7 @@ class Loop:
         On Ctrl-C or a similar signal, it ends with a checkpoint and raises Stopped.
         """
         self._show_notes()
-        with asked_to_stop(self.display.stopping) as asked:
+        with asked_to_stop(self.display.stopping, in_waits=self.engine.alone) as asked:
             steps, every = self.trainer.steps, self.config.eval.every
             last = self.evaluations[-1]["step"] if self.evaluations else None
             if last is None or (last != steps and self._is_due(every)):
@@ -111,7 +113,8 @@ class Loop:
     def step(self, progress: float) -> None:
         """One training step, recorded and shown."""
         self.display.phase("sampling")
-        experience = self.trainer.sample()
+        with self._stoppable():
+            experience = self.trainer.sample()
         batch = experience.batch
         self.display.phase("updating")
         metrics = self.trainer.update(experience, progress)
@@ -145,7 +148,8 @@ class Loop:
     def evaluate(self) -> None:
         """Evaluate on held-out prompts, and keep the best policy so far if required."""
         self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
-        metrics, by_prompt = evaluate(self.world, self.config.eval.samples)
+        with self._stoppable():
+            metrics, by_prompt = evaluate(self.world, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
         if self.engine.first:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
@@ -156,6 +160,20 @@ class Loop:
             self.folder.append("metrics.jsonl", line)
         self._tell_loggers("log", line)
         self.display.evaluation(line)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """In this context, a signal, or others that do not answer, may end the wait of a component:
+        what was sampled is dropped, and the checkpoint is that of the last whole step."""
+        tokens = self.world.meter.tokens
+        try:
+            yield
+        except (StoppedWaiting, Unfinished) as stop:
+            # Several processes save together.
+            if self.engine.alone and (self.trainer.steps or isinstance(stop, StoppedWaiting)):
+                self.world.meter.tokens = tokens
+                self.save()
+            raise
 
     def save(self) -> None:
         """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
+from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
@@ -191,17 +192,18 @@ def _train(
             raise folder
         assert folder is not None
         kept = f" --store {shlex.quote(folder.store.url)}" if folder.store else ""
-        again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` continues the run"
+        again = f"rlzoo resume {shlex.quote(str(folder.path))}{kept}"
         try:
             return Trained(folder.path, Loop(plan, folder, shown).run())
         except KeyboardInterrupt as stopped:
-            stopped.add_note(again)
+            stopped.add_note(f"`{typed(again)}` continues the run")
             if folder.store:
-                stopped.add_note(f"on another machine, use `rlzoo resume {folder.store.url}`")
+                there = typed(f"rlzoo resume {folder.store.url}")
+                stopped.add_note(f"on another machine, use `{there}`")
             raise
         except Exception as error:
             said = of_the_machine(error)
             if said is None:
                 raise
             where = "" if getattr(error, "filename", None) else f"{folder.path}: "
-            raise Unfinished(f"{where}{said}; {again}") from error
+            raise Unfinished(f"{where}{said}; `{typed(again)}` continues the run") from error

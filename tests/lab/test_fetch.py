@@ -131,14 +131,26 @@ def test_what_a_server_may_not_answer(answer, served):
         fetch.download(f"{address}/a")
 
 
-def test_a_slow_server_has_a_time_limit(monkeypatch):
-    class Drip:
-        def read1(self, _):
-            return b"#"
-
-    monkeypatch.setattr(fetch, "SECONDS", 0.05)
-    with pytest.raises(TimeoutError):
-        fetch._body(Drip())
+def test_keys_in_a_url_stay_out_of_files_and_messages(tmp_path, monkeypatch, served, capsys):
+    monkeypatch.chdir(tmp_path)
+    answers, address = served
+    answers["/a.yaml?token=s3cret"] = (200, {}, RECIPE.encode())
+    answers["/a.yaml?token=s3cret&b=1"] = (404, {}, b"")
+    answers["/to?token=s3cret"] = (302, {"Location": "http://x.y/?key=s3cret"}, b"")
+    url = f"{address}/a.yaml?token=s3cret"
+    assert main(["fetch", url, "--json"]) == 0
+    assert main(["fetch", url, "--run", "0" * 12]) == 2
+    assert main(["fetch", url, *SMALL, "run.dir=run", "--run", checksum(RECIPE)]) == 0
+    assert main(["fetch", f"{url}&b=1"]) == 2
+    assert main(["fetch", f"{address}/to?token=s3cret"]) == 2
+    assert main(["fetch", "http://me:s3cret@example.org/a?b"]) == 2
+    shown = capsys.readouterr()
+    assert "s3cret" not in shown.out + shown.err
+    files = [path for path in (tmp_path / "run").rglob("*.*") if path.is_file()]
+    assert not [path for path in files if b"s3cret" in path.read_bytes()]
+    assert json.loads((tmp_path / "run/fetched.json").read_text())["url"] == f"{address}/a.yaml?..."
+    assert main(["fetch", url]) == 0  # the command that trains it works only with the whole URL
+    assert f"fetch '{url}' --run" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

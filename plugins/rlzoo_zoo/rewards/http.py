@@ -1,18 +1,16 @@
 """A reward over HTTP: your own endpoint scores the responses."""
 
 import json
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 import warnings
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from typing import Annotated, Any, Literal
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
-from rlzoo.errors import nearest
+from rlzoo.errors import Unfinished, nearest
+from rlzoo.waiting import pause, request
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
 MOST = 2**26  # bytes of an answer
@@ -77,19 +75,12 @@ def http(
     return scores
 
 
-class HttpError(RlzooError):
+class HttpError(Unfinished):
     """An invalid answer after the run had begun."""
-
-    status = 1
 
 
 class Unanswered(HttpError):
     """No attempt was answered."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None
 
 
 class _Endpoint:
@@ -100,41 +91,25 @@ class _Endpoint:
         self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
         self.url, self.timeout, self.retries, self.backoff = url, timeout, retries, backoff
         self.headers = {"Content-Type": "application/json", **headers}
-        self.opener = urllib.request.build_opener(_NoRedirect)
 
     def __call__(self, body: bytes) -> Any:
-        request = urllib.request.Request(self.url, body, self.headers, method="POST")
         for attempt in range(self.retries + 1):
             if attempt:
-                time.sleep(self.backoff * 2 ** (attempt - 1))
+                pause(self.backoff * 2 ** (attempt - 1))
             try:
-                return self.scores(self.read(request))
-            except urllib.error.HTTPError as error:
-                reason = f"status {error.code}"
-                error.close()
-                if error.code not in (408, 429) and error.code < 500:
-                    raise HttpError(f"{self.place} answered with {reason}") from None
+                answer = request(self.url, body, self.headers, seconds=self.timeout, most=MOST)
             except (OSError, HTTPException) as error:  # refused, reset, timed out, no such host
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
+                continue
+            if len(answer.body) > MOST:
+                raise HttpError(f"{self.place} sent more than {MOST // 2**20} MiB")
+            if 200 <= answer.status < 300:
+                return self.scores(answer.body)
+            reason = f"status {answer.status}"
+            if answer.status not in (408, 429) and answer.status < 500:
+                raise HttpError(f"{self.place} answered with {reason}")
         tries = f"{self.retries + 1} attempts" if self.retries else "one attempt"
         raise Unanswered(f"{self.place} did not answer after {tries} ({reason})")
-
-    def read(self, request: urllib.request.Request) -> bytes:
-        """The body, within `timeout` as a whole: urllib's is for each packet."""
-        end, parts = time.monotonic() + self.timeout, []
-        size = 0
-        with self.opener.open(request, timeout=self.timeout) as answer:
-            told = answer.headers.get("Content-Length", "")
-            while part := answer.read1(2**16):
-                parts.append(part)
-                size += len(part)
-                if size > MOST:
-                    raise HttpError(f"{self.place} sent more than {MOST // 2**20} MiB")
-                if time.monotonic() > end:
-                    raise TimeoutError("timed out")
-        if told.isdecimal() and size < int(told):
-            raise IncompleteRead(b"", int(told) - size)
-        return b"".join(parts)
 
     def scores(self, text: bytes) -> Any:
         try:

@@ -6,12 +6,14 @@ import threading
 import time
 import urllib.parse
 import warnings
+from http.client import HTTPException
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Annotated, Any
 
 from rlzoo import Range, RlzooError, hookimpl
-from rlzoo_zoo.packages import needs
+from rlzoo.errors import Unfinished
+from rlzoo.waiting import pause, request
 from rlzoo_zoo.rewards.http import headers
 from rlzoo_zoo.samplers import elsewhere
 
@@ -83,10 +85,8 @@ def openai(
         raise ServerError(f"{SERVERS[key].place}: {error}") from None
 
 
-class ServerError(RlzooError):
+class ServerError(Unfinished):
     """An invalid answer, or none, after the run had begun."""
-
-    status = 1
 
     def __init__(self, text):
         super().__init__(f"sampler openai: {text}")
@@ -101,16 +101,13 @@ class Later(Exception):
 
 
 class Server:
-    """A server, the connections to it and the folder that its weights are read from."""
+    """A server and the folder that its weights are read from."""
 
     def __init__(self, url, headers, folder, timeout):
-        import httpx2
-
         parts = urllib.parse.urlsplit(url)
         self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
-        self.timeout = timeout
-        none = httpx2.Limits(max_connections=None)  # it is the pool of threads that bounds them
-        self.client = httpx2.Client(base_url=url, headers=headers, timeout=timeout, limits=none)
+        self.url, self.timeout = url.rstrip("/"), timeout
+        self.headers = {"Content-Type": "application/json", **headers}
         self.folder = tempfile.TemporaryDirectory(prefix="rlzoo-weights-", dir=folder or None)
         self.weights: Any = None  # the fingerprint of those that it has, and since when
         self.seen = 0.0
@@ -149,11 +146,11 @@ class Server:
         policy.model.config.save_pretrained(place)
         for call in reload:
             path, body = _read(call)
-            self.post(path, _filled(body, str(place)))
+            self.ask(path, _filled(body, str(place)))
 
     def served(self):
         """The name of the one model that is served."""
-        answer = self.ask("GET", "/v1/models")
+        answer = self.ask("/v1/models")
         try:
             names = [str(one["id"]) for one in answer["data"]]
         except (TypeError, LookupError):
@@ -194,7 +191,7 @@ class Server:
             raise min(faults, key=lambda later: later.full)
 
     def completion(self, ask):
-        answer = self.post("/v1/completions", {"model": self.name, **ask})
+        answer = self.ask("/v1/completions", {"model": self.name, **ask})
         try:
             (choice,) = answer["choices"]
             ended = choice.get("finish_reason")
@@ -210,28 +207,20 @@ class Server:
             )
         return tokens, said, ended == "length"
 
-    def post(self, path, body):
-        return self.ask("POST", path, body)
-
-    def ask(self, method, path, body=None):
-        """The answer's JSON, None where it is empty. Raises Later or ServerError."""
-        import httpx2
-
-        end, parts, size = time.monotonic() + self.timeout, [], 0
+    def ask(self, path, body=None):
+        """The answer's JSON to a POST of `body`, or to a GET; None where it is empty. Raises Later
+        or ServerError."""
+        sent = None if body is None else json.dumps(body).encode()
         try:
-            with self.client.stream(method, path, json=body) as answer:
-                for part in answer.iter_bytes():
-                    parts.append(part)
-                    size += len(part)
-                    if size > MOST:
-                        raise ServerError(f"{self.place} sent more than {MOST // 2**20} MiB")
-                    if time.monotonic() > end:  # httpx2's own limit is for each packet
-                        raise httpx2.ReadTimeout("timed out")
-        except httpx2.TimeoutException:
+            answer = request(self.url + path, sent, self.headers, seconds=self.timeout, most=MOST)
+        except TimeoutError:
             raise Later(f"no answer within {self.timeout:g} s") from None
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise Later(" ".join(str(error).split()).rstrip(".") or type(error).__name__) from None
-        status, text = answer.status_code, b"".join(parts)
+        except (OSError, HTTPException) as error:
+            said = " ".join(str(getattr(error, "reason", error)).split()).rstrip(".")
+            raise Later(said or type(error).__name__) from None
+        status, text = answer.status, answer.body
+        if len(text) > MOST:
+            raise ServerError(f"{self.place} sent more than {MOST // 2**20} MiB")
         if status in (408, 429) or status >= 500:
             told = answer.headers.get("Retry-After", "")
             seconds = float(told) if told.isdecimal() else 0.0
@@ -279,7 +268,7 @@ class _Waits:
                 f"{self.place} did not answer for {self.patience:g} s ({later}); restart the "
                 "server, then use `rlzoo resume` to continue from the last checkpoint"
             ) from None
-        time.sleep(min(seconds, left))
+        pause(min(seconds, left))
         self.next = min(2 * self.next, LONGEST)
 
 
@@ -323,7 +312,6 @@ def _detail(text: bytes) -> str:
 
 
 def check(*, url, reload, folder, headers_from, **_):
-    needs("httpx2", "lab")()
     place = urllib.parse.urlsplit(url)
     if place.scheme not in ("http", "https") or not place.hostname:
         raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")

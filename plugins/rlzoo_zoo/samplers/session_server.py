@@ -10,28 +10,23 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rlzoo_zoo.samplers.session_requests import Refused, completion, given, parsed, reward
+
 BODY = 2**22  # bytes of a request
-MESSAGES = 2000  # of a request
 READ = 20.0  # seconds in which a request must arrive
 HELD = 20.0  # seconds for which a request for a session waits until one is open
-CONNECTIONS = 256
+CONNECTIONS = 256  # that have shown the token; as many that have not
 MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rlzoo"}
 SESSION = re.compile(r"/v1/sessions/([\w-]{1,64})(/chat/completions|/reward)?")
 
 
-class Refused(Exception):
-    """A request that gets a status and a line."""
-
-    def __init__(self, status: int, text: str, kind: str = "invalid_request_error"):
-        super().__init__(text)
-        self.status, self.text, self.kind = status, text, kind
-
-
 class Session:
-    """One row as an agent plays it: its tokens, and the last request with its reply."""
+    """One row as an agent plays it: its tokens, and the last request with its reply. The prompt is
+    the task's until the policy has replied to the first request, and then that request."""
 
     def __init__(self, row: int, prompt: list[int], about: dict[str, Any]):
         self.id, self.row, self.prompt, self.about = secrets.token_urlsafe(12), row, prompt, about
@@ -40,6 +35,9 @@ class Session:
         self.turn_ids: list[int] = []  # 0: what the policy did not write
         self.turns: list[str] = []
         self.messages: list[dict[str, Any]] = []  # the last request's, and the reply
+        self.said: list[dict[str, Any]] = []  # the same, with replies as the policy wrote them
+        self.shown = ""  # the last request as text, up to the reply
+        self.written = ""  # the reply as text that follows it
         self.last: tuple[Any, Any] = (None, None)
         self.busy = self.full = False
         self.reward: float | None = None
@@ -67,13 +65,15 @@ class Desk:
 
     def __init__(self):
         self.change = threading.Condition()
+        self.settings: dict[str, tuple[Any, ...]] = {}  # the values that sampling has
         self.free: list[Session] = []
         self.sessions: dict[str, Session] = {}
         self.jobs: list[Job] = []
 
-    def open(self, sessions: list[Session]) -> None:
+    def open(self, sessions: list[Session], settings: dict[str, tuple[Any, ...]]) -> None:
         with self.change:
             self.free += sessions
+            self.settings = settings
             self.change.notify_all()
 
     def take(self, seconds: float) -> list[Job]:
@@ -151,7 +151,7 @@ class Desk:
                 return
             if session.done:
                 raise Refused(409, "the session already has another reward")
-            if session.busy or not any(session.turn_ids):
+            if session.busy or not (session.turns or session.full):
                 raise Refused(409, "a reward must follow a turn of the policy")
             session.reward, session.done = value, True
             self.change.notify_all()
@@ -169,9 +169,10 @@ class Handler(BaseHTTPRequestHandler):
     server: "Server"
     timeout = READ
     server_version, sys_version = "rlzoo", ""
+    default_request_version = "HTTP/1.0"  # so that rubbish gets a status too
 
     def handle_one_request(self) -> None:
-        guard = threading.Timer(READ, self._cut)  # `timeout` is for each packet only
+        guard = threading.Timer(READ, cut, (self.connection,))  # `timeout` is for each packet only
         guard.daemon = True
         guard.start()
         self.guard = guard
@@ -181,12 +182,6 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         finally:
             guard.cancel()
-
-    def _cut(self) -> None:
-        try:
-            self.connection.shutdown(2)
-        except OSError:
-            return
 
     def _gone(self) -> bool:
         readable, _, _ = select.select([self.connection], [], [], 0)
@@ -204,6 +199,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self._answer(self._delete)
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer faults of HTTP itself."""
+        text = message or self.responses[code][0]
+        self._send(code, {"error": {"message": text, "type": "invalid_request_error"}})
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the run's display has the terminal."""
 
@@ -214,6 +214,9 @@ class Handler(BaseHTTPRequestHandler):
             found = work()
         except Refused as error:
             status, found = error.status, {"error": {"message": error.text, "type": error.kind}}
+        self._send(status, found)
+
+    def _send(self, status: int, found: dict[str, Any]) -> None:
         text = json.dumps(found).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -221,12 +224,15 @@ class Handler(BaseHTTPRequestHandler):
         if status == 503:
             self.send_header("Retry-After", "1")
         self.end_headers()
-        self.wfile.write(text)
+        if self.command != "HEAD":
+            self.wfile.write(text)
 
     def _admit(self) -> None:
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
             raise Refused(401, "wrong or missing token", "authentication_error")
+        if not self.server.let_in(self.connection):
+            raise Refused(503, f"there are already {CONNECTIONS} requests", "overloaded")
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
@@ -239,10 +245,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "the request is incomplete")
         self.guard.cancel()
         try:
-            found = json.loads(text or b"{}")
-            json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate is not a text
-        except (ValueError, RecursionError):
-            raise Refused(400, "the request is not JSON of Unicode texts") from None
+            found = parsed(text or b"{}")
+        except ValueError as error:
+            raise Refused(400, f"the request is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise Refused(400, "the request is not a JSON object")
         return found
@@ -255,15 +260,16 @@ class Handler(BaseHTTPRequestHandler):
     def _post(self) -> dict[str, Any]:
         desk, body = self.server.desk, self._body()
         if self.path == "/v1/sessions":
+            given(body, ())
             session = desk.hand_out()
             if self._gone():  # an agent that was stopped while it waited
                 desk.give_up(session.id)
             return {"id": session.id, "path": f"/v1/sessions/{session.id}", **session.about}
         if self.path == "/v1/chat/completions":  # of a client that has one address
-            return desk.complete(str(body.get("model")), completion(body))
+            return desk.complete(str(body.get("model")), completion(body, desk.settings))
         match = SESSION.fullmatch(self.path)
         if match and match[2] == "/chat/completions":
-            return desk.complete(match[1], completion(body))
+            return desk.complete(match[1], completion(body, desk.settings))
         if match and match[2] == "/reward":
             desk.reward(match[1], reward(body))
             return {"id": match[1], "done": True}
@@ -277,85 +283,50 @@ class Handler(BaseHTTPRequestHandler):
         return {"id": match[1], "deleted": True}
 
 
-def completion(body: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a request for a completion that count; raises Refused."""
-    messages, most = body.get("messages"), body.get("max_completion_tokens", body.get("max_tokens"))
-    if not isinstance(messages, list) or not 0 < len(messages) <= MESSAGES:
-        raise Refused(400, f"messages must be a list of 1 to {MESSAGES}")
-    for name, harmless in (("stream", (None, False)), ("n", (None, 1)), ("stop", (None, [], ""))):
-        if body.get(name) not in harmless:
-            raise Refused(400, f"{name} is not supported")
-    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-        raise Refused(400, "max_tokens must be an integer of at least 1")
-    tools = body.get("tools")
-    if tools is not None and not isinstance(tools, list):
-        raise Refused(400, "tools must be a list")
-    return {"messages": [message(m) for m in messages], "most": most, "tools": tools or None}
-
-
-def message(given: Any) -> dict[str, Any]:
-    """A message as role, text and, of an assistant, calls of tools; raises Refused."""
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
-        raise Refused(400, "a message must have a role and a content")
-    content = given.get("content")
-    calls: list[Any] = []
-    if given["role"] == "assistant":
-        calls = given.get("tool_calls") or []
-        if not isinstance(calls, list):
-            raise Refused(400, "tool_calls must be a list")
-        content, calls = content or "", [tool_call(c) for c in calls]
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        content = "".join(map(str, texts)) if all(isinstance(t, str) for t in texts) else None
-    if not isinstance(content, str):
-        raise Refused(400, "the content of a message must be a string")
-    return {"role": given["role"], "content": content} | ({"tool_calls": calls} if calls else {})
-
-
-def tool_call(given: Any) -> dict[str, Any]:
-    """A call as chat templates take it, with arguments as an object; raises Refused."""
-    try:
-        name, arguments = given["function"]["name"], given["function"]["arguments"]
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (LookupError, TypeError, ValueError, RecursionError):
-        name = arguments = None
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise Refused(400, "a tool call must have a function with a name, and JSON arguments")
-    return {"type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def reward(body: dict[str, Any]) -> float | None:
-    value = body.get("reward")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-        raise Refused(400, "reward must be a finite number")
-    return float(value)
-
-
 class Server(ThreadingHTTPServer):
-    """Listens in threads of its own; at most `CONNECTIONS` at a time."""
+    """Listens in threads of its own; at most `CONNECTIONS` at a time with the token, and as many
+    without."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, token: str):
         self.token, self.desk = token, Desk()
-        self.room = threading.BoundedSemaphore(CONNECTIONS)
+        self.lock = threading.Lock()
+        self.unknown: dict[socket.socket, None] = {}  # connections that have not shown the token
+        self.known: set[socket.socket] = set()
         super().__init__((host, port), Handler)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
+    def let_in(self, connection: socket.socket) -> bool:
+        """Note that a connection has shown the token; whether there is room for it."""
+        with self.lock:
+            self.unknown.pop(connection, None)
+            if len(self.known) < CONNECTIONS:
+                self.known.add(connection)
+        return connection in self.known
+
     def process_request(self, request, address) -> None:
-        if not self.room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        with self.lock:
+            if len(self.unknown) >= CONNECTIONS:  # the oldest makes room: it may never show one
+                oldest = next(iter(self.unknown))
+                del self.unknown[oldest]
+                cut(oldest)
+            self.unknown[request] = None
         super().process_request(request, address)
 
     def process_request_thread(self, request, address) -> None:
         try:
             super().process_request_thread(request, address)
         finally:
-            self.room.release()
+            with self.lock:
+                self.unknown.pop(request, None)
+                self.known.discard(request)
 
     def handle_error(self, request, address) -> None:
         """Nothing: a client's fault ends its connection only."""
+
+
+def cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -4,16 +4,23 @@ import ipaddress
 import json
 import math
 import time
-from typing import Annotated, Any
+import warnings
+from typing import Annotated, Any, NamedTuple
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
+from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
-from rlzoo_zoo.samplers.session_server import Job, Refused, Server, Session, message
+from rlzoo.waiting import pause
+from rlzoo_zoo.samplers.session_requests import Refused, gist, message
+from rlzoo_zoo.samplers.session_server import Job, Server, Session
 from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
-MARK = "rlzoo:reply"  # in place of the policy's text, to find what a template writes after it
+USED = "the session has used its tokens; post its reward"
+LONG = "context_length_exceeded"
+# Errors of a template that does not expect the messages; jinja has its own too.
+OF_TEMPLATES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 TICK = 0.2  # seconds between looks at the clock
 GATHER = 0.005  # seconds in which further requests join a batch
 
@@ -44,6 +51,9 @@ def sessions(
     patience: Annotated[
         float, Range(0, closed="neither"), "seconds without a turn after which the run stops"
     ] = 600.0,
+    max_prompt: Annotated[
+        int, Range(1), "maximum number of tokens of a session's first request"
+    ] = 16384,
 ):
     """Rows played by agents (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
     of the batch is a session with it.
@@ -52,13 +62,15 @@ def sessions(
     base URL is then /v1/sessions/ID, where /chat/completions accepts messages and returns the reply
     with `token_ids` and log-probabilities. A client with a fixed address posts to
     /v1/chat/completions with ID as the model. For a request with `tools`, JSON within <tool_call>
-    tags is returned as `tool_calls`. Each request repeats the messages so far and adds to them: the
-    row keeps the policy's own tokens, and only new messages are tokenized, with mask 0. A POST of
-    `{"reward": 1.0}` to /v1/sessions/ID/reward ends the session; the reward replaces the score of
-    the task, and `null` leaves it. Sampling follows the recipe, not the request, except for
-    `max_tokens`. A row has at most `rollout.max_new_tokens` tokens of both speakers. A session
+    tags is returned as `tool_calls`. The first request, as the chat template writes it, is the
+    row's prompt. Each later one repeats the messages so far and adds to them: the row keeps the
+    policy's own tokens, and only new messages are tokenized, with mask 0. A template that changes
+    earlier turns is refused there. A POST of `{"reward": 1.0}` to /v1/sessions/ID/reward ends the
+    session; the reward replaces the score of the task, and `null` leaves it. Sampling follows the
+    recipe: a request may limit `max_tokens`, and other settings than the recipe's are refused.
+    After its prompt, a row has at most `rollout.max_new_tokens` tokens of both speakers. A session
     whose agent is silent for `idle` seconds is dropped, and its row becomes available again; after
-    `patience` seconds without a turn, the run stops at its last checkpoint. A token is a function
+    `patience` seconds without a turn, the run stops with a checkpoint. A token is a function
     of seed, step, row and position, whatever the order of requests, so the same agent gives the
     same run, up to rounding. It supports only one process. Evaluations do not use sessions: they
     use the task, whose own `respond` answers the policy's turns.
@@ -66,15 +78,17 @@ def sessions(
     """
     server = listening(host, port, token_from)
     rows = [ids[mask.bool()].tolist() for ids, mask in zip(prompt_ids, prompt_mask, strict=True)]
-    opened = [
-        Session(i, row, {"messages": m, "prompt": p, "answer": a, "index": int(n)})
-        for i, (row, m, p, a, n) in enumerate(
-            zip(rows, messages, prompts, answers, prompt_index, strict=True)
-        )
+    told = [
+        {"messages": m, "prompt": p, "answer": a, "index": int(n)}
+        for m, p, a, n in zip(messages, prompts, answers, prompt_index, strict=True)
     ]
-    table = Table(sample, policy, tokenizer, uniforms)
+
+    def new(row: int) -> Session:
+        return Session(row, rows[row], told[row])
+
+    table = Table(sample, policy, tokenizer, uniforms, max_prompt)
     desk = server.desk
-    desk.open(opened)
+    desk.open([new(row) for row in range(len(rows))], settings(policy))
     seen = time.monotonic()
     try:
         while not desk.finished():
@@ -83,9 +97,11 @@ def sessions(
                 time.sleep(GATHER)
                 if table.answer(jobs + desk.take(0)):
                     seen = time.monotonic()
-            desk.expire(idle, lambda s: Session(s.row, s.prompt, s.about))
+            desk.expire(idle, lambda s: new(s.row))
+            if not desk.finished():
+                pause(0)
             if time.monotonic() - seen > patience:
-                raise RlzooError(
+                raise Unfinished(
                     f"sampler sessions: no agent took a turn at {host}:{server.server_port} for "
                     f"{patience:g} s; use `rlzoo resume` to continue from the last checkpoint"
                 )
@@ -94,56 +110,76 @@ def sessions(
     return columns(sorted(found, key=lambda s: s.row), policy)
 
 
+def settings(policy) -> dict[str, tuple[Any, ...]]:
+    """The sampling settings that a request may have: the policy's."""
+    return {
+        "temperature": (policy.temperature,),
+        "top_p": (policy.top_p,),
+        "top_k": (policy.top_k,) if policy.top_k else (0, -1),
+    }
+
+
+class Heard(NamedTuple):
+    """A request's part of its session."""
+
+    new: list[int]  # tokens before the reply
+    most: int  # tokens that the reply may have
+    shown: str  # the conversation up to the reply
+    said: list[dict[str, Any]]  # its messages, with the policy's replies as it wrote them
+
+
 class Table:
     """The policy's side of the sessions: from messages to tokens, and back."""
 
-    def __init__(self, sample, policy, tokenizer, uniforms):
+    def __init__(self, sample, policy, tokenizer, uniforms, max_prompt):
         self.sample, self.policy, self.tokenizer = sample, policy, tokenizer
+        self.max_prompt = max_prompt
         self.limit, self.uniforms = sample.max_new_tokens, uniforms
+        self.form = sample.prompt_format
+        self.chat = bool(tokenizer.chat_template) and self.form.chat != "never"
+        end = self.form.end_of_turn if self.chat else None
+        self.ends = {*policy.eos_ids, *([] if end is None else [end])}
 
     def answer(self, jobs: list[Job]) -> int:
         """Answer requests for completions, all in one batch; how many got a reply."""
-        ready: list[tuple[Job, list[int], int]] = []
+        ready: list[tuple[Job, Heard]] = []
         for job in jobs:
             try:
-                ready.append((job, *self.heard(job.session, job.body)))
+                ready.append((job, self.heard(job.session, job.body)))
             except Refused as refused:
                 job.finish(refused)
         try:
             self.draw(ready)
         finally:
-            for job, _, _ in ready:
+            for job, _ in ready:
                 if job.answer is None:
                     job.finish(Refused(500, "the run ends", "server_error"))
         return len(ready)
 
-    def draw(self, ready: list[tuple[Job, list[int], int]]) -> None:
-        """The replies to some requests, with what they add and how many tokens they may have."""
+    def draw(self, ready: list[tuple[Job, Heard]]) -> None:
+        """The replies to some requests."""
         if not ready:
             return
-        contexts = [job.session.prompt + job.session.ids + new for job, new, _ in ready]
-        width = max(map(len, contexts))
-        pad, device = self.policy.pad_id, self.policy.device
-        ids = torch.tensor([[pad] * (width - len(c)) + c for c in contexts], device=device)
-        lengths = torch.tensor([len(c) for c in contexts], device=device)[:, None]
-        mask = (torch.arange(width, device=device) >= width - lengths).float()
-        most = max(most for _, _, most in ready)
-        rows = torch.tensor([job.session.row for job, _, _ in ready], device=device)
-        at = torch.tensor([len(job.session.ids) + len(new) for job, new, _ in ready], device=device)
-        place = (at[:, None] + torch.arange(most, device=device)).clamp(max=self.limit - 1)
-        noise = self.uniforms[rows].gather(1, place)
+        contexts = [before(job.session) + h.new for job, h in ready]
+        prompts = [job.session.prompt if job.session.turns else h.new for job, h in ready]
+        at = [len(c) - len(prompt) for c, prompt in zip(contexts, prompts, strict=True)]
+        ids, mask = left_padded(contexts, self.policy)
+        most, device = max(h.most for _, h in ready), self.policy.device
+        rows = torch.tensor([job.session.row for job, _ in ready], device=device)
+        place = torch.tensor(at, device=device)[:, None] + torch.arange(most, device=device)
+        noise = self.uniforms[rows].gather(1, place.clamp(max=self.limit - 1))
         drawn = self.sample(ids, mask, max_new_tokens=most, rows=rows, uniforms=noise)
         replies = drawn["response_ids"].tolist()
         counts = drawn["response_mask"].sum(1).long().tolist()
         log_probs = drawn["sampler_log_probs"].tolist()
-        for (job, new, most), reply, n, lp in zip(ready, replies, counts, log_probs, strict=True):
-            n = self.end_of_turn(reply[: min(n, most)])
-            job.finish(self.replied(job, new, reply[:n], lp[:n]))
+        for (job, h), reply, n, lp in zip(ready, replies, counts, log_probs, strict=True):
+            n = self.end_of_turn(reply[: min(n, h.most)])
+            job.finish(self.replied(job, h, reply[:n], lp[:n]))
 
     def end_of_turn(self, ids: list[int]) -> int:
-        """How many of the tokens there are up to the one that completes a stop of the task."""
-        for n in range(1, len(ids) if self.policy.stops else 0):
-            if self.stopped(ids[:n]):
+        """How many of the tokens there are up to the one that ends the turn."""
+        for n in range(1, len(ids)):
+            if ids[n - 1] in self.ends or (self.policy.stops and self.stopped(ids[:n])):
                 return n
         return len(ids)
 
@@ -151,94 +187,127 @@ class Table:
         text = self.tokenizer.decode(ids, skip_special_tokens=False)
         return any(stop in text for stop in self.policy.stops)
 
-    def heard(self, session: Session, body: dict[str, Any]) -> tuple[list[int], int]:
-        """The tokens that a request adds to its session, and how many the reply may have."""
-        new = self.new_tokens(session, body)
-        room = left = self.limit - len(session.ids) - len(new)
-        if self.policy.limit:
-            room = min(
-                room, self.policy.limit[0] - len(session.prompt) - len(session.ids) - len(new)
-            )
-        if session.full or room < 1:
-            if session.turns and not session.full:  # as a conversation's row: full, in an answer
-                self.note(session, new[: len(new) + left])
-            session.full = True
-            raise Refused(400, f"the session has used its {self.limit} tokens; post its reward",
-                          "context_length_exceeded")  # fmt: skip
-        return new, min(room, body["most"] or room)
-
-    def new_tokens(self, session: Session, body: dict[str, Any]) -> list[int]:
+    def heard(self, session: Session, body: dict[str, Any]) -> Heard:
+        """Read a request for a completion; raises Refused."""
+        if session.turns and session.full:
+            raise Refused(400, USED, LONG)
         messages, known = body["messages"], session.messages
-        if not known:
-            ids = self.encode(self.rendered(messages, body["tools"]))
-            start = session.prompt
-            return ids[len(start) :] if ids[: len(start)] == start else ids
-        if messages[: len(known)] != known or len(messages) == len(known):
+        if list(map(gist, messages[: len(known)])) != list(map(gist, known)) or (
+            len(messages) == len(known)
+        ):
             raise Refused(
                 409, "a session's messages are append-only; repeat those so far, then add new ones"
             )
-        return self.encode(self.between(session, messages[len(known) :]))
+        said = [*session.said, *messages[len(known) :]]
+        shown = self.rendered(session, said, body)
+        new = self.encoded(session, shown)
+        first = not session.turns
+        room = self.limit if first else self.limit - len(session.ids) - len(new)
+        if self.policy.limit:
+            room = min(room, self.policy.limit[0] - len(before(session)) - len(new))
+        if first and len(new) > self.max_prompt:
+            room = min(room, self.max_prompt - len(new))
+        if room < 1:
+            session.full = True
+            if first:
+                most = len(new) + room
+                raise Refused(400, f"the messages have {len(new)} tokens, of which {most} can be "
+                                   "read; send shorter ones, or post the reward", LONG)  # fmt: skip
+            self.note(session, new[: len(new) + room])  # as a conversation: full, in an answer
+            raise Refused(400, USED, LONG)
+        return Heard(new, min(room, body["most"] or room), shown, said)
 
-    def rendered(self, messages, tools=None) -> str:
-        if not self.tokenizer.chat_template:
-            return "".join(m["content"] for m in messages)
+    def rendered(self, session: Session, said, body: dict[str, Any]) -> str:
+        """The conversation as text, up to the policy's next word."""
+        if not self.chat:
+            if body["tools"] or any("tool_calls" in m for m in said):
+                raise Refused(400, "tools need a chat template, and the tokenizer has none")
+            if not session.turns and len(said) > 1:
+                raise Refused(400, "without a chat template, a session begins with one message")
+            return "".join(m["content"] for m in said)
         from jinja2.exceptions import TemplateError
 
+        how = {"continue_final_message": True} if body["goes_on"] else {}
         try:
             return self.tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=True
+                said,
+                tools=body["tools"],
+                tokenize=False,
+                add_generation_prompt=not body["goes_on"],
+                **how,
             )
-        except (TemplateError, TypeError, ValueError, RecursionError) as error:
-            raise Refused(400, f"the chat template does not accept the messages: {error}") from None
+        except (TemplateError, *OF_TEMPLATES) as error:
+            said = first_line(error)[:300]
+            raise Refused(400, f"the chat template does not accept the messages: {said}") from None
 
-    def between(self, session: Session, new) -> str:
-        """The template's text after the policy's turn, up to its next one."""
-        if not self.tokenizer.chat_template:
-            return "".join(m["content"] for m in new)
-        opening = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
-        _, found, text = self.rendered([*opening, *new]).partition(MARK)
-        if not found:
-            raise Refused(400, "the chat template omits the policy's text")
-        if session.ids[-1] in self.policy.eos_ids:
-            for i in self.policy.eos_ids:
-                eos = self.tokenizer.convert_ids_to_tokens(i)
-                if text.startswith(eos):
-                    return text.removeprefix(eos)
-        return text
+    def encoded(self, session: Session, shown: str) -> list[int]:
+        """The tokens of a conversation's text that its row does not have."""
+        try:
+            if not session.turns:
+                return self.form.tokens(shown) if self.chat else self.form.encode(shown)
+            return self.form.tokens(self.after_reply(session, shown), follows=True)
+        except (RlzooError, TypeError, ValueError) as error:
+            said = first_line(error).rpartition(": ")[2][:300]
+            raise Refused(400, f"the messages cannot be tokenized: {said}") from None
 
-    def encode(self, text: str) -> list[int]:
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        unknown = self.tokenizer.unk_token_id
-        if unknown is not None and unknown in ids:
-            raise Refused(400, "the tokenizer has no token for a character of the messages")
-        return ids
+    def after_reply(self, session: Session, shown: str) -> str:
+        """The text after the policy's last reply, whose ends a template may strip. Raises Refused
+        where what was there before is written in another way now."""
+        rest, both = (
+            shown[len(session.shown) :],
+            {session.turns[-1], session.written or session.turns[-1]},
+        )
+        forms = [strip(x) for x in both for strip in (str, str.rstrip, str.lstrip, str.strip)]
+        found = max((form for form in forms if rest.startswith(form)), key=len, default=None)
+        if not shown.startswith(session.shown) or found is None:
+            raise Refused(
+                409, "the chat template writes the earlier messages in another way than before: "
+                "keep the tools, or use a template that does not change earlier turns"
+            )  # fmt: skip
+        rest = rest[len(found) :]
+        if self.chat and session.ids[-1] in self.ends:  # the policy has closed its turn itself
+            for i in self.ends:
+                token = self.tokenizer.convert_ids_to_tokens(i)
+                if token is not None and rest.lstrip().startswith(token):
+                    return rest.lstrip().removeprefix(token)
+        return rest
 
     def note(self, session: Session, new: list[int]) -> None:
         """Add messages of others to a session's row."""
-        if session.turns:
-            session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
+        session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
         session.ids += new
         session.turn_ids += [0] * len(new)
         session.log_probs += [0.0] * len(new)
 
-    def replied(self, job: Job, new: list[int], reply: list[int], log_probs: list[float]):
+    def replied(self, job: Job, h: Heard, reply: list[int], log_probs: list[float]):
         """Note a turn in its session; the answer to its request."""
         session, body = job.session, job.body
-        self.note(session, new)
+        if session.turns:
+            self.note(session, h.new)
+        else:
+            read = [{**m, "content": m["content"] or ""} for m in body["messages"]]
+            session.prompt = h.new
+            session.about = {**session.about, "prompt": h.shown, "messages": read}
         turn = max(session.turn_ids, default=0) + 1
         before = len(session.prompt) + len(session.ids)
         session.ids += reply
         session.turn_ids += [turn] * len(reply)
         session.log_probs += log_probs
-        eos = reply[-1] in self.policy.eos_ids
+        eos = reply[-1] in self.ends
         ended = eos or self.stopped(reply)
-        text = self.tokenizer.decode(reply[:-1] if eos else reply, skip_special_tokens=False)
+        words = reply[:-1] if eos else reply
+        text = self.tokenizer.decode(words, skip_special_tokens=False)
+        last = session.prompt[-1:] if turn == 1 else session.ids[-len(reply) - 1 : -len(reply)]
+        start, whole = (self.tokenizer.decode(x) for x in (last, last + words))
+        session.written = whole.removeprefix(start)  # with a space that a text cannot begin with
         session.turns.append(text)
         session.full = not ended and len(session.ids) >= self.limit
         said = {"role": "assistant", "content": text}
         if body["tools"]:
             said |= called(text, f"{session.id}-{turn}")
-        session.messages = [*body["messages"], message(said)]
+        session.shown = h.shown
+        session.said = grown(h.said, {"role": "assistant", "content": text}, body["goes_on"])
+        session.messages = grown(body["messages"], message(said), body["goes_on"])
         told = [
             {"token": self.tokenizer.decode([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
             for i, lp in zip(reply, log_probs, strict=True)
@@ -265,6 +334,27 @@ class Table:
         return answer
 
 
+def grown(messages, reply: dict[str, Any], goes_on: bool) -> list[dict[str, Any]]:
+    """Messages with the policy's reply, which may continue the last."""
+    if not goes_on:
+        return [*messages, reply]
+    *rest, last = messages
+    return [*rest, {**last, **reply, "content": last["content"] + (reply["content"] or "")}]
+
+
+def before(session: Session) -> list[int]:
+    """The tokens of a session so far: none before the first reply."""
+    return session.prompt + session.ids if session.turns else []
+
+
+def left_padded(rows: list[list[int]], policy) -> tuple[Any, Any]:
+    """(ids, mask), both (B, P)."""
+    width = max(map(len, rows))
+    ids = [[policy.pad_id] * (width - len(row)) + row for row in rows]
+    mask = [[0.0] * (width - len(row)) + [1.0] * len(row) for row in rows]
+    return torch.tensor(ids, device=policy.device), torch.tensor(mask, device=policy.device)
+
+
 def called(text: str, name: str) -> dict[str, Any]:
     """The fields of a reply with `<tool_call>`s, which have ids that begin with `name`; none where
     it has no call, or one that cannot be read."""
@@ -286,7 +376,13 @@ def called(text: str, name: str) -> dict[str, Any]:
 
 def columns(found: list[Session], policy) -> dict[str, Any]:
     """The rollout's columns of finished sessions."""
-    width = max(len(s.ids) for s in found)
+    width = max(1, *(len(s.ids) for s in found))
+    if silent := sum(not s.turns for s in found):
+        warnings.warn(
+            f"sampler sessions: {silent} sessions ended before the policy's first turn, as their "
+            "messages were too long; their rows have no tokens, so their rewards do not count",
+            stacklevel=2,
+        )
 
     def padded(lists, pad):
         return torch.tensor([x + [pad] * (width - len(x)) for x in lists], device=policy.device)
@@ -297,7 +393,12 @@ def columns(found: list[Session], policy) -> dict[str, Any]:
     posted = [math.nan if s.reward is None else s.reward for s in found]  # NaN: the task scores
     rewards = torch.tensor(posted, device=policy.device)
     by_task = rewards.isnan()[:, None]
+    prompt_ids, prompt_mask = left_padded([s.prompt for s in found], policy)
     return {
+        "prompts": [s.about["prompt"] for s in found],
+        "messages": [s.about["messages"] for s in found],
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
         "response_ids": padded([s.ids for s in found], policy.pad_id),
         "response_mask": mask,
         "response_attention": padded([[1.0] * len(s.ids) for s in found], 0.0),
@@ -312,7 +413,8 @@ def columns(found: list[Session], policy) -> dict[str, Any]:
 
 
 def listening(host: str, port: int, token_from: str) -> Server:
-    """The server of this process at an address; it starts with the first batch."""
+    """The server of this process at an address; it starts with the first batch. A run's own token
+    replaces that of the run before."""
     if (host, port) not in SERVERS:
         try:
             SERVERS[host, port] = Server(host, port, secret(token_from))
@@ -320,6 +422,7 @@ def listening(host: str, port: int, token_from: str) -> Server:
             raise RlzooError(
                 f"sampler sessions: cannot listen on {host}:{port}: {error.strerror}"
             ) from None
+    SERVERS[host, port].token = secret(token_from)
     return SERVERS[host, port]
 
 

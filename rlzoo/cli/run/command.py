@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
@@ -36,11 +37,30 @@ def make_display(stderr: bool = False) -> Display:
     return display
 
 
-def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
-    """Train with a display, which shows everything, so the result has no view."""
+class Begun:
+    """A display that also calls `then` with the run folder's path before step 1."""
+
+    def __init__(self, display: Any, then: Callable[[Path], None]) -> None:
+        self._display, self._then = display, then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._display, name)
+
+    def start(self, plan: Any, folder: Any) -> None:
+        self._then(folder.path)
+        self._display.start(plan, folder)
+
+
+def shown(
+    train: Callable[[Any], Any],
+    arguments: argparse.Namespace,
+    then: Callable[[Path], None] = lambda path: None,
+) -> Result:
+    """Train with a display, which shows everything, so the result has no view. `then` is called
+    with the run folder's path before step 1."""
     display = make_display(stderr=arguments.json)
     try:
-        path, summary = train(display)
+        path, summary = train(Begun(display, then))
     finally:
         display.close()
     return Result({"path": str(path), **summary}, lambda _: ())

@@ -2,7 +2,7 @@
 
 import torch
 
-from rlzoo.accel.layout import pack
+from rlzoo.accel.layout import align, pack
 
 
 def test_a_pass_ends_before_much_of_it_is_padding():
@@ -16,6 +16,7 @@ def group_columns(prompt, responses):
     """Rows of one group: a prompt of so many tokens, a response of each of these lengths."""
     steps = torch.arange(max(responses))
     return {
+        "prompt_ids": torch.zeros(len(responses), prompt, dtype=torch.long),
         "prompt_mask": torch.ones(len(responses), prompt),
         "response_attention": (steps < torch.tensor(responses)[:, None]).float(),
         "group_ids": torch.zeros(len(responses), dtype=torch.long),
@@ -28,6 +29,14 @@ def test_a_group_that_is_longer_than_a_pass_is_cut():
     assert sorted(torch.cat(parts).tolist()) == list(range(5))
     assert [part.tolist() for part in parts] == [[0, 1], [2, 3], [4]]
     assert [part.tolist() for part in pack(columns, 100, trees=True)] == [list(range(5))]
+
+
+def test_rows_of_a_group_with_other_prompts_are_read_by_themselves():
+    columns = group_columns(4, [10, 10, 10])
+    columns["response_ids"] = torch.zeros(3, 10, dtype=torch.long)
+    assert align(columns, trees=True).line is not None
+    columns["prompt_ids"][2, 1] = 1
+    assert align(columns, trees=True).line is None
 
 
 def test_a_group_is_not_cut_where_its_prompt_would_be_most_of_a_pass():

@@ -364,6 +364,30 @@ def test_a_bad_store_is_one_line_before_anything(zoo, micro, tmp_path, monkeypat
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://me:s3cret@host/a",
+        "memory://host/a?token=s3cret",
+        "s3://bucket/a?X-Amz-Signature=s3cret&b",
+        "sftp://:s3cret@host/a",
+        "simplecache::memory://me:s3cret@host/a",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_without_showing_it(zoo, micro, tmp_path, monkeypatch, url):
+    monkeypatch.chdir(tmp_path)
+    for command in (
+        lambda: rlzoo.run("ppo_gae", [*micro, "run.dir=run"], zoo=zoo, store=url),
+        lambda: rlzoo.resume(url, zoo=zoo),
+        lambda: rlzoo.load_run(url),
+    ):
+        with pytest.raises(UsageError, match="password or a query") as error:
+            command()
+        assert "s3cret" not in str(error.value)
+    assert not (tmp_path / "run/.store").exists()
+    open_store("memory://me@host/a")  # a name is not a secret
+
+
 def test_a_library_that_is_not_there_is_named():
     fsspec.register_implementation("nowhere", "nowhere.Files", errtxt="Install nowherefs")
     with pytest.raises(StoreError, match="store nowhere://a/b: Install nowherefs"):

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 import rlzoo
 from rlzoo import RlzooError
+from rlzoo_zoo.rewards import http as module
 from rlzoo_zoo.rewards.http import http
 
 pytestmark = pytest.mark.process  # a server
@@ -115,11 +115,11 @@ def test_http_tries_again_where_that_may_help(server, status):
 
 def test_http_waits_longer_each_time(server, monkeypatch):
     waited = []
-    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(module, "pause", waited.append)
     server.answer = lambda body: (503, b"")
     with pytest.raises(RlzooError, match=r"did not answer after 4 attempts \(status 503\)"):
         ask(server, retries=3, backoff=0.5)
-    assert [w for w in waited if w >= 0.5] == [0.5, 1.0, 2.0]
+    assert waited == [0.5, 1.0, 2.0]
 
 
 def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
@@ -132,32 +132,6 @@ def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
         ask(server, timeout=0.1, retries=1)
     with pytest.warns(UserWarning, match="3 responses score 0"):
         assert ask(server, timeout=0.1, retries=0, on_failure="zero").tolist() == [0, 0, 0]
-
-
-def test_http_counts_the_whole_answer_against_the_timeout():
-    """Each packet comes in time; the answer as a whole never does."""
-    import socket
-
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def drip():
-        peer, _ = listener.accept()
-        peer.recv(2**16)
-        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        for _ in range(100):
-            try:
-                peer.sendall(b" ")
-            except OSError:
-                return
-            time.sleep(0.02)
-
-    threading.Thread(target=drip, daemon=True).start()
-    port = listener.getsockname()[1]
-    place = type("Place", (), {"url": f"http://127.0.0.1:{port}/"})
-    began = time.monotonic()
-    with pytest.raises(RlzooError, match="timed out"):
-        ask(place, timeout=0.2, retries=0)
-    assert time.monotonic() - began < 1.5
 
 
 def test_http_without_a_server_says_so():
@@ -220,20 +194,20 @@ def test_http_options_are_refused_before_a_run(options, fault, zoo):
         component.refuse(component.check_options({"url": "http://localhost/", **options}))
 
 
-def test_a_run_whose_endpoint_dies_keeps_its_checkpoint(server, words, tmp_path):
-    """Scores for two steps, then none: the run stops, and goes on when the endpoint is back."""
+def test_a_run_whose_endpoint_dies_keeps_its_last_whole_step(server, words, tmp_path):
+    """Scores for a step, then none: the run stops, and goes on when the endpoint is back."""
     calls = iter(range(1000))
     good = server.answer
 
     def dies(body):
-        return (503, b"") if next(calls) >= 3 else good(body)  # the evaluation, then two steps
+        return (503, b"") if next(calls) >= 3 else good(body)  # two of the evaluation, then a step
 
     server.answer = dies
     asked = ["rewards=http", f"rewards.http.url={server.url}", "rewards.http.retries=0",
-             f"run.dir={tmp_path}/run"]  # fmt: skip
+             "checkpoint.every=10", f"run.dir={tmp_path}/run"]  # fmt: skip
     with pytest.raises(RlzooError, match="did not answer after one attempt"):
         rlzoo.run("grpo", [*words, *asked])
-    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) != []
+    assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000001"]
     server.answer = good
     from rlzoo.train.start import resume
 

@@ -3,16 +3,14 @@
 import contextlib
 import json
 import socket
-import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 import torch
 
 import rlzoo
+from helpers.sessions import ONE, TOKEN
 from rlzoo import RlzooError
 from rlzoo_zoo.samplers import session_server
 from rlzoo_zoo.samplers import sessions as module
@@ -21,80 +19,10 @@ from rlzoo_zoo.tasks.hi_lo import HiLo
 pytestmark = pytest.mark.process  # a server
 
 STUDIES = Path(__file__).parents[3] / "docs/studies"
-TOKEN = "a-token-for-these-tests"
-ONE = ("rollout.prompts=1", "rollout.samples=1")
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-
-
-class World:
-    """A recipe that samples by sessions; `sample()` runs while agents play in threads."""
-
-    def __init__(self, zoo, *words):
-        given = {word.partition("=")[0] for word in words}
-        every = ["sampler=sessions", "sampler.port=0"]
-        if "task" not in given:
-            every += ["model=turns", "task=sessions", "task.prompt='1-15:'"]
-        every += ["rollout.prompts=2", "rollout.samples=2", "rollout.max_new_tokens=26"]
-        every += ["sampler.patience=20", "device=cpu", "train.minibatches=1", *words]
-        recipe = "ppo_gae" if set(ONE) <= set(words) else "grpo"  # groups need two samples
-        self.trainer = rlzoo.open_recipe(recipe, every, zoo=zoo)
-        self.server = module.listening("127.0.0.1", 0, "RLZOO_TOKEN")
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def sample(self, *agents):
-        """The batch, with agents (functions of the world) in threads."""
-        self.faults = []
-
-        def guarded(agent):
-            try:
-                agent(self)
-            except Exception as error:
-                self.faults.append(error)
-
-        threads = [threading.Thread(target=guarded, args=(a,), daemon=True) for a in agents]
-        for thread in threads:
-            thread.start()
-        experience = self.trainer.sample()
-        for thread in threads:
-            thread.join(10)
-        assert not self.faults
-        return experience
-
-    def ask(self, path, body=None, token=TOKEN, method=None, raw=None):
-        """(status, JSON) of a request."""
-        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, method=method)
-        request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-
-    def begin(self):
-        status, session = self.ask("/v1/sessions", {})
-        assert status == 200
-        return session
-
-    def chat(self, session, messages, **more):
-        return self.ask(f"{session['path']}/chat/completions", {"messages": messages, **more})
-
-    def end(self, session, reward):
-        return self.ask(f"{session['path']}/reward", {"reward": reward})
-
-
-@pytest.fixture
-def world(zoo, monkeypatch):
-    monkeypatch.setenv("RLZOO_TOKEN", TOKEN)
-    monkeypatch.setenv("RLZOO_ALLOW_ENV", "RLZOO_TOKEN")
-    monkeypatch.setattr(module, "SERVERS", {})
-    yield lambda *words: World(zoo, *words)
-    for server in module.SERVERS.values():
-        server.shutdown()
-        server.server_close()
 
 
 def play(world, session, replies=None):
@@ -298,35 +226,64 @@ def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world,
     assert seen["second"].endswith(f"<tool>12{tokenizer.eos_token}<assistant>")
 
 
-def test_tools_that_a_template_cannot_write_are_refused(world):
-    w = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90")
+def test_what_a_template_or_tokenizer_cannot_write_is_that_requests_fault_alone(world):
+    """Faults of a request do not end the run; nor do edits of what was rendered."""
+    w = world(*ONE, "rollout.max_new_tokens=90")
     tokenizer = w.trainer.world.tokenizer
     template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
-    tokenizer.chat_template = "{{ tools | tojson if tools else '' }}" + template
-    deep = {}
-    for _ in range(940):  # json reads it
-        deep = {"a": deep}
+    tokenizer.chat_template = (
+        "{{ tools | tojson if tools }}{{ messages[0].content + 1 if messages[0].content == 'add' }}"
+        "{{ 1 // 0 if messages[0].content == 'divide' }}{{ messages[0].a.b.c.d }}"
+        "{{ raise_exception('no') if messages[0].role == 'odd' }}" + template
+    ).replace("messages[0].a.b.c.d", "messages[0].tool_calls[0].function.arguments.a.upper()"
+              " if messages[0].tool_calls")  # fmt: skip
+    hi, more = {"role": "user", "content": "hi"}, {"role": "user", "content": "3"}
+    call = {"function": {"name": "f", "arguments": {"a": "x"}}}
+
+    def calling(arguments):
+        return {"role": "assistant", "tool_calls": [{"function": {"name": "f", **arguments}}]}
+
+    first = [
+        *([{"role": "user", "content": text}] for text in ("add", "divide", "é")),
+        [{"role": "odd", "content": "x"}],
+        [calling({"arguments": '{"a": "\\ud800"}'}), hi],
+        [calling({"arguments": '{"\\udfff": 1}'}), hi],
+        [calling({"arguments": '{"a":' * 975 + "1" + "}" * 975}), hi],
+        [calling({"arguments": {"a": 3}}), hi],
+        [{**calling({"arguments": {}}), "content": "no a"}, hi],
+    ]
+    found = {}
 
     def agent(w):
         session = w.begin()
-        assert w.chat(session, [{"role": "user", "content": "3"}], tools=[deep])[0] == 400
-        assert w.chat(session, [{"role": "user", "content": "3"}], max_tokens=4)[0] == 200
+        found["first"] = [w.chat(session, messages)[0] for messages in first]
+        found["tools"] = [w.chat(session, [hi], tools=[x])[0] for x in (3, "f", [{}])]
+        _, answer = w.chat(session, [{**calling(call["function"]), "content": "-"}, hi],
+                           max_tokens=2, tools=[{"a": 1}])  # fmt: skip
+        reply = answer["choices"][0]["message"]
+        said = [{**calling(call["function"]), "content": "-"}, hi, reply]
+        edits = {
+            "dropped": [hi, reply, more], "inserted": [hi, *said, more],
+            "edited": [said[0], {**hi, "content": "ho"}, reply, more], "nothing new": said,
+            "reply": [*said[:2], {**reply, "content": reply["content"] + "!"}, more],
+        }  # fmt: skip
+        found["edits"] = {n: w.chat(session, m, tools=[{"a": 1}])[0] for n, m in edits.items()}
+        for tools in (None, [{"a": 2}]):
+            status, answer = w.chat(session, [*said, more], tools=tools)
+            assert (status, "tools" in answer["error"]["message"]) == (409, True)
+        assert w.chat(session, [*said, more], tools=[{"a": 1}], max_tokens=2)[0] == 200
         w.end(session, 1)
 
     w.sample(agent)
+    assert found["first"] == [400] * len(first)
+    assert found["tools"] == [400] * 3
+    assert {n: s for n, s in found["edits"].items() if s != 409} == {"nothing new": 400}  # asked
 
 
 @pytest.mark.parametrize("text", ["no call", "<tool_call>{</tool_call>", f"{CALL}<tool_call>[]"])
 def test_what_is_no_readable_call_stays_a_text(text):
     assert module.called(text, "s-1") == {}
     assert module.called(CALL, "s-1")["tool_calls"][0]["function"]["name"] == "guess"
-
-
-def test_an_empty_reply_may_be_repeated_as_null():
-    empty = {"role": "assistant", "content": ""}
-    assert session_server.message({"role": "assistant", "content": None}) == empty
-    with pytest.raises(session_server.Refused):
-        session_server.message({"role": "user", "content": None})
 
 
 def test_a_client_with_one_address_names_the_session_as_its_model(world):
@@ -473,7 +430,7 @@ def test_hostile_requests_lose_nothing_and_stop_nothing(world, monkeypatch, coun
             wanted, request = bad[i % len(bad)]
             status, _ = request()
             assert status == wanted, (i % len(bad), status)
-            if i % len(bad) == 15:  # too long for the row: this session is used up
+            if i % len(bad) == 15:  # too long: this session may end without a turn
                 w.ask(session["path"], method="DELETE")
                 session = w.begin()
                 chat, end = f"{session['path']}/chat/completions", f"{session['path']}/reward"
@@ -503,10 +460,88 @@ def test_hostile_requests_lose_nothing_and_stop_nothing(world, monkeypatch, coun
                 assert client.recv(100) == b""  # cut
             client.close()
 
-    w = world("sampler.idle=5")
+    w = world("sampler.idle=5", "sampler.max_prompt=60")
     batch = w.sample(statuses, sockets, player(4, rewards=rewards)).batch
     assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
     assert w.sample(player(4)).batch.rows == 4  # and the next round comes, too
+
+
+def test_a_session_whose_first_message_is_too_long_can_go_on_or_end(world):
+    w = world("sampler.max_prompt=20", "rollout.prompts=1")
+
+    def agent(w):
+        one, other = w.begin(), w.begin()
+        for session in (one, other):
+            assert w.end(session, 1)[0] == 409  # before any request
+            status, answer = w.chat(session, [{"role": "user", "content": "1" * 21}])
+            assert (status, answer["error"]["type"]) == (400, "context_length_exceeded")
+        assert w.chat(one, [{"role": "user", "content": "1" * 20}])[0] == 200
+        assert w.end(one, 0.5)[0] == w.end(other, -1)[0] == 200
+
+    with pytest.warns(UserWarning, match="1 sessions ended before"):
+        experience = w.sample(agent)
+    assert experience.batch["sequence_scores"].tolist() == [0.5, 0]
+    assert experience.batch["response_mask"].any(1).tolist() == [True, False]
+    assert experience.batch["truncated"].tolist()[1]
+    assert not w.trainer.update(experience)["train/skipped"]
+
+
+def test_idle_connections_without_the_token_keep_no_agent_out(world, monkeypatch):
+    monkeypatch.setattr(session_server, "CONNECTIONS", 4)
+    w = world(*ONE)
+
+    def agent(w):
+        place = ("127.0.0.1", w.server.server_port)
+        idle = [socket.create_connection(place) for _ in range(12)]
+        assert player(1)(w) is None
+        holds = [socket.create_connection(place) for _ in range(4)]
+        for one in holds:  # with the token, and a body that does not come
+            head = f"POST /v1/sessions HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+            one.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
+        time.sleep(0.3)
+        assert w.ask("/v1/models")[0] == 503
+        for one in [*idle, *holds]:
+            one.close()
+
+    w.sample(agent)
+    deadline = time.monotonic() + 5
+    while w.server.known and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert w.ask("/v1/models")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"PUT /v1/models HTTP/1.1\r\n\r\n", 501), (b"OPTIONS / HTTP/1.1\r\n\r\n", 501),
+        (b"rubbish\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n", 431),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", 401),
+    ],
+    ids=["put", "options", "rubbish", "version", "path", "headers", "token"],
+)  # fmt: skip
+def test_faults_of_http_are_answered_with_json(monkeypatch, text, status):
+    server = session_server.Server("127.0.0.1", 0, TOKEN)
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port)) as client:
+            client.sendall(text)
+            with client.makefile("rb") as answer:
+                head, _, body = answer.read().partition(b"\r\n\r\n")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert head.split()[1] == str(status).encode()
+    assert b"application/json" in head
+    assert json.loads(body)["error"]["message"]
+
+
+def test_a_runs_token_replaces_that_of_the_run_before(world, monkeypatch):
+    w = world(*ONE)
+    monkeypatch.setenv("RLZOO_TOKEN", "another-token-for-a-second-run")
+    assert module.listening("127.0.0.1", 0, "RLZOO_TOKEN") is w.server
+    assert w.ask("/v1/models")[0] == 401
+    assert w.ask("/v1/models", token="another-token-for-a-second-run")[0] == 200
 
 
 def test_a_weak_token_or_none_is_refused_before_a_model_loads(world, monkeypatch):
