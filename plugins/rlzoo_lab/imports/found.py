@@ -7,14 +7,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Values = dict[str, float]
+DEEPEST = 32  # mappings in each other
 
 
 @dataclass(frozen=True)
 class Row:
-    """Metrics of one step, by the trainer's names."""
+    """Metrics of one step, by the trainer's names. run: its run's name, where a file has several;
+    empty: it is of all of them."""
 
     step: int
     values: Values
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Found:
     """The contents of a run's files, with the trainer's own names.
 
     tokens: (step, a response) of files that have no texts. settings: dotted key -> value. files:
-    path -> its format. notes: for the user.
+    path -> its format. notes: for the user. step: the name of steps in lines and tables, where it
+    is given; stepped: those that were found. placed: lines without a step of their own.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -69,6 +73,9 @@ class Found:
     files: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     planned: int | None = None  # steps that the trainer meant to take
+    step: str = ""
+    stepped: set[str] = field(default_factory=set)
+    placed: int = 0
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
@@ -80,10 +87,10 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
 
 
 def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested mappings by dotted keys."""
+    """Nested mappings by dotted keys; what is nested too deeply for a setting stays as it is."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and above.count(".") < DEEPEST:
             out |= flat(value, f"{above}{key}.")
         else:
             out[f"{above}{key}"] = value
