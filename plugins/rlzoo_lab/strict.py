@@ -76,6 +76,7 @@ def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     rows = list[tuple[int, list[str]]]()
     try:
         names = [name.strip() for name in next(reader, [])]
+        names[:1] = [names[0] or "_index"] if len(names) > 1 else names  # as pandas writes it
         if not all(names) or len(set(names)) < len(names) or not names:
             raise damaged(path, 1, "a header with different column names")
         for cells in filter(any, reader):

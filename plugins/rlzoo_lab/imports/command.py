@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run folder to write")  # fmt: skip
     add("--overwrite", action="store_true", help="replace RUN, if it is an imported run")
     add("--from", dest="trainer", choices=FORMATS, help="default: detected from the contents")
-    add("--run", metavar="NAME", help="the run to read, if SOURCE has several")
+    add(
+        "--run",
+        metavar="NAME",
+        help="the run to read, if SOURCE has several; '*': all are parts of one",
+    )
     add("--step", metavar="NAME", help="the column or key with the step; default: detected")
     add("--reward", metavar="NAME",
         help="the metric that becomes reward/mean, if it is not detected")  # fmt: skip

@@ -23,13 +23,13 @@ SLIME = re.compile(
     r"(?P<step>\d{1,15}): (?P<text>\{.*/.*|\{\s*)$"
 )
 SKYRL = re.compile(BEFORE + r"Step (?P<step>\d{1,15}): *(?P<text>\{.*)?$")
-CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
+CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\[\d[\d;]*m")  # also of a log without the escape
 # Before each line that a worker of Ray or a process of torchrun prints, and after some.
 WORKER = re.compile(r".{0,80}?(\([^()]* pid=\d+[^()]*\)|\[(?:rank|default)\d+\]:) ")
 REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 PAIR = re.compile(r"\{? *'[^']+': .*$")  # the part of a line that is a dictionary's
 NOT_FINITE = re.compile(r"(?<=: )(-?(?:nan|inf))(?=[,}])")
-NUMPY = re.compile(r"np\.\w+\((-?[\w.+-]+)\)")
+NUMPY = re.compile(r"(?:np\.\w+|tensor|array)\((-?[\w.+-]+)(?:, [^()]*)?\)")
 NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)")
 BAR = re.compile(r"\s.*|.*\d+%\|.*")  # what may follow a line's last number
 ROUNDED = re.compile(r"-?(?:\d+\.\d{3}|nan|inf)")  # every number of verl up to 0.4.1

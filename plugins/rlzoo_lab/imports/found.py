@@ -86,12 +86,14 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return out
 
 
-def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested mappings by dotted keys; what is nested too deeply for a setting stays as it is."""
+def flat(tree: Mapping[str, Any], above: str = "", split: str = ".") -> dict[str, Any]:
+    """Nested mappings by dotted keys; what is nested too deeply, and wandb's tables and images,
+    stays as it is."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping) and above.count(".") < DEEPEST:
-            out |= flat(value, f"{above}{key}.")
+        nested = isinstance(value, Mapping) and above.count(split) < DEEPEST
+        if nested and "_type" not in value:
+            out |= flat(value, f"{above}{key}{split}", split)
         else:
             out[f"{above}{key}"] = value
     return out

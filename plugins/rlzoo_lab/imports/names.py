@@ -86,7 +86,7 @@ def own(name: str) -> bool:
 def trainer_by_names(names: Iterable[str], stepped: Iterable[str] = ()) -> str:
     """The trainer whose own names are the most among the metrics, or rlzoo; empty if there are
     none. Names such as `kl`, `train/loss` and `eval/accuracy` are of no trainer. stepped: the names
-    of steps; transformers, and so TRL, log `train/global_step` with `train/NAME`.
+    of steps; transformers, and so TRL, log `train/global_step` or `train/epoch`.
     """
     counts, sure, mine = dict.fromkeys(tables(), 0), set[str](), 0
     for name in set(names):
@@ -98,7 +98,7 @@ def trainer_by_names(names: Iterable[str], stepped: Iterable[str] = ()) -> str:
         sure |= set() if own(name) or len(found) > 1 else {*found}
         for trainer in found:
             counts[trainer] += 1
-    if "train/global_step" in stepped:
+    if "train/global_step" in stepped or {"train/epoch", "train/learning_rate"} <= {*names}:
         counts["trl"], sure = counts["trl"] + 1, {*sure, "trl"}
     best = max(sorted(sure), key=counts.__getitem__, default="")
     return "rlzoo" if mine > counts.get(best, 0) else best
@@ -153,7 +153,9 @@ def _value(key: str, value: Any) -> Any:
     if key in TEXTS:
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             value = "+".join(map(str, value)) or None
-        return ESTIMATORS.get(value, value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        return ESTIMATORS.get(value, value.encode(errors="replace").decode())
     return value if type(value) in (int, float) else None
 
 

@@ -17,12 +17,13 @@ from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
 from rlzoo_lab.imports.found import Found, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
-from rlzoo_lab.imports.tabular import metric_rows, rows_of, table_rows
+from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
 from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 from rlzoo_lab.strict import STEPS, damaged, read_json_file, text_lines
 
 Reader = Callable[[Path, Found], set[str]]  # returns whose format it is
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
+ALL = "*"  # of --run
 DEPTH, MOST = 8, 20_000  # folders below the one given; files in it
 LARGEST = 100_000  # values of a file of settings
 BOM = b"\xef\xbb\xbf \t\r\n"
@@ -33,8 +34,8 @@ OTHER = {".safetensors", ".pt", ".pth", ".bin", ".py", ".md", ".html", ".png", "
 NOT_METRICS = {"tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json",
                "vocab.json", "special_tokens_map.json"}  # fmt: skip
 EXPECTED = (
-    "metrics of a trainer: trainer_state.json, JSON lines or CSV with a step, a console log of "
-    "verl, slime or SkyRL, TensorBoard events, or a .wandb file"
+    "metrics of a trainer: trainer_state.json, JSON lines or CSV with a step (--step NAME), a "
+    "console log of verl, slime or SkyRL, TensorBoard events, or a .wandb file"
 )
 
 
@@ -55,15 +56,17 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
         formats |= READERS[kinds[path]](path, found)
+    if not any(row.run for row in found.rows):
+        found.rows = begun_again(found.rows)
     runs = [*dict.fromkeys(row.run for row in found.rows if row.run)]
     if len(runs) > 1 or (run is not None and not chosen):
         one = _run(place, runs, run)
-        found.rows = [row for row in found.rows if row.run in ("", one)]
+        found.rows = [row for row in found.rows if row.run in ("", one) or one == ALL]
     found.rows = [row for row in found.rows if row.values]
     if found.placed:
         found.notes.append(
             f"{found.placed} lines have no {' or '.join(sorted(found.stepped))}; they are at the "
-            "step of the line that follows"
+            "step of the next line that has one"
         )
     if unread := sum(kind == "evaluated" for kind in kinds.values()):
         found.notes.append(f"responses of evaluations are not read ({unread} files)")
@@ -76,7 +79,10 @@ def _run(place: Path, runs: list[str], wanted: str | None) -> str:
     """The run that --run names, or a part of its name. Raises UsageError if it is not one."""
     names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
     if wanted is None:
-        raise UsageError(f"SOURCE: {place} has {len(runs)} runs ({names}); choose one with --run")
+        raise UsageError(f"SOURCE: {place} has {len(runs)} runs ({names}); choose one with --run "
+                         f"NAME, or join the parts of one run with --run '{ALL}'")  # fmt: skip
+    if wanted == ALL:
+        return ALL
     hits = [r for r in runs if r == wanted] or [r for r in runs if wanted in r]
     if len(hits) != 1:
         raise UsageError(f"--run: {wanted!r} matches {len(hits)} runs, not one (available: "
@@ -160,17 +166,27 @@ def _kind_of_lines(path: Path, step: str) -> str:
 
 
 def _latest_state(kinds: dict[Path, str]) -> dict[Path, str]:
-    """Without the states of earlier checkpoints, and the arguments next to them: the last has all
-    that they have."""
+    """Without the states of a run's earlier checkpoints, and the arguments next to them: the last
+    has all that they have."""
     states = [p for p, kind in kinds.items() if kind == "state" and p.name == "trainer_state.json"]
     if not states:
         return kinds
-    above = [p for p in states if not p.parent.name.startswith("checkpoint-")]
-    keep = (above or sorted(states, key=_natural))[-1]
+    keep = {of_run[-1] for of_run in _by_run(states).values()}
     arguments = [p for p, kind in kinds.items() if kind == "arguments"]
-    near = [p for p in arguments if p.parent == keep.parent] or arguments[-1:]
-    left = {*states, *arguments} - {keep, *near[:1]}
+    near = {p for p in arguments if p.parent in {k.parent for k in keep}} or {*arguments[-1:]}
+    left = {*states, *arguments} - keep - near
     return {p: kind for p, kind in kinds.items() if p not in left}
+
+
+def _by_run(states: list[Path]) -> dict[Path, list[Path]]:
+    """The folder of a run -> its trainer_state.json, the latest last."""
+    folders = {p: p.parent.parent if p.parent.name.startswith("checkpoint-") else p.parent
+               for p in states}  # fmt: skip
+    roots = {*folders.values()}
+    runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
+                                           if up in roots), folders[p]))  # fmt: skip
+    return {root: sorted(files, key=lambda p: (p.parent == root, _natural(p)))
+            for root, files in runs.items()}  # fmt: skip
 
 
 def _of_one_run(
@@ -187,19 +203,25 @@ def _of_one_run(
     chosen = False
     for kind in ("state", "wandb", "table", "lines", "events", "log"):
         same = [p for p, k in kinds.items() if k.split(" of ")[0] == kind]
-        if kind == "lines" and all(p.name == "metrics.jsonl" for p in same):
-            continue  # prime-rl's trainer and orchestrator write one each
-        # A run that was resumed has several files of events in its folder, and several of wandb
-        # with one id.
-        of = {"events": lambda p: p.parent, "wandb": lambda p: p.stem}.get(kind, lambda p: p)
-        runs = grouped(same, of)
+        runs = grouped(same, {p: _run_of(p, kind) for p in same}.__getitem__)
         if len(runs) < 2:
             continue
-        names = {str(files[0].relative_to(place)): run for run, files in runs.items()}
-        keep = names[_run(place, list(names), wanted)]
-        kinds = {p: k for p, k in kinds.items() if p not in same or of(p) == keep}
+        names = {str(files[0].relative_to(place)): files for files in runs.values()}
+        keep = names.get(_run(place, list(names), wanted), same)
+        away = {p.parent for p in same if p not in keep} - {up for p in keep for up in p.parents}
+        kinds = {p: k for p, k in kinds.items()
+                 if p in keep or (p not in same and away.isdisjoint(p.parents))}  # fmt: skip
         chosen = True
     return kinds, chosen
+
+
+def _run_of(path: Path, kind: str) -> Any:
+    """Equal for files of one run: prime-rl's trainer and orchestrator write metrics.jsonl each, a
+    run that was resumed has several files of events in its folder, and several of wandb with one
+    id."""
+    if kind == "lines" and path.name == "metrics.jsonl":
+        return path.parent.parent if path.parent.name in ("trainer", "orchestrator") else path
+    return path.parent if kind == "events" else path.stem if kind == "wandb" else path
 
 
 # A kind of file -> kinds that repeat its metrics with fewer digits, or those of another part.
@@ -215,12 +237,13 @@ def _state(path: Path, found: Found) -> set[str]:
     history = tree.get("log_history") if isinstance(tree, dict) else tree
     if not isinstance(history, list) or not all(isinstance(line, dict) for line in history):
         raise damaged(path, 1, "an object with a list 'log_history'")
+    whose = {"trl"} if isinstance(tree, dict) or any("epoch" in line for line in history) else set()
     lines = [(n, {k: v for k, v in line.items() if k != "epoch"})
              for n, line in enumerate(history, 1) if "train_runtime" not in line]  # fmt: skip
     found.rows += rows_of(Path(f"{path}: log_history"), lines, found)
     if isinstance(tree, dict) and type(tree.get("max_steps")) is int and tree["max_steps"] > 0:
         found.planned = tree["max_steps"]
-    return {"trl"}
+    return whose
 
 
 def _wandb(path: Path, found: Found) -> set[str]:

@@ -3,12 +3,13 @@
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab.imports.found import Found, Row, Values
+from rlzoo_lab.imports.found import Found, Row, Values, flat
 from rlzoo_lab.strict import COUNTERS, STEPS, csv_lines, damaged, json_lines
 
 Lines = Sequence[tuple[int, Mapping[str, Any]]]  # (number of the line, name -> value)
@@ -60,13 +61,16 @@ def step_of(values: Mapping[str, Any], path: Path, line: int, names: Sequence[st
     raise damaged(path, line, f"a step ({few}, ...; --step NAME names another)")
 
 
-def rows_of(path: Path, lines: Lines, found: Found) -> Iterator[Row]:
+def rows_of(
+    path: Path, given: Iterable[tuple[int, Mapping[str, Any]]], found: Found
+) -> Iterator[Row]:
     """A file's lines as rows.
 
     `_step` and `Step` count the lines of a tracker. Where they differ from the trainer's own
     steps, a line that has no other belongs to the next step: a reward function that logs by
     itself comes before the trainer.
     """
+    lines = [(at, _wide(flat(values, split="/"))) for at, values in given]
     names = (found.step,) if found.step else STEPS
     own = [n for n in names if n not in COUNTERS]
     stepped = [next((n for n in own if n in values), "") for _, values in lines]
@@ -88,6 +92,14 @@ def rows_of(path: Path, lines: Lines, found: Found) -> Iterator[Row]:
         waiting = []
     found.placed += len(waiting)
     yield from (Row(last, row.values, row.run) for row in waiting)
+
+
+def _wide(values: dict[str, Any]) -> dict[str, Any]:
+    """A line of a long table, which has a metric's name and its value, as the metric."""
+    long = [n for n in values if n.lower() in METRICS and isinstance(values[n], str)]
+    if len(long) == 1 and number(values.get("value")) is not None:
+        values[values.pop(long[0])] = values.pop("value")
+    return values
 
 
 def _absent(lines: Lines) -> set[str]:
@@ -137,23 +149,46 @@ def _clash(lines: Lines, runs: Sequence[str]) -> bool:
     return False
 
 
+def begun_again(rows: list[Row]) -> list[Row]:
+    """Rows as they are; in parts, as runs, where a metric begins again at its first step and does
+    not come as far as before, so that its values would be of two runs."""
+    first: dict[str, int] = {}
+    last: dict[str, tuple[int, float]] = {}  # its step in the current part, and its value
+    part: dict[str, int] = {}
+    top: dict[str, int] = {}
+    parts = []
+    for row in rows:
+        for name, value in row.values.items():
+            begun = first.setdefault(name, row.step)
+            step, before = last.get(name, (row.step, value))
+            if row.step <= begun < step and value != before:
+                part[name] = part.get(name, 1) + 1
+            top[name] = max(top.get(name, 0), row.step)
+            last[name] = row.step, value
+        parts.append(max((part.get(name, 1) for name in row.values), default=1))
+    short = any(last[name][0] < top[name] for name in part)
+    return [replace(row, run=f"part {n}") for row, n in zip(rows, parts, strict=True)] if (
+        short) else rows  # fmt: skip
+
+
 def metric_rows(path: Path, found: Found) -> set[str]:
     """Lines of metrics: {"step": 1, "data": {...}} as written by verl, or flat objects."""
-    lines = []
-    for at, line in json_lines(path):
-        values = line.get("data", line)
-        if not isinstance(values, dict):
-            raise damaged(path, at, 'an object as "data"')
-        if steps := {k: line[k] for k in STEPS if k in line and "data" in line}:
-            values = steps | {k: v for k, v in values.items() if k not in STEPS}
-        lines.append((at, values))
-    found.rows += rows_of(path, lines, found)
+
+    def lines() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for at, line in json_lines(path):
+            values = line.get("data", line)
+            if not isinstance(values, dict):
+                raise damaged(path, at, 'an object as "data"')
+            if steps := {k: line[k] for k in STEPS if k in line and "data" in line}:
+                values = steps | {k: v for k, v in values.items() if k not in STEPS}
+            yield at, values
+
+    found.rows += rows_of(path, lines(), found)
     return set()
 
 
 def table_rows(path: Path, found: Found) -> set[str]:
-    """A table with a column of steps. wandb exports a chart of runs as `Step`, `RUN - METRIC`; a
-    long table has columns for a metric's name and its value."""
+    """A table with a column of steps. wandb exports a chart of runs as `Step`, `RUN - METRIC`."""
     lines, charts = list[tuple[int, dict[str, Any]]](), list[Row]()
     for at, line in csv_lines(path):
         values, curves = dict[str, Any](), dict[str, Values]()
@@ -172,9 +207,6 @@ def table_rows(path: Path, found: Found) -> set[str]:
                 curves.setdefault(run, {})[metric] = value
             elif not run:
                 values[name] = text if value is None else value
-        long = [n for n in values if n.lower() in METRICS and isinstance(values[n], str)]
-        if len(long) == 1 and isinstance(values.get("value"), int | float):
-            values[values.pop(long[0])] = values.pop("value")
         lines.append((at, values))
         for run, metrics in curves.items():
             step = step_of(values, path, at, (found.step,) if found.step else STEPS)
@@ -185,13 +217,10 @@ def table_rows(path: Path, found: Found) -> set[str]:
 
 
 def _note_texts(path: Path, lines: Lines, found: Found) -> None:
-    """Note the texts in columns of numbers: they are left out."""
-    numeric: dict[str, int] = {}
-    for _, values in lines:
-        for name, v in values.items():
-            numeric[name] = numeric.get(name, 0) + (1 if isinstance(v, int | float) else -1)
+    """Note the texts in columns that also have numbers: they are left out."""
+    numeric = {n for _, values in lines for n, v in values.items() if isinstance(v, int | float)}
     odd = [(at, n, v) for at, values in lines for n, v in values.items()
-           if isinstance(v, str) and numeric[n] > 0 and n.lower() not in RUNS]  # fmt: skip
+           if isinstance(v, str) and n in numeric and n.lower() not in RUNS]  # fmt: skip
     if odd:
         at, name, text = odd[0]
         found.notes.append(f"{path}: {len(odd)} texts in columns of numbers are left out (the "

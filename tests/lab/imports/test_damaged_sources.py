@@ -32,7 +32,7 @@ JSON_LINES = {
     "latin": b'{"step": 1, "a": 1}\n' + b'{"step": 2, "\xe9": 1}\n',
     "bytes": b"\x00\xff\x00\xff" * 100,
     "blank": " \n\n",
-    "no numbers": '{"step": 1, "data": {"a": {"b": 1}}}\n{"step": 2, "data": {"a": "x"}}\n',
+    "no numbers": '{"step": 1, "a": {"_type": "table", "n": 1}}\n{"step": 2, "a": "x"}\n',
     "chat data": '{"messages": [{"role": "user", "content": "hi"}]}\n',
     "verl rollouts, no step": '{"input": "a", "output": "b", "score": 1}\n',
     "verl rollouts, text as score": '{"input": "a", "output": "b", "score": "x", "step": 1}\n',

@@ -87,6 +87,26 @@ CASES = {
     "two logs": ({"a.log": verl((1, 0.1)), "b.log": verl((1, 0.2))}, "", "--run"),
     "two logs, chosen": ({"a.log": verl((1, 0.1), (2, 0.2)), "b.log": verl((1, 0.9))},
                          "--run a.log", TWO),
+    "a log of two runs, the first longer": (
+        {"a.log": verl((1, 0.8), (2, 0.9), (3, 0.9), (1, 0.1), (2, 0.2))}, "", "--run"),
+    "its second run": ({"a.log": verl((1, 0.8), (2, 0.9), (3, 0.9), (1, 0.1), (2, 0.2))},
+                       "--run 2", TWO),
+    "a log of a run that began again": ({"a.log": verl((1, 0.8), (1, 0.1), (2, 0.2))}, "", TWO),
+    "checkpoints of two runs": ({
+        "a/checkpoint-1/trainer_state.json": trl({"step": 1, "reward": 0.1}),
+        "b/checkpoint-2/trainer_state.json": trl({"step": 1, "reward": 0.9})}, "", "--run"),
+    "checkpoints of two runs, chosen": ({
+        f"{run}/checkpoint-{n}/trainer_state.json": trl(
+            *({"step": i, "reward": r * i} for i in range(1, n + 1)))
+        for run, r in (("a", 0.1), ("b", 0.9)) for n in (1, 2)}, "--run a/", TWO),
+    "metrics.jsonl of two runs": ({f"{run}/metrics.jsonl": jsonl(
+        {"step": 1, "data": {"critic/score/mean": 0.5}}) for run in "ab"}, "", "--run"),
+    "metrics.jsonl of a trainer and an orchestrator": ({
+        "trainer/metrics.jsonl": jsonl({"step": 1, "optim/lr": 1e-6}),
+        "orchestrator/metrics.jsonl": jsonl({"step": 1, "reward/mean": 0.1})}, "",
+        {R: {1: 0.1}, LR: {1: 1e-6}}),
+    "two logs, joined": ({"1.log": verl((1, 0.1), (2, 0.9)), "2.log": verl((2, 0.2))}, "--run *",
+                         TWO),
     # Several runs in a file
     "a chart of two runs": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n2,.2,.2,.9\n"}, "", "--run"),
     "a chart, chosen": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n2,.2,.2,.9\n"}, "--run a", TWO),
@@ -109,6 +129,11 @@ CASES = {
     "ranks in one file": ({"a.jsonl": jsonl(*(
         {"step": n, "rank": k, "critic/score/mean": n / (10 + k)}
         for n in (1, 2) for k in (0, 1)))}, "--run 0", TWO),
+    "a metric for each line of JSON": ({"a.jsonl": jsonl(*(
+        {"step": n, "tag": "reward", "value": n / 10} for n in (1, 2)))}, "", TWO),
+    "metrics within a mapping": ({"a.jsonl": jsonl(
+        {"step": 1, "train": {"reward": 0.1}, "t": {"_type": "table", "n": 1}},
+        {"step": 2, "train": {"reward": 0.2}})}, "", TWO | {"csv/t/n": {}}),
     # Numbers
     "NaN as text": ({"a.jsonl": jsonl(
         {"step": 1, "critic/score/mean": "NaN", "actor/grad_norm": "-Infinity"})}, "",
@@ -123,11 +148,17 @@ CASES = {
     "tabs": ({"a.tsv": "step\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
     "semicolons and decimal commas": ({"a.csv": "step;reward\n1;0,1\n2;0,2\n"}, "", TWO),
     "tabs in a .csv, a mark in front": ({"a.csv": "\ufeffstep\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
+    "the index of a data frame": ({"a.csv": ",step,reward\n0,1,0.1\n1,2,0.2\n"}, "", TWO),
     # What is around the lines of a log
     "a glued bar": ({"a.log": "".join(
         f" {n}/3 [00:01<00:02, 62.5s/it]{V.format(n, n / 10)}" + "\n" * (n == 2)
         if n == 2 else f"33%|# | 1/3{V.format(1, 0.1)}Training:  67%|##| 2/3\r\n"
         for n in (1, 2))}, "", TWO | {LR: {1: 1e-6, 2: 1e-6}}),
+    "colours without their escape, tensors": ({"a.log": "".join(
+        f"[36m(W pid=7, ip=10.0.0.1)[0m step:{n} - actor/lr:1e-06 - critic/score/mean:np.float64("
+        f"{n / 10})[32m [repeated 2x across cluster][0m\n" for n in (1, 2))}, "", TWO),
+    "slime, tensors": ({"a.log": "rollout 0: {'rollout/raw_reward': tensor(0.1, device='cuda:0')}"},
+                       "", {R: {1: 0.1}}),
     "colours and Ray around a line": ({"a.log": "".join(
         f"\x1b[36m(main_task pid=7)\x1b[0m {V.format(n, n / 10)}\x1b[32m [repeated 2x across "
         "cluster] (Ray deduplicates logs)\x1b[0m\n" for n in (1, 2))}, "",
@@ -163,6 +194,12 @@ CASES = {
     # Whose it is
     "a name that many have": ({"a.csv": "step,kl,entropy,reward\n1,1,2,.1\n2,1,2,.2\n"}, "",
                               TWO | {KL: {}, "csv/kl": {1: 1, 2: 1}}),
+    "names of transformers": ({"a.jsonl": jsonl(
+        {"step": 1, "train/reward": 0.1, "train/epoch": 0.5, "train/learning_rate": 1e-6})}, "",
+        {R: {1: 0.1}, LR: {1: 1e-6}}),
+    "a list of any program": ({"a.json": json.dumps(
+        [{"step": 0, "reward": 0.1, "kl": 1}, {"step": 1, "reward": 0.2, "kl": 1}])}, "",
+        {R: {0: 0.1, 1: 0.2}, "csv/kl": {0: 1, 1: 1}}),
     "an accuracy": ({"a.csv": "step,eval/accuracy\n1,0.5\n"}, "--eval accuracy",
                     {"eval/score": {1: 0.5}, "eval/slime/accuracy": {}}),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
