@@ -1,17 +1,19 @@
 """`rlzoo import`: a run of another trainer as a run folder. No torch here."""
 
 import argparse
+import itertools
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.recipe.keys import KEYS
-from rlzoo.recipe.words import read_value
+from rlzoo.recipe.words import read_value, split_values
 from rlzoo.runs.disk import read_json
-from rlzoo_lab.imports.folder import convert, write
+from rlzoo_lab.imports.folder import UNKNOWN, convert, write
 from rlzoo_lab.imports.names import recipe_names
 from rlzoo_lab.imports.sources import FORMATS, read_source
 from rlzoo_lab.staged import check_free, staged
@@ -54,6 +56,8 @@ def run(arguments: argparse.Namespace) -> Result:
         )
     if not replaced:
         check_free(place, "--out")
+    elif source.resolve().is_relative_to(place.resolve()):
+        raise UsageError(f"SOURCE: {source} is in {place}, which --overwrite replaces")
     if arguments.seed is not None and arguments.seed < 0:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
     given = settings(arguments.given)
@@ -67,9 +71,7 @@ def run(arguments: argparse.Namespace) -> Result:
     imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
                        reward=arguments.reward, seed=arguments.seed, row=arguments.row,
                        given=given)  # fmt: skip
-    if replaced:
-        shutil.rmtree(place)
-    with staged(place, "--out") as aside:
+    with _set_aside(place, replaced), staged(place, "--out") as aside:
         summary = write(imported, aside, source, folder)
     document = {
         "path": str(place),
@@ -89,9 +91,9 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def settings(words: list[str]) -> dict[str, Any]:
-    """KEY=VALUE of --set as recipe keys; raises UsageError or RecipeError, which names the key."""
+    """KEY=VALUE,... of --set as recipe keys; raises UsageError or RecipeError, with the key."""
     out = {}
-    for word in words:
+    for word in itertools.chain.from_iterable(map(split_values, words)):
         key, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"--set: expected KEY=VALUE, got {word!r}")
@@ -106,6 +108,23 @@ def settings(words: list[str]) -> dict[str, Any]:
     return out
 
 
+@contextmanager
+def _set_aside(place: Path, replaced: bool) -> Iterator[None]:
+    """Without the run at `place`, which is back there if the block fails."""
+    old = place.with_name(f".{place.name}.old")
+    if replaced:
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)
+    try:
+        yield
+    except BaseException:
+        if replaced:
+            old.rename(place)
+        raise
+    if replaced:
+        shutil.rmtree(old)
+
+
 def _imported(place: Path) -> bool:
     """Whether a folder is a run that `rlzoo import` wrote."""
     try:
@@ -116,7 +135,7 @@ def _imported(place: Path) -> bool:
 
 def view(d: Mapping[str, Any]) -> Iterator[str]:
     """The output without --json."""
-    whose = "an unknown trainer (--from NAME sets it)" if d["from"] == "csv" else d["from"]
+    whose = f"{UNKNOWN} (--from NAME sets it)" if d["from"] == "csv" else d["from"]
     known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
     yield (
         f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "

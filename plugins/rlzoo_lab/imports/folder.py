@@ -30,6 +30,7 @@ from rlzoo_lab.imports.names import (
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
 
+UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
 # Keys of a recipe that `rlzoo doctor` and `rlzoo compare` read.
 KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coef", "kl.place",
@@ -107,9 +108,10 @@ def convert(
     keys = recipe_keys(whose, found.settings)
     tokens = responses(found)
     derived = _derive(found, tokens, steps, keys.get("rollout.samples"))
-    if seed is not None:
-        keys["seed"] = seed
-    keys |= dict(given or {})
+    given = dict(given or {}) | ({} if seed is None else {"seed": seed})
+    notes += [f"{key}: {value}, in place of the files' {keys[key]}"
+              for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip
+    keys |= given
     keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
@@ -133,19 +135,20 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
             if place is steps:
                 again = row.step < top or (again and row.step == top)
                 top, last = max(top, row.step), row.step
-            if changed and again:
+            if changed and (again or any(map(own, changed))):
                 twice.add(row.step)
-            elif changed:
+            else:
                 within |= dict.fromkeys(changed)
             line |= values
     notes = []
     if twice:
         old = f"; steps {last + 1} to {top} are from before it resumed" if last < top else ""
-        notes.append(f"the run was resumed: {len(twice)} steps occur twice with different values "
-                     f"(from step {min(twice)}); the later values are used{old}")  # fmt: skip
+        notes.append(f"{len(twice)} steps occur twice with different values (the first is step "
+                     f"{min(twice)}), as in a resumed run; the later are used{old}")  # fmt: skip
     if within:
-        more = f" and {len(within) - 1} more metrics occur" if len(within) > 1 else " occurs"
-        notes.append(f"{next(iter(within))}{more} several times in a step; the last value is used")
+        more = f" and {len(within) - 1} more" if len(within) > 1 else ""
+        notes.append(f"several values in a step, of which the last is used: {next(iter(within))}"
+                     f"{more}")  # fmt: skip
     early = {} if trainer == "csv" or any(map(_measured, steps.get(0, ()))) else steps.pop(0, {})
     if early:  # a setting or a timing makes no step
         first = evaluations.get(0) or steps.setdefault(min(steps, default=1), {})
@@ -302,7 +305,8 @@ def _summary(imported: Imported, label: str) -> dict[str, Any]:
         "recipe": label, "task": recipe.get("task.name", "unknown task"),
         "model": recipe.get("model.path"), "estimator": recipe.get("estimator.name"),
         "seed": recipe.get("seed"), "steps": last,
-        "imported": {"from": imported.trainer, "missing": imported.missing,
+        "imported": {"from": UNKNOWN if imported.trainer == "csv" else imported.trainer,
+                     "missing": imported.missing,
                      "tokens": TOKENS.get(imported.trainer, "its files have none")},
     }  # fmt: skip
     if scores:

@@ -247,7 +247,7 @@ def _compared_import(record: Record) -> Record | str:
     """A run of another trainer, scored by its training reward if it has no evaluation; otherwise,
     the missing data."""
     if not isinstance(record.recipe.get("seed"), int):
-        return "its seed is unknown (give it with rlzoo import ... --seed N)"
+        return "its seed is unknown (repeat rlzoo import with --seed N --overwrite)"
     if not ("eval_after" in record.summary and len(record.learning_curve) > 0):
         record = replace(record, measure=TRAINING)
     return record if record.learning_curve else f"it has neither eval/score nor {REWARD}"

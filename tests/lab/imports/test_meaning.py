@@ -264,6 +264,9 @@ KEYS = {
                            "args.json": json.dumps(GRPO)}, "", {"rollout.prompts": 2, "seed": 3}),
     "a state alone": ({"trainer_state.json": trl({"step": 1, "reward": 0.5})}, "",
                       {"imported.from": "trl"}),
+    "--set with commas": ({"trainer_state.json": trl({"step": 1, "reward": 0.5})},
+                          "--set actor.betas=[0.9,0.95],rollout.samples=4",
+                          {"actor.betas": [0.9, 0.95], "rollout.samples": 4}),
     "--set": ({"trainer_state.json": trl({"step": 1, "reward": 0.5})},
               "--set rollout.prompts=1 --set estimator.lam=0.9 --set kl.name=k3",
               {"rollout.prompts": 1, "estimator.lam": 0.9, "kl.name": "k3"}),
@@ -283,6 +286,14 @@ def test_settings_are_those_of_the_files_and_of_the_user(tmp_path, name):
         assert keys.keys() == expected.keys() | {"imported.from"}, "no default is a setting"
 
 
+def test_a_setting_in_place_of_the_files_is_noted(tmp_path):
+    wandb_file(tmp_path / "r.wandb", [hf(1, 0.5)], **GRPO)
+    result = imported(tmp_path / "r.wandb", tmp_path / "run", "--seed 9 --set rollout.samples=4")
+    assert result.document["recipe"]["seed"] == 9
+    assert [note for note in result.notes if "rollout.samples" in note] == []
+    assert [note for note in result.notes if "seed" in note and "3" in note]
+
+
 @pytest.mark.parametrize("word", ["rollout.prompt=1", "rollout.prompts", "rollout.prompts=many",
                                   "estimator.lamb=1"])  # fmt: skip
 def test_a_setting_that_no_recipe_has_is_refused(tmp_path, word):
@@ -291,7 +302,10 @@ def test_a_setting_that_no_recipe_has_is_refused(tmp_path, word):
         imported(source, tmp_path / "run", f"--set {word}")
 
 
-def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path):
+def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("the disk is full")
+
     source = placed(tmp_path / "in", {"trainer_state.json": trl({"step": 1, "reward": 0.5})})
     run = tmp_path / "run"
     imported(source, run)
@@ -300,7 +314,15 @@ def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path):
     with pytest.raises(RlzooError, match="--reward"):
         imported(source, run, "--overwrite --reward nothing")
     assert (run / "summary.json").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(verb, "write", full)
+        with pytest.raises(OSError, match="full"):
+            imported(source, run, "--overwrite")
+    assert (run / "summary.json").exists()
+    with pytest.raises(RlzooError, match="SOURCE"):
+        imported(run / "metrics.jsonl", run, "--overwrite")
     assert imported(source, run, "--overwrite --seed 4").document["recipe"]["seed"] == 4
+    assert {p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")} == {"in", "run"}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("kept")
     with pytest.raises(RlzooError, match="--out"):
