@@ -56,11 +56,11 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
         formats |= READERS[kinds[path]](path, found)
-    if not any(row.run for row in found.rows):
-        found.rows = begun_again(found.rows)
+    parts = not any(row.run for row in found.rows)
+    found.rows = begun_again(found.rows) if parts else found.rows
     runs = [*dict.fromkeys(row.run for row in found.rows if row.run)]
     if len(runs) > 1 or (run is not None and not chosen):
-        one = _run(place, runs, run)
+        one = _run(place, runs, run, parts)
         found.rows = [row for row in found.rows if row.run in ("", one) or one == ALL]
     found.rows = [row for row in found.rows if row.values]
     if found.placed:
@@ -75,13 +75,15 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
     return found, formats
 
 
-def _run(place: Path, runs: list[str], wanted: str | None) -> str:
-    """The run that --run names, or a part of its name. Raises UsageError if it is not one."""
+def _run(place: Path, runs: list[str], wanted: str | None, parts: bool) -> str:
+    """The run that --run names, or a part of its name, or ALL if they may be parts of one. Raises
+    UsageError if it is none of them."""
     names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
     if wanted is None:
+        join = f", or join the parts of one run with --run '{ALL}'" if parts else ""
         raise UsageError(f"SOURCE: {place} has {len(runs)} runs ({names}); choose one with --run "
-                         f"NAME, or join the parts of one run with --run '{ALL}'")  # fmt: skip
-    if wanted == ALL:
+                         f"NAME{join}")  # fmt: skip
+    if wanted == ALL and parts:
         return ALL
     hits = [r for r in runs if r == wanted] or [r for r in runs if wanted in r]
     if len(hits) != 1:
@@ -207,7 +209,7 @@ def _of_one_run(
         if len(runs) < 2:
             continue
         names = {str(files[0].relative_to(place)): files for files in runs.values()}
-        keep = names.get(_run(place, list(names), wanted), same)
+        keep = names.get(_run(place, list(names), wanted, parts=True), same)
         away = {p.parent for p in same if p not in keep} - {up for p in keep for up in p.parents}
         kinds = {p: k for p, k in kinds.items()
                  if p in keep or (p not in same and away.isdisjoint(p.parents))}  # fmt: skip

@@ -78,11 +78,12 @@ def rows_of(
     counts = any(name and any(c in v and v[c] != v[name] for c in COUNTERS)
                  for name, (_, v) in zip(stepped, lines, strict=True))  # fmt: skip
     runs, waiting, last = _runs(lines), list[Row](), 0
-    absent = _absent(lines)
+    sparse = _sparse(lines)
     for (line, values), name, run in zip(lines, stepped, runs, strict=True):
+        gaps = 2 * sum(v is None for v in values.values()) > len(values)
         kept = {k: x for k, v in values.items() if k not in STEPS and k[:1] != "_"
-                and (x := math.nan if v is None and k not in absent else number(v)) is not None
-                and k != found.step}  # fmt: skip
+                and (x := number(v) if v is not None or gaps or k in sparse else math.nan)
+                is not None and k != found.step}  # fmt: skip
         if counts and not name and any(c in values for c in COUNTERS):
             waiting.append(Row(0, kept, run))
             continue
@@ -102,15 +103,14 @@ def _wide(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _absent(lines: Lines) -> set[str]:
-    """The names whose null is a value that was not recorded, as in a table with gaps. A null is
-    NaN if the metric has numbers elsewhere and these do not alternate with nulls."""
-    nulls = {k for _, values in lines for k, v in values.items() if v is None}
+def _sparse(lines: Lines) -> set[str]:
+    """The names whose null is a value that was not recorded: as a table with gaps has them, between
+    its numbers and often. Any other null is NaN, if most of its line are numbers."""
     out = set()
-    for name in nulls:
+    for name in {k for _, values in lines for k, v in values.items() if v is None}:
         there = [number(values[name]) is not None for _, values in lines if name in values]
-        again = sum(after > before for before, after in itertools.pairwise(there))
-        if not any(there) or (again > 1 and 2 * sum(there) <= len(there)):
+        between = any(after > before for before, after in itertools.pairwise(there))
+        if sum(there) < 2 or (between and 10 * there.count(False) > len(there)):
             out.add(name)
     return out
 
@@ -189,9 +189,9 @@ def metric_rows(path: Path, found: Found) -> set[str]:
 
 def table_rows(path: Path, found: Found) -> set[str]:
     """A table with a column of steps. wandb exports a chart of runs as `Step`, `RUN - METRIC`."""
-    lines, charts = list[tuple[int, dict[str, Any]]](), list[Row]()
+    lines, charts = list[tuple[int, dict[str, Any]]](), dict[str, list[tuple[int, Values]]]()
     for at, line in csv_lines(path):
-        values, curves = dict[str, Any](), dict[str, Values]()
+        values, steps, curves = dict[str, Any](), Values(), dict[str, Values]()
         for name, text in line.items():
             text = text.strip()
             if name.endswith(("__MIN", "__MAX")) or text.lower() in MISSING:
@@ -200,7 +200,7 @@ def table_rows(path: Path, found: Found) -> set[str]:
             if name in STEPS or name == found.step:
                 if value is None:
                     raise damaged(path, at, f"a number as {name!r}")
-                values[name] = value
+                values[name] = steps[name] = value
                 continue
             run, _, metric = name.rpartition(" - ")
             if run and value is not None and metric[:1] != "_":
@@ -209,10 +209,11 @@ def table_rows(path: Path, found: Found) -> set[str]:
                 values[name] = text if value is None else value
         lines.append((at, values))
         for run, metrics in curves.items():
-            step = step_of(values, path, at, (found.step,) if found.step else STEPS)
-            charts.append(Row(step, metrics, run))
+            charts.setdefault(run, []).append((at, {**steps, **metrics}))
     _note_texts(path, lines, found)
-    found.rows += [*rows_of(path, lines, found), *charts]
+    found.rows += rows_of(path, lines, found)
+    for run, curve in charts.items():
+        found.rows += [replace(row, run=run) for row in rows_of(path, curve, found)]
     return {"csv"}
 
 

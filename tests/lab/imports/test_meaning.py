@@ -111,6 +111,9 @@ CASES = {
     "a chart of two runs": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n2,.2,.2,.9\n"}, "", "--run"),
     "a chart, chosen": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n2,.2,.2,.9\n"}, "--run a", TWO),
     "a chart, a name that no run has": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n"}, "--run c", "--run"),
+    "a chart, joined": ({"a.csv": WANDB_CSV + "1,.1,.1,.8\n"}, "--run *", "--run"),
+    "a chart with the trainer's step as a curve": ({"a.csv": "Step,a - train/global_step,"
+        "a - train/reward\n7,1,0.1\n9,2,0.2\n"}, "", TWO),
     "a long table": ({"a.csv": LONG}, "", "--run"),
     "a long table, chosen": ({"a.csv": LONG}, "--run a --reward score", TWO),
     "a table with a line for each run": (
@@ -144,6 +147,15 @@ CASES = {
     "null in the gaps of a table": ({"a.jsonl": jsonl(*(
         {"step": n, "critic/score/mean": n / 10, "actor/grad_norm": None if n % 3 else 1.0}
         for n in range(1, 10)))}, "", {"actor/grad_norm": {3: 1.0, 6: 1.0, 9: 1.0}}),
+    "null in the lines of evaluations": ({"a.jsonl": jsonl(*(
+        {"step": n, "val-core/a/reward/mean@1": 0.5 if n in (1, 15) else None}
+        | dict.fromkeys(("critic/score/mean", LR, KL), None if n == 15 else 1.0)
+        for n in range(1, 31)))}, "", {"eval/score": {1: 0.5, 15: 0.5}, LR: {
+            n: 1.0 for n in range(1, 31) if n != 15}}),
+    "null in one line": ({"a.jsonl": jsonl(*(
+        {"step": n, "critic/score/mean": n, "actor/lr": 1e-6, "actor/grad_norm": None if n == 3
+         else 1.0} for n in range(1, 31)))}, "", {"actor/grad_norm": {
+             n: NAN if n == 3 else 1.0 for n in range(1, 31)}}),
     "NaN of wandb": ({"r.wandb": [hf(1, 0.1), hf(2, NAN)]}, "", {R: {1: 0.1, 2: NAN}}),
     "tabs": ({"a.tsv": "step\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
     "semicolons and decimal commas": ({"a.csv": "step;reward\n1;0,1\n2;0,2\n"}, "", TWO),
