@@ -265,6 +265,12 @@ def wandb_file(path, rows, **config):
     path.write_bytes(_blocks(records))
 
 
+def wandb_values(**values):
+    """A .wandb file of one row, whose values are given in JSON."""
+    items = (_field(2, key.encode()) + _field(16, value) for key, value in values.items())
+    return _blocks([_field(2, b"".join(_field(1, item) for item in items))])
+
+
 def _varint(n):
     out = b""
     while n > 127:

@@ -135,7 +135,7 @@ def read_wandb(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, 
                 elif kind == 17:
                     for inner, one in fields(value):
                         config |= _items(one) if inner == 4 else {}
-        except (ValueError, TypeError, LookupError, AttributeError, struct.error):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
             raise damaged(path, number, "a wandb record") from None
     return rows, {k: v for k, v in config.items() if not k.startswith("_")}
 

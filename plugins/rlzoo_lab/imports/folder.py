@@ -173,10 +173,11 @@ def _measured(name: str) -> bool:
 
 
 def _std_of_scores(steps: dict[int, Values]) -> list[str]:
-    """Set score/std in a run of TRL; returns notes. Up to 0.27, TRL's reward_std is the mean of
+    """Set score/std in a run of TRL; returns notes. Up to 0.26, TRL's reward_std is the mean of
     the groups' standard deviations, and since then that of all rewards. If there is one reward
     function, its rewards/NAME/std (since 0.17) is always the latter."""
-    theirs = {k for line in steps.values() for k in line if re.fullmatch(STD, k)}
+    names = {k for line in steps.values() for k in line}
+    theirs = {k for k in names if re.fullmatch(r"trl/rewards/[^/]+/std", k)}
     only = next(iter(theirs)) if len(theirs) == 1 else ""
     part = f"score/{only.split('/')[2]}" if only else ""
     lines = [line for line in steps.values() if "trl/reward_std" in line]
@@ -190,10 +191,7 @@ def _std_of_scores(steps: dict[int, Values]) -> list[str]:
     if not lines or total:
         return []
     return ["trl/reward_std may be the mean of the groups' standard deviations, as TRL logs it up "
-            "to 0.27, so it is not score/std"]  # fmt: skip
-
-
-STD = r"trl/rewards/[^/]+/std"
+            "to 0.26, so it is not score/std"]  # fmt: skip
 
 
 def _near(a: float | None, b: float | None) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlzoo
-from helpers.made_up_sources import SOURCES
+from helpers.made_up_sources import SOURCES, wandb_values
 from rlzoo.cli import parser_of
 from rlzoo.errors import RlzooError
 from rlzoo_lab.imports import command as verb
@@ -94,6 +94,7 @@ CASES = [
     ("metrics.jsonl.gz", "compressed", gzip.compress(b'{"step": 1, "a": 1}\n')),
     ("global_step_1_training_input.pkl", "a large memo", BATCH % b"]r\x00\x00\x00\x0f"),
     ("global_step_1_training_input.pkl", "a large memo, as text", BATCH % b"]p251658240\n"),
+    ("run.wandb", "a deep value", wandb_values(x=b"[" * 100_000)),
     ("0.pt", "rollouts, cut", b"PK\x03\x04 rollout_id samples"),
     ("weights.safetensors", "weights", b"\x00" * 64),
     ("notes.md", "foreign", "# step 1"),
