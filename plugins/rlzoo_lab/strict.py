@@ -14,7 +14,7 @@ from rlzoo.errors import DataError
 # which count the lines that were logged.
 COUNTERS = ("_step", "Step")
 STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
-         "rollout/step", "train/step", "eval/step", *COUNTERS)  # fmt: skip
+         "rollout/step", "train/step", "eval/step", "eval/global_step", *COUNTERS)  # fmt: skip
 
 
 def damaged(path: Path, line: int | None, expected: str) -> DataError:

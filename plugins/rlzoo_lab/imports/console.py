@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlzoo_lab.imports.found import Found, Row, Values, grouped
+from rlzoo_lab.imports.found import Found, Row, Values, per_rollout
 from rlzoo_lab.imports.tabular import number, parsed
 from rlzoo_lab.strict import damaged, text_lines
 
@@ -182,16 +182,8 @@ def slime_rows(path: Path, found: Found) -> set[str]:
             rollouts.add(row.step)
         before = kind == "eval" and row.step == 0 and not trained
         found.rows.append(Row(0 if before else row.step + 1, row.values))
-    each = max(1, round(len({r.step for r in steps}) / max(1, len(rollouts))))
-    for at, rows in grouped(steps, lambda row: row.step // each).items():
-        for name in dict.fromkeys(k for r in rows for k in r.values):
-            numbers = [r.values[name] for r in rows if name in r.values]
-            mean = numbers[0] if len(numbers) == 1 else sum(numbers) / len(numbers)
-            found.rows.append(Row(at + 1, {name: mean}))
-    if each > 1:
-        found.notes.append(
-            f"there are {each} optimizer steps per rollout; metrics are means over them"
-        )
+    made = per_rollout(steps, rollouts, found)
+    found.rows += [replace(row, step=row.step + 1) for row in made]
     return {"slime"}
 
 

@@ -86,6 +86,23 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return out
 
 
+def per_rollout(steps: list[Row], rollouts: set[int], found: Found) -> list[Row]:
+    """Rows of optimizer steps, several to a rollout, as those of rollouts: their means."""
+    each = max(1, round(len({row.step for row in steps}) / max(1, len(rollouts))))
+    first = int(min(rollouts, default=0) == min((row.step for row in steps), default=0) == 1)
+    out = []
+    for at, rows in grouped(steps, lambda row: (row.step - first) // each + first).items():
+        for name in dict.fromkeys(k for row in rows for k in row.values):
+            numbers = [row.values[name] for row in rows if name in row.values]
+            mean = numbers[0] if len(numbers) == 1 else sum(numbers) / len(numbers)
+            out.append(Row(at, {name: mean}, rows[0].run))
+    if each > 1:
+        found.notes.append(
+            f"there are {each} optimizer steps per rollout; metrics are means over them"
+        )
+    return out
+
+
 def flat(tree: Mapping[str, Any], above: str = "", split: str = ".") -> dict[str, Any]:
     """Nested mappings by dotted keys; what is nested too deeply, and wandb's tables and images,
     stays as it is."""

@@ -77,7 +77,7 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
 
 def _run(place: Path, runs: list[str], wanted: str | None, parts: bool) -> str:
     """The run that --run names, or a part of its name, or ALL if they may be parts of one. Raises
-    UsageError if it is none of them."""
+    UsageError if no run matches."""
     names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
     if wanted is None:
         join = f", or join the parts of one run with --run '{ALL}'" if parts else ""

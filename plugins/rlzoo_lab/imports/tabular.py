@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab.imports.found import Found, Row, Values, flat
+from rlzoo_lab.imports.found import Found, Row, Values, flat, per_rollout
 from rlzoo_lab.strict import COUNTERS, STEPS, csv_lines, damaged, json_lines
 
 Lines = Sequence[tuple[int, Mapping[str, Any]]]  # (number of the line, name -> value)
@@ -78,6 +78,8 @@ def rows_of(
     counts = any(name and any(c in v and v[c] != v[name] for c in COUNTERS)
                  for name, (_, v) in zip(stepped, lines, strict=True))  # fmt: skip
     runs, waiting, last = _runs(lines), list[Row](), 0
+    both = {"rollout/step", "train/step"} <= {*stepped}  # as slime counts
+    rollouts, optimized = set[int](), list[Row]()
     sparse = _sparse(lines)
     for (line, values), name, run in zip(lines, stepped, runs, strict=True):
         gaps = 2 * sum(v is None for v in values.values()) > len(values)
@@ -88,11 +90,16 @@ def rows_of(
             waiting.append(Row(0, kept, run))
             continue
         last = step_of(values, path, line, names)
+        rollouts |= {last} if name == "rollout/step" else set()
+        if name == "train/step" and both:
+            optimized.append(Row(last, kept, run))
+            continue
         yield from (Row(last, row.values, row.run) for row in [*waiting, Row(0, kept, run)])
         found.placed += len(waiting)
         waiting = []
     found.placed += len(waiting)
     yield from (Row(last, row.values, row.run) for row in waiting)
+    yield from per_rollout(optimized, rollouts, found)
 
 
 def _wide(values: dict[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,15 @@ CASES = {
         {"rollout/step": 1, "rollout/raw_reward": 0.1}, {"train/step": 1, "train/grad_norm": 2.0},
         {"rollout/step": 2, "rollout/raw_reward": 0.2})}, "",
         TWO | {"actor/grad_norm": {1: 2.0}}),
+    "two optimizer steps to a rollout": ({"r.wandb": [
+        row for n in (0, 1) for row in (
+            {"_step": 3 * n, "rollout/step": n, "rollout/raw_reward": (n + 1) / 10},
+            {"_step": 3 * n + 1, "train/step": 2 * n, "train/grad_norm": 1.0},
+            {"_step": 3 * n + 2, "train/step": 2 * n + 1, "train/grad_norm": 2.0 + n})]}, "",
+        TWO | {"actor/grad_norm": {1: 1.5, 2: 2.0}}),
+    "evaluations with a step of their own": ({"r.wandb": [
+        hf(1, 0.1, _step=0), {"_step": 1, "eval/global_step": 1, "eval/reward": 0.5},
+        hf(2, 0.2, _step=2)]}, "", TWO | {"eval/score": {1: 0.5}}),
     "a step column of another name": ({"a.csv": "stitched,reward\n1,0.1\n2,0.2\n"},
                                       "--step stitched", TWO),
     "no step column": ({"a.csv": "stitched,reward\n1,0.1\n2,0.2\n"}, "", "--step"),
