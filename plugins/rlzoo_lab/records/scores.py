@@ -73,7 +73,8 @@ def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | No
             continue
         if not (parts := SEEDED.fullmatch(run.strip())):
             raise damaged(file, 1, f"a seed at the end of the run's name, such as {run}-seed-0")
-        axis = next((line[n] for n in STEPS if n in line), "")
+        if (axis := next((line[n] for n in STEPS if n in line), None)) is None:
+            raise damaged(file, 1, f"a column of steps ({', '.join(STEPS[3:5])}, Step, ...)")
         out.append((parts[1], int(parts[2]), _whole(file, number, axis), text))
     if not any(" - " in column for column in line):
         raise damaged(file, 1, "the columns name, seed and score, or Step and NAME-seed-N - metric")

@@ -102,6 +102,7 @@ def test_what_are_not_scores_is_refused(scores):
         ("name,seed", ("a", 0), "line 1"),
         ("Step,loss", (1, 0), "line 1"),
         ("Step,run - acc", (1, 0), "line 1"),
+        ("when,a-seed-0 - acc", (1, 0), "line 1"),
     ],
 )
 def test_a_damaged_file_names_its_line(tmp_path, header, row, where):
