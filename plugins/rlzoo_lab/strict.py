@@ -1,12 +1,20 @@
 """Strict parsers for line-based files: a damaged line is an error with its number."""
 
 import csv
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import DataError
+
+# Trainers' names for the number of a step; the first that a line has counts. COUNTERS: of trackers,
+# which count the lines that were logged.
+COUNTERS = ("_step", "Step")
+STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
+         "rollout/step", "train/step", "eval/step", "eval/global_step", *COUNTERS)  # fmt: skip
 
 
 def damaged(path: Path, line: int | None, expected: str) -> DataError:
@@ -15,14 +23,16 @@ def damaged(path: Path, line: int | None, expected: str) -> DataError:
     return DataError(f"{where}: expected {expected}", key=str(path), kind="damaged")
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of a text file; raises DataError if it is not UTF-8."""
+def text_lines(path: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of a text file, without a byte order mark; raises DataError if it is
+    not UTF-8. errors: as in `bytes.decode`."""
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             try:
-                yield number, raw.decode("utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors)
             except UnicodeDecodeError:
                 raise damaged(path, number, "text in UTF-8") from None
+            yield number, line.rstrip("\r\n")
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -50,20 +60,33 @@ def read_json_file(path: Path) -> Any:
         raise damaged(path, None, "JSON of a reasonable size and depth") from None
 
 
+DECIMAL = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
+
+
 def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number of the line, column -> text); raises DataError if a line does not fit the table."""
+    """(number of the line, column -> text); raises DataError if a line does not fit the table.
+
+    Cells are separated by the character of `,`, `;` and tab that is most frequent in the header.
+    Between `;` or tabs, `0,5` is 0.5, unless a cell of the table has a decimal point.
+    """
     texts = (line for _, line in text_lines(path))
-    reader = csv.reader(texts, strict=True)
+    header = next(texts, "")
+    split = max(",;\t", key=header.count)
+    reader = csv.reader(itertools.chain([header], texts), strict=True, delimiter=split)
+    rows = list[tuple[int, list[str]]]()
     try:
-        names = next(reader, [])
-        names = [name.strip().removeprefix("\ufeff") for name in names]
+        names = [name.strip() for name in next(reader, [])]
+        names[:1] = [names[0] or "_index"] if len(names) > 1 else names  # as pandas writes it
         if not all(names) or len(set(names)) < len(names) or not names:
             raise damaged(path, 1, "a header with different column names")
-        for cells in reader:
-            if not any(cells):
-                continue
+        for cells in filter(any, reader):
             if len(cells) != len(names):
                 raise damaged(path, reader.line_num, f"{len(names)} cells. Got {len(cells)}")
-            yield reader.line_num, dict(zip(names, cells, strict=True))
+            rows.append((reader.line_num, cells))
     except csv.Error as error:
         raise damaged(path, reader.line_num, f"a valid line of CSV ({error})") from None
+    if split != "," and not any(re.fullmatch(r"\s*[-+]?\d*\.\d.*", c) for _, r in rows for c in r):
+        rows = [(n, [c.replace(",", ".") if DECIMAL.fullmatch(c) else c for c in r])
+                for n, r in rows]  # fmt: skip
+    for number, cells in rows:
+        yield number, dict(zip(names, cells, strict=True))

@@ -13,9 +13,15 @@ from rlzoo.errors import RlzooError, RunError, first_line
 DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /dev/stdout
 
 
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON that UTF-8 can hold: U+FFFD in place of half a surrogate pair."""
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write JSON, replacing `path` atomically."""
-    write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, (json_text(data, indent=1) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

@@ -20,6 +20,7 @@ from rlzoo.errors import RecipeError, RunError, first_line
 from rlzoo.plugin.protocols import Store
 from rlzoo.recipe.compose import COMMAND_LINE, Recipe
 from rlzoo.runs.disk import (
+    json_text,
     no_link,
     read_mapping,
     refuse_devices,
@@ -61,7 +62,7 @@ class RunFolder:
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """One JSON object as one line; a kill leaves at most an unfinished last line."""
         with open(self.path / name, "a", encoding="utf-8", opener=no_link) as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json_text(record) + "\n")
 
     def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """The lines of a file, one at a time; unreadable lines are left out, and `troubles` gains
@@ -241,7 +242,8 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
                 f"{path} is a folder of {len(inside)} runs; give one of them, such as "
                 f"{inside[0].parent}, or use `rlzoo compare {path}` to compare them"
             )
-        what = "no such folder" if not path.exists() else "it has no recipe.yaml"
+        what = "no such folder" if not path.exists() else (
+            "it has no recipe.yaml; `rlzoo import` reads a run of another trainer")  # fmt: skip
         raise RunError(
             f"{path} is not a run folder: {what}{_nearby(path)}", key=str(path), kind="not-found"
         )

@@ -249,18 +249,26 @@ def table(folder):
 
 
 def wandb(folder):
-    """A .wandb file, with the messages that wandb 0.19 writes: a run's config and its history."""
-    folder.mkdir(parents=True)
-    config = {"learning_rate": 1e-6, "num_generations": 2, "seed": 3}
-    records = [_field(17, b"".join(_field(4, _field(1, _item(k, v))) for k, v in config.items()))]
-    for n, (r, lr) in enumerate(zip(REWARDS, LRS, strict=True), 1):
-        line = {"train/reward": r, "train/learning_rate": lr, "train/global_step": n, "_step": n}
-        records.append(_field(2, b"".join(_field(1, _item(k, v)) for k, v in line.items())))
-    records.append(_field(99, b"x" * 40_000))  # over two blocks of the file
-    line = {"eval/reward": 0.75, "train/global_step": 3, "_step": 4}
-    records.append(_field(2, b"".join(_field(1, _item(k, v)) for k, v in line.items())))
-    (folder / "run-abc.wandb").write_bytes(_blocks(records))
+    rows = [{"train/reward": r, "train/learning_rate": lr, "train/global_step": n, "_step": n}
+            for n, (r, lr) in enumerate(zip(REWARDS, LRS, strict=True), 1)]  # fmt: skip
+    rows.append({"eval/reward": 0.75, "train/global_step": 3, "_step": 4})
+    wandb_file(folder / "run-abc.wandb", rows, learning_rate=1e-6, num_generations=2, seed=3)
     return folder
+
+
+def wandb_file(path, rows, **config):
+    """A .wandb file, with the messages that wandb 0.19 writes: a run's config and its history."""
+    records = [_field(17, b"".join(_field(4, _field(1, _item(k, v))) for k, v in config.items()))]
+    records += [_field(2, b"".join(_field(1, _item(k, v)) for k, v in row.items())) for row in rows]
+    records.insert(-1, _field(99, b"x" * 40_000))  # over two blocks of the file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_blocks(records))
+
+
+def wandb_values(**values):
+    """A .wandb file of one row, whose values are given in JSON."""
+    items = (_field(2, key.encode()) + _field(16, value) for key, value in values.items())
+    return _blocks([_field(2, b"".join(_field(1, item) for item in items))])
 
 
 def _varint(n):

@@ -14,7 +14,6 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo_lab.imports.found import Row
-from rlzoo_lab.imports.tabular import step_of, without_steps
 from rlzoo_lab.strict import damaged
 
 BLOCK, HEADER = 2**15, 7  # bytes
@@ -119,26 +118,24 @@ def wandb_records(path: Path) -> Iterator[tuple[int, bytes]]:
             record, parts = record + 1, []
 
 
-def read_wandb(path: Path) -> tuple[list[Row], dict[str, Any]]:
-    """(rows of the history, the run's config) of a .wandb file. Raises DataError.
+def read_wandb(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, Any]]:
+    """((record, values) of the history, the run's config) of a .wandb file. Raises DataError.
 
     The message Record has history = 2, config = 5 and run = 17 with config = 4. History and config
     have items = 1, with key = 1, nested_key = 2, value_json = 16.
     """
-    rows, config = [], dict[str, Any]()
+    rows, config = list[tuple[int, dict[str, Any]]](), dict[str, Any]()
     for number, body in wandb_records(path):
         try:
             for kind, value in fields(body):
                 if kind == 2:
-                    line = _items(value)
-                    if values := without_steps(line):
-                        rows.append(Row(step_of(line, path, number), values))
+                    rows.append((number, _items(value)))
                 elif kind == 5:
                     config |= _items(value)
                 elif kind == 17:
                     for inner, one in fields(value):
                         config |= _items(one) if inner == 4 else {}
-        except (ValueError, TypeError, LookupError, AttributeError, struct.error):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
             raise damaged(path, number, "a wandb record") from None
     return rows, {k: v for k, v in config.items() if not k.startswith("_")}
 

@@ -1,13 +1,20 @@
 """`rlzoo import`: a run of another trainer as a run folder. No torch here."""
 
 import argparse
+import itertools
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.imports.folder import convert, write
+from rlzoo.errors import RlzooError, UsageError, nearest
+from rlzoo.recipe.keys import KEYS
+from rlzoo.recipe.words import read_value, split_values
+from rlzoo.runs.disk import read_json
+from rlzoo_lab.imports.folder import UNKNOWN, convert, write
+from rlzoo_lab.imports.names import recipe_names
 from rlzoo_lab.imports.sources import FORMATS, read_source
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.written import Written
@@ -19,11 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="a trainer's output folder, or one file of metrics")
     add("--out", action=Written, folder=True, required=True, metavar="RUN",
-        help="the run folder to write; must not exist")  # fmt: skip
+        help="the run folder to write")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace RUN, if it is an imported run")
     add("--from", dest="trainer", choices=FORMATS, help="default: detected from the contents")
+    add(
+        "--run",
+        metavar="NAME",
+        help="the run to read, if SOURCE has several; '*': all are parts of one",
+    )
+    add("--step", metavar="NAME", help="the column or key with the step; default: detected")
+    add("--reward", metavar="NAME",
+        help="the metric that becomes reward/mean, if it is not detected")  # fmt: skip
     add("--eval", dest="evaluation", metavar="NAME",
         help="the evaluation metric that becomes eval/score, if there are several")  # fmt: skip
     add("--seed", type=int, metavar="N", help="the run's seed, if its files do not contain it")
+    add("--set", dest="given", action="append", default=[], metavar="KEY=VALUE",
+        help="a recipe key that the files do not contain; repeatable")  # fmt: skip
     add("--tokenizer", type=Path, metavar="FOLDER",
         help="folder of a tokenizer, for the texts of tokens; default: one in SOURCE")  # fmt: skip
     add("--row", metavar="NAME", help="the name of its row in `rlzoo compare`")
@@ -31,19 +49,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     place, source = Path(arguments.out), Path(arguments.source)
-    check_free(place, "--out")
+    replaced = _imported(place)
+    if replaced and not arguments.overwrite:
+        raise UsageError(
+            f"--out: {place} is an imported run; --overwrite replaces it", kind="taken"
+        )
+    if not replaced:
+        check_free(place, "--out")
+    elif source.resolve().is_relative_to(place.resolve()):
+        raise UsageError(f"SOURCE: {source} is in {place}, which --overwrite replaces")
     if arguments.seed is not None and arguments.seed < 0:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
+    given = settings(arguments.given)
     try:
-        found, formats = read_source(source)
+        found, formats = read_source(source, arguments.step or "", arguments.run)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
     folder = arguments.tokenizer
     if folder is not None and not (folder / "tokenizer_config.json").is_file():
         raise UsageError(f"--tokenizer: {folder} has no tokenizer_config.json")
     imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
-                       seed=arguments.seed, row=arguments.row)  # fmt: skip
-    with staged(place, "--out") as aside:
+                       reward=arguments.reward, seed=arguments.seed, row=arguments.row,
+                       given=given)  # fmt: skip
+    with _set_aside(place, replaced), staged(place, "--out") as aside:
         summary = write(imported, aside, source, folder)
     document = {
         "path": str(place),
@@ -62,14 +90,60 @@ def run(arguments: argparse.Namespace) -> Result:
     return Result(document, lambda _: view(document), notes=imported.notes)
 
 
+def settings(words: list[str]) -> dict[str, Any]:
+    """KEY=VALUE,... of --set as recipe keys; raises UsageError or RecipeError, with the key."""
+    out = {}
+    for word in itertools.chain.from_iterable(map(split_values, words)):
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set: expected KEY=VALUE, got {word!r}")
+        if key not in (known := KEYS.keys() | recipe_names()):
+            raise UsageError(f"--set: there is no key {key!r}{nearest(key, known)}", key=key,
+                             kind="unknown-key")  # fmt: skip
+        value = read_value(key, text)
+        try:
+            out[key] = KEYS[key].check(value) if key in KEYS else value
+        except ValueError as error:
+            raise UsageError(f"--set: {key}: {error}", key=key, kind="type") from None
+    return out
+
+
+@contextmanager
+def _set_aside(place: Path, replaced: bool) -> Iterator[None]:
+    """Without the run at `place`, which is back there if the block fails."""
+    old = place.with_name(f".{place.name}.old")
+    if replaced:
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)
+    try:
+        yield
+    except BaseException:
+        if replaced:
+            old.rename(place)
+        raise
+    if replaced:
+        shutil.rmtree(old)
+
+
+def _imported(place: Path) -> bool:
+    """Whether a folder is a run that `rlzoo import` wrote."""
+    try:
+        return "imported" in read_json(place / "summary.json")
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 def view(d: Mapping[str, Any]) -> Iterator[str]:
     """The output without --json."""
+    whose = f"{UNKNOWN} (--from NAME sets it)" if d["from"] == "csv" else d["from"]
     known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
     yield (
         f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "
-        f"samples from {d['from']}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
+        f"samples from {whose}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
     )
-    yield f"{known} metrics have a name in rlzoo; {len(d['metrics']) - known} keep their own names"
+    own = len(d["metrics"]) - known
+    yield f"{known} metric{'s have' if known != 1 else ' has'} a name in rlzoo; {own} " + (
+        "keep their own names" if own != 1 else "keeps its own name")  # fmt: skip
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
     if d["batches"]:

@@ -2,7 +2,8 @@
 provenance.json."""
 
 import hashlib
-import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +13,24 @@ import yaml
 
 from rlzoo import __version__
 from rlzoo.errors import UsageError
+from rlzoo.runs.disk import json_text, write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import METRICS, SCORE
+from rlzoo.runs.metrics import METRICS, REWARD, SCORE
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.imports.found import Found, Sample, Values, grouped
-from rlzoo_lab.imports.names import NOTES, TOKENS, own, recipe_keys, trainer_by_names, translate
+from rlzoo_lab.imports.names import (
+    NOTES,
+    TOKENS,
+    own,
+    recipe_keys,
+    tables,
+    trainer_by_names,
+    translate,
+)
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
 
+UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
 # Keys of a recipe that `rlzoo doctor` and `rlzoo compare` read.
 KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coef", "kl.place",
@@ -57,7 +68,8 @@ class Imported:
             there = metric.name in have or ("*" in metric.name and f"{head}mean" in have)
             if metric.maker != "evaluation" and not metric.when and not there:
                 out.append(metric.name)
-        return [name for name in out if name != "step"]
+        hint = {REWARD: f"{REWARD} (--reward NAME chooses one)"}
+        return [hint.get(name, name) for name in out if name != "step"]
 
 
 def convert(
@@ -66,33 +78,40 @@ def convert(
     trainer: str | None,
     *,
     evaluation: str | None = None,
+    reward: str | None = None,
     seed: int | None = None,
     row: str | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The files' contents with rlzoo's names. trainer: what --from names, None to recognize it.
+    evaluation, reward: the metrics that become eval/score and reward/mean. given: recipe keys.
 
     Raises UsageError where the files are of another format than --from names.
     """
-    names = [n for row in found.rows for n in row.values]
+    names = dict.fromkeys(n for row in found.rows for n in row.values)
     known = sorted(formats - {"wandb", "csv"})  # in any process the same
-    whose = known[0] if known else trainer_by_names(names)
-    if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
-        got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
+    whose = known[0] if known else trainer_by_names(names, found.stepped)
+    if trainer and whose and trainer not in {whose, *formats}:
         raise UsageError(
-            f"--from: {trainer}, but these files come from {got}; remove or change --from"
+            f"--from: {trainer}, but these files come from {whose}; remove or change --from"
         )
-    whose = whose or "csv"
+    whose = whose or (trainer if trainer in tables() else None) or "csv"
     steps, evaluations, notes = _merged(found, whose)
     notes = [*found.notes, *notes]
     for (of, theirs), note in NOTES.items():
-        if of == whose and any(n in (theirs, f"train/{theirs}") for n in names):
+        if of == whose and not {theirs, f"train/{theirs}"}.isdisjoint(names):
             notes.append(note)
-    _choose(evaluations, evaluation)
+    if whose == "trl":
+        notes += _std_of_scores(steps)
+    _choose("--eval", evaluations, evaluation, SCORE)
+    _choose("--reward", steps, reward, REWARD)
     keys = recipe_keys(whose, found.settings)
     tokens = responses(found)
     derived = _derive(found, tokens, steps, keys.get("rollout.samples"))
-    if seed is not None:
-        keys["seed"] = seed
+    given = dict(given or {}) | ({} if seed is None else {"seed": seed})
+    notes += [f"{key}: {value}, in place of the files' {keys[key]}"
+              for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip
+    keys |= given
     keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
@@ -102,27 +121,39 @@ def convert(
 
 def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Values], list[str]]:
     """(steps, evaluations, notes): rows of one step together. A metric that is there twice has its
-    later value, since a resumed run trained on with it. An evaluation before the first step may
-    log other numbers too, such as its seconds: they make no step 0."""
+    later value, since a resumed run trained on with it."""
     steps: dict[int, Values] = {}
     evaluations: dict[int, Values] = {}
-    twice = set()
+    again, twice, within = False, set[int](), dict[str, None]()
+    top = last = -1
     for row in found.rows:
-        number = row.step
         for values, place in zip(translate(trainer, row.values), (steps, evaluations), strict=True):
-            if values:
-                line = place.setdefault(number, {})
-                if any(k in line and line[k] != v and v == v for k, v in values.items()):
-                    twice.add(number)
-                line |= values
+            if not values:
+                continue
+            line = place.setdefault(row.step, {})
+            changed = [k for k, v in values.items() if k in line and line[k] != v and v == v]
+            if place is steps:
+                again = row.step < top or (again and row.step == top)
+                top, last = max(top, row.step), row.step
+            if changed and (again or any(map(own, changed))):
+                twice.add(row.step)
+            else:
+                within |= dict.fromkeys(changed)
+            line |= values
     notes = []
     if twice:
-        notes.append(
-            f"{len(twice)} steps occur twice with different values (the first is step "
-            f"{min(twice)}); the later values are used")  # fmt: skip
-    if 0 in evaluations and not any(map(own, steps.get(0, ()))):
-        evaluations[0] |= steps.pop(0, {})
-    if 0 in steps:
+        old = f"; steps {last + 1} to {top} are from before it resumed" if last < top else ""
+        notes.append(f"{len(twice)} steps occur twice with different values (the first is step "
+                     f"{min(twice)}), as in a resumed run; the later are used{old}")  # fmt: skip
+    if within:
+        more = f" and {len(within) - 1} more" if len(within) > 1 else ""
+        notes.append(f"several values in a step, of which the last is used: {next(iter(within))}"
+                     f"{more}")  # fmt: skip
+    early = {} if trainer == "csv" or any(map(_measured, steps.get(0, ()))) else steps.pop(0, {})
+    if early:  # a setting or a timing makes no step
+        first = evaluations.get(0) or steps.setdefault(min(steps, default=1), {})
+        first |= {k: v for k, v in early.items() if k not in first}
+    if 0 in steps and trainer != "csv":
         notes.append(
             f"the first step of {trainer} is 0 and that of rlzoo is 1, so all step numbers are "
             "increased by 1"
@@ -135,26 +166,58 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
 
 
-def _choose(evaluations: dict[int, Values], wanted: str | None) -> None:
-    """Set eval/score: what --eval names, or the evaluations' only reward."""
-    there = dict.fromkeys(k for line in evaluations.values() for k in line)
+def _measured(name: str) -> bool:
+    """Whether only a training step has this metric; rates, coefficients and times are logged
+    before the first one, too."""
+    return own(name) and not re.search(r"/(?:lr|kl_coef)$|^(?:timing|perf)", name)
+
+
+def _std_of_scores(steps: dict[int, Values]) -> list[str]:
+    """Set score/std in a run of TRL; returns notes. Up to 0.26, TRL's reward_std is the mean of
+    the groups' standard deviations, and since then that of all rewards. If there is one reward
+    function, its rewards/NAME/std (since 0.17) is always the latter."""
+    names = {k for line in steps.values() for k in line}
+    theirs = {k for k in names if re.fullmatch(r"trl/rewards/[^/]+/std", k)}
+    only = next(iter(theirs)) if len(theirs) == 1 else ""
+    part = f"score/{only.split('/')[2]}" if only else ""
+    lines = [line for line in steps.values() if "trl/reward_std" in line]
+    alike = [li for li in lines if only in li and _near(li.get("score/mean"), li.get(part))]
+    total = alike and all(_near(line["trl/reward_std"], line[only]) for line in alike)
+    for line in steps.values():
+        if total and "trl/reward_std" in line:
+            line["score/std"] = line.pop("trl/reward_std")
+        elif alike and only in line:
+            line["score/std"] = line[only]
+    if not lines or total:
+        return []
+    return ["trl/reward_std may be the mean of the groups' standard deviations, as TRL logs it up "
+            "to 0.26, so it is not score/std"]  # fmt: skip
+
+
+def _near(a: float | None, b: float | None) -> bool:
+    return a is not None and b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6)
+
+
+def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str) -> None:
+    """Set eval/score or reward/mean: what an option names, or the evaluations' only reward."""
+    there = dict.fromkeys(k for line in lines.values() for k in line)
     if wanted is not None:
-        hits = [k for k in there if wanted in (k, k.removeprefix("eval/"))]
+        hits = [k for k in there if wanted in (k, k.removeprefix("eval/"), k.partition("/")[2])]
         hits = hits or [k for k in there if wanted in k]
         if len(hits) != 1:
             raise UsageError(
-                f"--eval: {wanted!r} matches {len(hits)} evaluation metrics, not one (available: "
+                f"{option}: {wanted!r} matches {len(hits)} metrics, not one (available: "
                 f"{', '.join(there) or 'none'})"
             )
     else:
-        if SCORE in there:
+        if name in there or name != SCORE:
             return
         hits = [k for k in there if k.startswith("eval/reward/")]
         hits = hits or [k for k in there if "/val-core/" in k and "/mean@" in k]
     if len(hits) == 1:
-        for line in evaluations.values():
+        for line in lines.values():
             if hits[0] in line:
-                line[SCORE] = line[hits[0]]
+                line[name] = line[hits[0]]
 
 
 def _derive(
@@ -186,8 +249,7 @@ def write(
     recipe = yaml.safe_dump(_tree(imported.recipe), allow_unicode=True, sort_keys=True)
     (place / "recipe.yaml").write_text(f"# {label}\n{recipe}", encoding="utf-8")
     with open(place / "metrics.jsonl", "w", encoding="utf-8") as file:
-        for line in _lines(imported):
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        file.writelines(json_text(line) + "\n" for line in _lines(imported))
     seen: dict[int, int] = {}
     for s in imported.samples:
         seen[s.step] = seen.get(s.step, 0) + 1
@@ -207,7 +269,7 @@ def write(
         saved = write_batches(place, imported.tokens, tokenizer, paid_kl, imported.notes)
     summary = _summary(imported, label)
     summary["imported"]["batches"] = saved
-    (place / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    write_json(place / "summary.json", summary)
     part = {
         "from_step": 0,
         "recipe": imported.recipe,
@@ -221,8 +283,7 @@ def write(
             "notes": imported.notes,
         },
     }  # fmt: skip
-    text = json.dumps([part], indent=1, ensure_ascii=False, default=str)
-    (place / FILE).write_text(text, encoding="utf-8")
+    write_json(place / FILE, [part])
     return summary
 
 
@@ -242,7 +303,8 @@ def _summary(imported: Imported, label: str) -> dict[str, Any]:
         "recipe": label, "task": recipe.get("task.name", "unknown task"),
         "model": recipe.get("model.path"), "estimator": recipe.get("estimator.name"),
         "seed": recipe.get("seed"), "steps": last,
-        "imported": {"from": imported.trainer, "missing": imported.missing,
+        "imported": {"from": UNKNOWN if imported.trainer == "csv" else imported.trainer,
+                     "missing": imported.missing,
                      "tokens": TOKENS.get(imported.trainer, "its files have none")},
     }  # fmt: skip
     if scores:

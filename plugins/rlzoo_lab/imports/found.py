@@ -7,14 +7,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Values = dict[str, float]
+DEEPEST = 32  # mappings in each other
 
 
 @dataclass(frozen=True)
 class Row:
-    """Metrics of one step, by the trainer's names."""
+    """Metrics of one step, by the trainer's names. run: its run's name, where a file has several;
+    empty: it is of all of them."""
 
     step: int
     values: Values
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Found:
     """The contents of a run's files, with the trainer's own names.
 
     tokens: (step, a response) of files that have no texts. settings: dotted key -> value. files:
-    path -> its format. notes: for the user.
+    path -> its format. notes: for the user. step: the name of steps in lines and tables, where it
+    is given; stepped: those that were found. placed: lines without a step of their own.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -69,6 +73,9 @@ class Found:
     files: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     planned: int | None = None  # steps that the trainer meant to take
+    step: str = ""
+    stepped: set[str] = field(default_factory=set)
+    placed: int = 0
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
@@ -79,12 +86,31 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return out
 
 
-def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested mappings by dotted keys."""
+def per_rollout(steps: list[Row], rollouts: set[int], found: Found) -> list[Row]:
+    """Rows of optimizer steps, several to a rollout, as those of rollouts: their means."""
+    each = max(1, round(len({row.step for row in steps}) / max(1, len(rollouts))))
+    first = int(min(rollouts, default=0) == min((row.step for row in steps), default=0) == 1)
+    out = []
+    for at, rows in grouped(steps, lambda row: (row.step - first) // each + first).items():
+        for name in dict.fromkeys(k for row in rows for k in row.values):
+            numbers = [row.values[name] for row in rows if name in row.values]
+            mean = numbers[0] if len(numbers) == 1 else sum(numbers) / len(numbers)
+            out.append(Row(at, {name: mean}, rows[0].run))
+    if each > 1:
+        found.notes.append(
+            f"there are {each} optimizer steps per rollout; metrics are means over them"
+        )
+    return out
+
+
+def flat(tree: Mapping[str, Any], above: str = "", split: str = ".") -> dict[str, Any]:
+    """Nested mappings by dotted keys; what is nested too deeply, and wandb's tables and images,
+    stays as it is."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            out |= flat(value, f"{above}{key}.")
+        nested = isinstance(value, Mapping) and above.count(split) < DEEPEST
+        if nested and "_type" not in value:
+            out |= flat(value, f"{above}{key}{split}", split)
         else:
             out[f"{above}{key}"] = value
     return out

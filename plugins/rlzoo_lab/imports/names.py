@@ -15,8 +15,11 @@ NOTES = {
     ("trl", "kl"): "actor/ref_kl is TRL's kl (GRPO's k3 estimate in the update), not log pi - log "
     "pi_ref at rollout",
     ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
-    ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty: with "
-    "verl's own KL estimator, averaged over each response and then over responses",
+    ("verl", "actor/reward_kl_penalty"): (
+        verl_kl := "actor/ref_kl is verl's KL penalty: with "
+        "verl's own KL estimator, averaged over each response and then over responses"
+    ),
+    ("verl", "critic/kl"): verl_kl,
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # The setting with which each trainer writes the tokens of its responses.
@@ -45,10 +48,24 @@ def tables() -> dict[str, dict[str, dict[str, str]]]:
 
 
 @cache
+def _patterns(trainer: str, kind: str) -> list[tuple[str, re.Pattern[str], str]]:
+    """(how such a name begins, the whole of it, our names) of each line with a *."""
+    out = []
+    for theirs, targets in tables().get(trainer, {}).get(kind, {}).items():
+        head, star, _ = theirs.partition("*")
+        if star:
+            whole = "([^/]+)".join(map(re.escape, theirs.split("*")))
+            out.append((head, re.compile(whole), targets))
+    return out
+
+
+@cache
 def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
     """rlzoo's names for a trainer's metric; empty if no line matches."""
-    for theirs, targets in tables().get(trainer, {}).get(kind, {}).items():
-        if match := re.fullmatch("([^/]+)".join(map(re.escape, theirs.split("*"))), name):
+    if exact := tables().get(trainer, {}).get(kind, {}).get(name):
+        return tuple(exact.split())
+    for head, pattern, targets in _patterns(trainer, kind):
+        if name.startswith(head) and (match := pattern.fullmatch(name)):
             for part in match.groups():
                 targets = " ".join(t.replace("*", part, 1) for t in targets.split())
             return tuple(targets.split())
@@ -66,14 +83,25 @@ def own(name: str) -> bool:
     return name.startswith(("eval/reward/", "score/"))
 
 
-def trainer_by_names(names: Iterable[str]) -> str:
-    """The trainer whose names match the most metrics, or rlzoo; empty if no name matches."""
-    known = set(names)
-    counts = {t: sum(any(_targets(t, n)[1:]) for n in known) for t in tables()}
-    best = max(counts, key=counts.__getitem__)
-    if sum(own(n) for n in known) > counts[best]:
-        return "rlzoo"
-    return best if counts[best] else ""
+def trainer_by_names(names: Iterable[str], stepped: Iterable[str] = ()) -> str:
+    """The trainer whose own names are the most among the metrics, or rlzoo; empty if there are
+    none. Names such as `kl`, `train/loss` and `eval/accuracy` are of no trainer. stepped: the names
+    of steps; transformers, and so TRL, log `train/global_step` or `train/epoch`.
+    """
+    counts, sure, mine = dict.fromkeys(tables(), 0), set[str](), 0
+    for name in set(names):
+        generic = name.startswith("train/") and name.count("/") == 1
+        if "/" not in name or generic or name.startswith(EVALUATION[:2]):
+            continue
+        found = [t for t in tables() if t != "csv" and any(_targets(t, name)[1:])]
+        mine += own(name)
+        sure |= set() if own(name) or len(found) > 1 else {*found}
+        for trainer in found:
+            counts[trainer] += 1
+    if "train/global_step" in stepped or {"train/epoch", "train/learning_rate"} <= {*names}:
+        counts["trl"], sure = counts["trl"] + 1, {*sure, "trl"}
+    best = max(sorted(sure), key=counts.__getitem__, default="")
+    return "rlzoo" if mine > counts.get(best, 0) else best
 
 
 Metrics = dict[str, float]
@@ -115,11 +143,19 @@ def recipe_keys(trainer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return out | {"trl": _of_trl, "verl": _of_verl}.get(trainer, lambda _: {})(settings)
 
 
+def recipe_names() -> set[str]:
+    """The keys of a recipe that some trainer's settings determine, options of components too."""
+    more = {"policy_loss.name", "aggregation.name", "kl.name", "policy_loss.clip_high"}
+    return more.union(*(table.get("settings", {}).values() for table in tables().values()))
+
+
 def _value(key: str, value: Any) -> Any:
     if key in TEXTS:
-        if isinstance(value, list):
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
             value = "+".join(map(str, value)) or None
-        return ESTIMATORS.get(value, value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        return ESTIMATORS.get(value, value.encode(errors="replace").decode())
     return value if type(value) in (int, float) else None
 
 

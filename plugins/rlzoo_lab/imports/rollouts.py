@@ -9,6 +9,7 @@ from typing import Any
 
 from rlzoo_lab.imports.found import Sample, Tokens, Values, grouped
 from rlzoo_lab.imports.pickled import read_saved
+from rlzoo_lab.imports.tabular import number as number_of
 from rlzoo_lab.imports.tabular import parquet_rows
 from rlzoo_lab.imports.tokens import slime_tokens, tokens, trace_tokens
 from rlzoo_lab.strict import damaged, json_lines
@@ -19,7 +20,8 @@ LONG = 100_000  # characters of a text that are kept
 
 def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]) -> list[Sample]:
     """TRL's completions_*.parquet. rewards: names of its reward functions, weights: theirs; a
-    sample's score is their weighted sum, as TRL's reward."""
+    sample's score is their weighted sum, as TRL's reward; functions that abstain (NaN) are left
+    out."""
     rows = parquet_rows(path)
     if lacks := [name for name in TRL_COLUMNS[:3] if rows and name not in rows[0]]:
         raise damaged(path, None, f"TRL's columns of completions; {lacks[0]!r} is missing")
@@ -28,7 +30,8 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
         if not isinstance(row["step"], int):
             raise damaged(path, number, "a whole number as 'step'")
         scores = [row.get(name) for name in rewards]
-        real = [(s, w) for s, w in zip(scores, weights, strict=True) if isinstance(s, int | float)]
+        real = [(s, w) for s, w in zip(scores, weights, strict=True)
+                if isinstance(s, int | float) and s == s]  # fmt: skip
         score = sum(s * w for s, w in real) if real else None
         advantage = row.get("advantage")
         advantage = advantage if isinstance(advantage, int | float) else None
@@ -45,9 +48,10 @@ def verl_samples(path: Path) -> Iterator[Sample]:
     """verl's rollout dump, one JSON object per line: input, output, gts, score, step."""
     for number, line in json_lines(path):
         step, score = line.get("step"), line.get("score")
+        score = score if number_of(score) is None else number_of(score)
         if not {"input", "output"} <= line.keys() or type(step) is not int:
             raise damaged(path, number, "'input', 'output' and a whole number as 'step'")
-        if score is not None and type(score) not in (int, float):
+        if score is not None and number_of(score) is None:
             raise damaged(path, number, "a number as 'score'")
         answer = line.get("gts")
         yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer)

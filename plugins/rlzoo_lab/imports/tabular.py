@@ -1,71 +1,251 @@
-"""Rows of parquet, and metrics in JSON lines and CSV: the step of each line, and its numbers."""
+"""Lines of metrics in JSON and tables, as rows: the step and the run of each line, its numbers."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab.imports.found import Row, Values
-from rlzoo_lab.strict import csv_lines, damaged, json_lines
+from rlzoo_lab.imports.found import Found, Row, Values, flat, per_rollout
+from rlzoo_lab.strict import COUNTERS, STEPS, csv_lines, damaged, json_lines
 
-# Trainers' names for the number of a step; the first that a line has counts.
-STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
-         "rollout/step", "train/step", "eval/step", "_step", "Step")  # fmt: skip
+Lines = Sequence[tuple[int, Mapping[str, Any]]]  # (number of the line, name -> value)
+# Columns whose values name a run or a process, and those that name a metric.
+RUNS = {"run", "run_id", "run_name", "name", "experiment", "method", "algorithm", "algo", "seed",
+        "trial", "rank", "worker"}  # fmt: skip
+METRICS = {"metric", "metric_name", "tag", "variable", "key"}
+NOT_FINITE = re.compile(r"\s*([-+]?(?:nan|inf(?:inity)?))\s*", re.IGNORECASE)
+MISSING = {"", "-", "na", "n/a", "none", "null"}
+MOST_ROWS = 1_000_000  # of a parquet file
 
 
-def step_of(values: Mapping[str, Any], path: Path, line: int) -> int:
-    """The step number of a line; raises DataError if there is none."""
-    for name in STEPS:
+def number(value: Any) -> float | None:
+    """A number, also NaN and infinities that a tracker wrote as texts; None for anything else.
+    Integers beyond 15 digits become floats."""
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        if abs(value) < 10**15:
+            return value
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and (found := NOT_FINITE.fullmatch(value)):
+        return float(found[1])
+    return None
+
+
+def parsed(text: str) -> float | None:
+    """The number that a text is; None for any other text."""
+    try:
+        return number(int(text) if len(text) < 16 and text.lstrip("-").isdecimal() else float(text))
+    except ValueError:
+        return None
+
+
+def step_of(values: Mapping[str, Any], path: Path, line: int, names: Sequence[str] = STEPS) -> int:
+    """The step number of a line, by the first name that it has; raises DataError if there is
+    none."""
+    for name in names:
         if name in values:
             step = values[name]
             whole = isinstance(step, int | float) and not isinstance(step, bool)
             if not whole or step != step or abs(step) > 1e15 or step != int(step) or step < 0:
                 raise damaged(path, line, f"a whole number of at least 0 as {name!r}")
             return int(step)
-    raise damaged(path, line, f"a step ({', '.join(STEPS[3:5])}, ... )")
+    few = ", ".join(names[3:5] or names)
+    raise damaged(path, line, f"a step ({few}, ...; --step NAME names another)")
 
 
-def metric_rows(path: Path) -> Iterator[Row]:
+def rows_of(
+    path: Path, given: Iterable[tuple[int, Mapping[str, Any]]], found: Found
+) -> Iterator[Row]:
+    """A file's lines as rows.
+
+    `_step` and `Step` count the lines of a tracker. Where they differ from the trainer's own
+    steps, a line that has no other belongs to the next step: a reward function that logs by
+    itself comes before the trainer.
+    """
+    lines = [(at, _wide(flat(values, split="/"))) for at, values in given]
+    names = (found.step,) if found.step else STEPS
+    own = [n for n in names if n not in COUNTERS]
+    stepped = [next((n for n in own if n in values), "") for _, values in lines]
+    found.stepped |= {*stepped} - {""}
+    counts = any(name and any(c in v and v[c] != v[name] for c in COUNTERS)
+                 for name, (_, v) in zip(stepped, lines, strict=True))  # fmt: skip
+    runs, waiting, last = _runs(lines), list[Row](), 0
+    both = {"rollout/step", "train/step"} <= {*stepped}  # as slime counts
+    rollouts, optimized = set[int](), list[Row]()
+    sparse = _sparse(lines)
+    for (line, values), name, run in zip(lines, stepped, runs, strict=True):
+        gaps = 2 * sum(v is None for v in values.values()) > len(values)
+        kept = {k: x for k, v in values.items() if k not in STEPS and k[:1] != "_"
+                and (x := number(v) if v is not None or gaps or k in sparse else math.nan)
+                is not None and k != found.step}  # fmt: skip
+        if counts and not name and any(c in values for c in COUNTERS):
+            waiting.append(Row(0, kept, run))
+            continue
+        last = step_of(values, path, line, names)
+        rollouts |= {last} if name == "rollout/step" else set()
+        if name == "train/step" and both:
+            optimized.append(Row(last, kept, run))
+            continue
+        yield from (Row(last, row.values, row.run) for row in [*waiting, Row(0, kept, run)])
+        found.placed += len(waiting)
+        waiting = []
+    found.placed += len(waiting)
+    yield from (Row(last, row.values, row.run) for row in waiting)
+    yield from per_rollout(optimized, rollouts, found)
+
+
+def _wide(values: dict[str, Any]) -> dict[str, Any]:
+    """A line of a long table, which has a metric's name and its value, as the metric."""
+    long = [n for n in values if n.lower() in METRICS and isinstance(values[n], str)]
+    if len(long) == 1 and number(values.get("value")) is not None:
+        values[values.pop(long[0])] = values.pop("value")
+    return values
+
+
+def _sparse(lines: Lines) -> set[str]:
+    """The names whose null is a value that was not recorded: as a table with gaps has them, between
+    its numbers and often. Any other null is NaN, if most of its line are numbers."""
+    out = set()
+    for name in {k for _, values in lines for k, v in values.items() if v is None}:
+        there = [number(values[name]) is not None for _, values in lines if name in values]
+        between = any(after > before for before, after in itertools.pairwise(there))
+        if sum(there) < 2 or (between and 10 * there.count(False) > len(there)):
+            out.add(name)
+    return out
+
+
+def _runs(lines: Lines) -> list[str]:
+    """The run of each line, empty where all are of one. A column that names runs distinguishes
+    them, and so do columns of texts without which a step would have two values of a metric."""
+    texts: dict[str, dict[Any, int]] = {}
+    for _, values in lines:
+        for name, v in values.items():
+            of_runs = name.lower() in RUNS and isinstance(v, str | int | float)
+            if of_runs or (isinstance(v, str) and number(v) is None):
+                kinds = texts.setdefault(name, {})
+                kinds[v] = kinds.get(v, 0) + 1
+    several = {name: kinds for name, kinds in texts.items() if len(kinds) > 1}
+
+    def labels(names: Sequence[str]) -> list[str]:
+        return [" ".join(str(values[n]) for n in names if n in values) for _, values in lines]
+
+    runs = [name for name in several if name.lower() in RUNS]
+    more = [n for n, kinds in several.items() if n not in runs and min(kinds.values()) > 1]
+    if more and _clash(lines, labels(runs)) and not _clash(lines, labels([*runs, *more])):
+        runs += more
+    return labels(runs)
+
+
+def _clash(lines: Lines, runs: Sequence[str]) -> bool:
+    """Whether a step of a run has two values of a metric."""
+    seen: dict[tuple[Any, ...], Any] = {}
+    for (_, values), run in zip(lines, runs, strict=True):
+        step = next((values[n] for n in STEPS if n in values), None)
+        for name, v in values.items():
+            known = name not in STEPS and number(v) is not None
+            if known and seen.setdefault((run, step, name), v) != v:
+                return True
+    return False
+
+
+def begun_again(rows: list[Row]) -> list[Row]:
+    """Rows as they are; in parts, as runs, where a metric begins again at its first step and does
+    not come as far as before, so that its values would be of two runs."""
+    first: dict[str, int] = {}
+    last: dict[str, tuple[int, float]] = {}  # its step in the current part, and its value
+    part: dict[str, int] = {}
+    top: dict[str, int] = {}
+    parts = []
+    for row in rows:
+        for name, value in row.values.items():
+            begun = first.setdefault(name, row.step)
+            step, before = last.get(name, (row.step, value))
+            if row.step <= begun < step and value != before:
+                part[name] = part.get(name, 1) + 1
+            top[name] = max(top.get(name, 0), row.step)
+            last[name] = row.step, value
+        parts.append(max((part.get(name, 1) for name in row.values), default=1))
+    short = any(last[name][0] < top[name] for name in part)
+    return [replace(row, run=f"part {n}") for row, n in zip(rows, parts, strict=True)] if (
+        short) else rows  # fmt: skip
+
+
+def metric_rows(path: Path, found: Found) -> set[str]:
     """Lines of metrics: {"step": 1, "data": {...}} as written by verl, or flat objects."""
-    for number, line in json_lines(path):
-        values = line.get("data", line)
-        if not isinstance(values, dict):
-            raise damaged(path, number, 'an object as "data"')
-        step = step_of(line if "data" in line else values, path, number)
-        yield Row(step, without_steps(values))
+
+    def lines() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for at, line in json_lines(path):
+            values = line.get("data", line)
+            if not isinstance(values, dict):
+                raise damaged(path, at, 'an object as "data"')
+            if steps := {k: line[k] for k in STEPS if k in line and "data" in line}:
+                values = steps | {k: v for k, v in values.items() if k not in STEPS}
+            yield at, values
+
+    found.rows += rows_of(path, lines(), found)
+    return set()
 
 
-def without_steps(values: Mapping[str, Any]) -> Values:
-    """The metrics among the values of a line: numbers, NaN and infinities included."""
-    return {k: v for k, v in values.items()
-            if type(v) in (int, float) and k not in STEPS and k[:1] != "_"}  # fmt: skip
-
-
-def table_rows(path: Path) -> Iterator[Row]:
-    """A CSV file with a column of steps, also as wandb exports one: `Step`, `NAME - metric`."""
-    for number, line in csv_lines(path):
-        values: dict[str, float] = {}
+def table_rows(path: Path, found: Found) -> set[str]:
+    """A table with a column of steps. wandb exports a chart of runs as `Step`, `RUN - METRIC`."""
+    lines, charts = list[tuple[int, dict[str, Any]]](), dict[str, list[tuple[int, Values]]]()
+    for at, line in csv_lines(path):
+        values, steps, curves = dict[str, Any](), Values(), dict[str, Values]()
         for name, text in line.items():
-            if name.endswith(("__MIN", "__MAX")) or text.strip() == "":
+            text = text.strip()
+            if name.endswith(("__MIN", "__MAX")) or text.lower() in MISSING:
                 continue
-            try:
-                value: float = int(text) if text.lstrip("-").isdecimal() else float(text)
-            except ValueError:
-                if name in STEPS:
-                    raise damaged(path, number, f"a number as {name!r}") from None
-                continue  # a column of texts
-            values[name.rpartition(" - ")[2]] = value
-        yield Row(step_of(values, path, number), without_steps(values))
+            value = parsed(text)
+            if name in STEPS or name == found.step:
+                if value is None:
+                    raise damaged(path, at, f"a number as {name!r}")
+                values[name] = steps[name] = value
+                continue
+            run, _, metric = name.rpartition(" - ")
+            if run and value is not None and metric[:1] != "_":
+                curves.setdefault(run, {})[metric] = value
+            elif not run:
+                values[name] = text if value is None else value
+        lines.append((at, values))
+        for run, metrics in curves.items():
+            charts.setdefault(run, []).append((at, {**steps, **metrics}))
+    _note_texts(path, lines, found)
+    found.rows += rows_of(path, lines, found)
+    for run, curve in charts.items():
+        found.rows += [replace(row, run=run) for row in rows_of(path, curve, found)]
+    return {"csv"}
+
+
+def _note_texts(path: Path, lines: Lines, found: Found) -> None:
+    """Note the texts in columns that also have numbers: they are left out."""
+    numeric = {n for _, values in lines for n, v in values.items() if isinstance(v, int | float)}
+    odd = [(at, n, v) for at, values in lines for n, v in values.items()
+           if isinstance(v, str) and n in numeric and n.lower() not in RUNS]  # fmt: skip
+    if odd:
+        at, name, text = odd[0]
+        found.notes.append(f"{path}: {len(odd)} texts in columns of numbers are left out (the "
+                           f"first is {text[:40]!r} as {name!r} in line {at})")  # fmt: skip
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
     """Raises DataError; RlzooError without pyarrow."""
     try:
         from pyarrow import ArrowException, ArrowInvalid
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
     except ImportError:
         raise RlzooError(f"{path}: parquet needs pyarrow: pip install 'rlzoo-llm[data]'") from None
     try:
-        return list(read_table(path).to_pylist())
+        with ParquetFile(path) as file:
+            if file.metadata.num_rows > MOST_ROWS:
+                raise damaged(path, None, f"at most {MOST_ROWS:,} rows")
+            return list(file.read().to_pylist())
     except (ArrowInvalid, ArrowException, OSError, ValueError):
         raise damaged(path, None, "a whole parquet file") from None

@@ -187,7 +187,8 @@ def _room(low: float, high: float) -> tuple[float, float]:
     """The span of an axis: a constant curve is in the middle, at 0 on the floor."""
     gap = high - low
     if gap <= 1e-9 * max(abs(low), abs(high), 1e-6):
-        return (low - abs(low) / 2, high + abs(high) / 2) if high else (-0.04, 1.06)
+        visible = abs(high) > 1e-100  # half of the smallest number is 0
+        return (low - abs(low) / 2, high + abs(high) / 2) if visible else (-0.04, 1.06)
     return low - 0.04 * gap, high + 0.06 * gap
 
 

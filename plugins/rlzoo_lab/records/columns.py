@@ -6,6 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 Line = Mapping[str, Any]
+LARGEST = 1e100  # sums and squares of smaller numbers are finite
+
+
+def usual(value: float) -> bool:
+    return -LARGEST < value < LARGEST
+
+
+def bounded(value: float) -> float:
+    """A number as it is compared: infinite beyond LARGEST."""
+    return value if usual(value) or value != value else math.inf if value > 0 else -math.inf
 
 
 class Columns(Sequence[Line]):
@@ -77,15 +87,16 @@ class Columns(Sequence[Line]):
         return True
 
     def column(self, name: str) -> tuple[array, array]:
-        """(steps, values) of a metric where it is finite; raises KeyError if it is not kept."""
+        """(steps, values) of a metric where it is finite and below LARGEST; raises KeyError if it
+        is not kept."""
         if not self._keeps(name):
             raise KeyError(name)
         values = self.numbers.get(name, array("d"))
         steps = self.numbers.get("step", array("q"))[: len(values)]
-        if name not in self.there and (values.typecode == "q" or all(map(math.isfinite, values))):
+        if name not in self.there and (values.typecode == "q" or all(map(usual, values))):
             return steps, values
         there = self.there.get(name, b"\1" * len(values))
-        keep = [bool(t) and math.isfinite(v) for t, v in zip(there, values, strict=True)]
+        keep = [bool(t) and usual(v) for t, v in zip(there, values, strict=True)]
         picked = (array(c.typecode, (x for x, k in zip(c, keep, strict=True) if k))
                   for c in (steps, values))  # fmt: skip
         return next(picked), next(picked)

@@ -18,7 +18,7 @@ from rlzoo.runs.disk import read_json
 from rlzoo.runs.evaluations import PLACE
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
-from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.columns import Columns, bounded
 
 # The measure of runs of other trainers without an evaluation: over the last tenth of the steps.
 TRAINING = "training reward"
@@ -65,8 +65,8 @@ class Record:
             late = self.late(REWARD)
             return math.nan if late is None else late
         if self.measure:
-            return float(self.evaluations[-1].get(f"eval/{self.measure}", math.nan))
-        return float(self.summary["eval_after"])
+            return float(bounded(self.evaluations[-1].get(f"eval/{self.measure}", math.nan)))
+        return float(bounded(self.summary["eval_after"]))
 
     @property
     def before(self) -> float:
@@ -75,15 +75,15 @@ class Record:
             first = self.series(REWARD)[: max(1, len(self.steps) // 10)]
             return sum(first) / len(first) if first else math.nan
         if self.measure:
-            return float(self.evaluations[0].get(f"eval/{self.measure}", math.nan))
-        return float(self.summary["eval_before"])
+            return float(bounded(self.evaluations[0].get(f"eval/{self.measure}", math.nan)))
+        return float(bounded(self.summary["eval_before"]))
 
     @cached_property
     def learning_curve(self) -> list[tuple[float, float, float]]:
         """(step, tokens generated so far, held-out score) of each evaluation; steps in place of
         tokens where these were not recorded."""
         key = f"eval/{self.metric}"
-        evaluated = {m["step"]: m[key] for m in self.evaluations if key in m}
+        evaluated = {m["step"]: bounded(m[key]) for m in self.evaluations if key in m}
         if self.measure == TRAINING:
             evaluated = dict(self.points(REWARD))
         spent = {n: x for n, x in zip(*self.steps.column(TOKENS), strict=True) if n in evaluated}
@@ -150,7 +150,7 @@ class Record:
         return array("d", values) if values.typecode == "q" else values
 
     def has(self, name: str) -> bool:
-        return name in self.steps.names()
+        return name in self.steps.numbers
 
     def key(self, dotted: str, default: Any = None) -> Any:
         """A value of the recipe."""
@@ -247,7 +247,7 @@ def _compared_import(record: Record) -> Record | str:
     """A run of another trainer, scored by its training reward if it has no evaluation; otherwise,
     the missing data."""
     if not isinstance(record.recipe.get("seed"), int):
-        return "its seed is unknown (give it with rlzoo import ... --seed N)"
+        return "its seed is unknown (repeat rlzoo import with --seed N --overwrite)"
     if not ("eval_after" in record.summary and len(record.learning_curve) > 0):
         record = replace(record, measure=TRAINING)
     return record if record.learning_curve else f"it has neither eval/score nor {REWARD}"

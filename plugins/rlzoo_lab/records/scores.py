@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
-from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.columns import LARGEST, Columns
 from rlzoo_lab.records.comparable import ComparedRow
 from rlzoo_lab.records.record import Record
-from rlzoo_lab.strict import csv_lines, damaged
+from rlzoo_lab.strict import STEPS, csv_lines, damaged
 
-# A run's name with its seed at the end, as in grpo-seed-3 and grpo_s3.
-SEEDED = re.compile(r"(.+?)[-_. ]*(?:seed|s)[-_.= ]?(\d+)", re.IGNORECASE)
+# A run's name with its seed at the end, as in grpo-seed-3 and grpo_s3, not epochs8.
+SEEDED = re.compile(r"(.+?)(?:[-_. ]*seed|[-_. ]+s)[-_.= ]?(\d+)", re.IGNORECASE)
+NAMES = ("name", "method", "algorithm", "algo", "model")  # columns of names
 Points = dict[tuple[str, int], dict[int, float]]  # (name, seed) -> step -> score
 
 
@@ -24,7 +25,9 @@ def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[Compa
     is a step and a column is a run, as wandb exports a chart: Step and `NAME-seed-N - metric`.
     Raises DataError, which names the line; UsageError where runs and scores are mixed.
     """
-    files = [path for path in map(Path, paths) if path.suffix == ".csv" and path.is_file()]
+    files = [
+        path for path in map(Path, paths) if path.suffix in (".csv", ".tsv") and path.is_file()
+    ]
     if not files:
         return []
     if len(files) < len(paths):
@@ -52,7 +55,8 @@ Cell = tuple[str, int, int, str]  # name, seed, step, the score's text
 
 def _of_line(file: Path, number: int, line: Mapping[str, str], metric: str | None) -> list[Cell]:
     cells = {name.lower(): text.strip() for name, text in line.items()}
-    names = ("name", "seed", (metric or "score").lower())
+    label = next((n for n in NAMES if n in cells), "name")
+    names = (label, "seed", (metric or "score").lower())
     if lacks := [name for name in names if name not in cells]:
         raise damaged(file, 1, f"a column {lacks[0]!r}; its columns are {', '.join(line)}")
     name, seed, score = (cells[n] for n in names)
@@ -69,7 +73,9 @@ def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | No
             continue
         if not (parts := SEEDED.fullmatch(run.strip())):
             raise damaged(file, 1, f"a seed at the end of the run's name, such as {run}-seed-0")
-        out.append((parts[1], int(parts[2]), _whole(file, number, line.get("Step", "")), text))
+        if (axis := next((line[n] for n in STEPS if n in line), None)) is None:
+            raise damaged(file, 1, f"a column of steps ({', '.join(STEPS[3:5])}, Step, ...)")
+        out.append((parts[1], int(parts[2]), _whole(file, number, axis), text))
     if not any(" - " in column for column in line):
         raise damaged(file, 1, "the columns name, seed and score, or Step and NAME-seed-N - metric")
     return out
@@ -86,8 +92,8 @@ def _score(file: Path, number: int, text: str) -> float:
         score = float(text)
     except ValueError:
         score = math.nan
-    if not math.isfinite(score):
-        raise damaged(file, number, f"a finite number as score. Got {text[:40]!r}")
+    if not abs(score) < LARGEST:
+        raise damaged(file, number, f"a number below {LARGEST:g} as score. Got {text[:40]!r}")
     return score
 
 
@@ -130,8 +136,9 @@ def rows_of_arrays(
                 curve = {int(n): float(x) for n, x in zip(at, row, strict=True)}
             except (TypeError, ValueError):
                 curve = {}
-            if len(curve) < len(row) or not all(map(math.isfinite, curve.values())):
-                raise UsageError(f"compare_scores: {name}: expected finite numbers. Got {row}")
+            if len(curve) < len(row) or not all(abs(x) < LARGEST for x in curve.values()):
+                line = f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {row}"
+                raise UsageError(line if len(line) < 300 else f"{line[:300]}...")
             points[str(name), seed] = curve
             seed += 1
     if not points:

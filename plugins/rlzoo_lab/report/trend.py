@@ -1,6 +1,6 @@
 """The tab of the whole run: metrics as curves, with the doctor's remarks at their steps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from html import escape
 from typing import Any
 
@@ -63,7 +63,8 @@ class Trend:
         wait = blocks and remarks and all(r.finding.severity == "note" for r in remarks)
         blocks.insert(1 if wait else 0, remarks_block(remarks, len(record.steps)))
         others = sorted(record.steps.names() - self.drawn - {"step"})
-        means = dict.fromkeys(_mean_of(name, others) for name in others)
+        there = set(others)
+        means = dict.fromkeys(_mean_of(name, there) for name in others)
         cards = [card for name in means if (card := self.card("", (name,)))]
         if cards:
             blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
@@ -160,7 +161,7 @@ def _reach(steps: int) -> int:
     return max(1, steps // 40)
 
 
-def _mean_of(name: str, others: Sequence[str]) -> str:
+def _mean_of(name: str, others: Set[str]) -> str:
     """`x/mean` for its minimum and maximum, which are its band."""
     head, _, end = name.rpartition("/")
     mean = f"{head}/mean"

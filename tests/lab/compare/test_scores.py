@@ -102,6 +102,7 @@ def test_what_are_not_scores_is_refused(scores):
         ("name,seed", ("a", 0), "line 1"),
         ("Step,loss", (1, 0), "line 1"),
         ("Step,run - acc", (1, 0), "line 1"),
+        ("when,a-seed-0 - acc", (1, 0), "line 1"),
     ],
 )
 def test_a_damaged_file_names_its_line(tmp_path, header, row, where):
@@ -116,3 +117,43 @@ def test_a_score_twice_and_a_run_next_to_scores_are_refused(tmp_path):
         compare([table(tmp_path / "s.csv", [("a", 0, 1), ("a", 0, 2)])])
     with pytest.raises(RlzooError, match="not both"):
         compare([long(tmp_path / "s.csv"), tmp_path])
+
+
+CHART = ["{0},a-seed-0 - acc,a-seed-1 - acc,b_s0 - acc,b_s1 - acc", "50,.1,.2,.3,.4",
+         "100,.2,.3,.5,.6"]  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", ["Step", "train/global_step", "trainer/global_step", "_step"])
+def test_the_axis_of_a_chart_is_any_name_of_a_step(tmp_path, axis):
+    (tmp_path / "c.csv").write_text("\n".join(CHART).format(axis) + "\n")
+    rows = compare([tmp_path / "c.csv"]).rows
+    assert {row.label: row.scores for row in rows} == {"a": [0.2, 0.3], "b": [0.5, 0.6]}
+
+
+@pytest.mark.parametrize("name", ["grpo-epochs{}", "tokens25{}", "grpo-steps-{}", "gpus_{}"])
+def test_a_number_that_is_no_seed_is_none(tmp_path, name):
+    runs = [name.format(i) for i in (1, 2)]
+    header = ",".join(["Step", *(f"{run} - acc" for run in runs)])
+    with pytest.raises(RlzooError, match="seed"):
+        compare([table(tmp_path / "c.csv", [(1, 0.5, 0.6)], header=header)])
+
+
+@pytest.mark.parametrize("header", ["method,seed,score", "Model,seed,score", "algo,seed,score"])
+def test_a_column_of_names_has_several_names(tmp_path, header):
+    assert [r.label for r in compare([long(tmp_path / "s.csv", header=header)]).rows] == ["a", "b"]
+
+
+def test_tabs_and_decimal_commas(tmp_path):
+    place = long(tmp_path / "s.csv")
+    text = place.read_text().replace(",", ";").replace(".", ",")
+    for name, split in (("s.csv", ";"), ("t.tsv", "\t")):
+        (tmp_path / name).write_text(text.replace(";", split))
+        assert [row.scores for row in compare([tmp_path / name]).rows] == [A, B]
+
+
+@pytest.mark.parametrize("score", ["1e308", "-1e200", "9" * 400, "inf"])
+def test_a_score_that_no_mean_holds_is_refused(tmp_path, score):
+    with pytest.raises(RlzooError, match="line 2"):
+        compare([table(tmp_path / "s.csv", [("a", 0, score)])])
+    with pytest.raises(RlzooError, match="a"):
+        rlzoo.compare_scores({"a": [float(score)] * 2, "b": [0.5, 0.6]})

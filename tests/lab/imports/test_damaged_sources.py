@@ -1,11 +1,14 @@
 """Damaged and foreign files: one line that names the file, and nothing half written."""
 
+import gzip
 import json
 import zipfile
 
+import numpy as np
 import pytest
 
-from helpers.made_up_sources import SOURCES
+import rlzoo
+from helpers.made_up_sources import SOURCES, wandb_values
 from rlzoo.cli import parser_of
 from rlzoo.errors import RlzooError
 from rlzoo_lab.imports import command as verb
@@ -29,6 +32,7 @@ JSON_LINES = {
     "latin": b'{"step": 1, "a": 1}\n' + b'{"step": 2, "\xe9": 1}\n',
     "bytes": b"\x00\xff\x00\xff" * 100,
     "blank": " \n\n",
+    "no numbers": '{"step": 1, "a": {"_type": "table", "n": 1}}\n{"step": 2, "a": "x"}\n',
     "chat data": '{"messages": [{"role": "user", "content": "hi"}]}\n',
     "verl rollouts, no step": '{"input": "a", "output": "b", "score": 1}\n',
     "verl rollouts, text as score": '{"input": "a", "output": "b", "score": "x", "step": 1}\n',
@@ -69,11 +73,17 @@ LOGS = {
     "slime, cut": "rollout 0: {'rollout/raw_reward': 0.5, 'roll\n",
     "slime, code": "rollout 0: {'rollout/raw_reward': open('x')}\n",
     "slime, deep": "rollout 0: {'a/b': " + "(" * 5000 + "}\n",
+    "slime, no numbers": "rollout 0: {'rollout/prompt': 'a'}\n",
+    "verl, a long step": f"step:{'9' * 5000} - a/b:1\n",
+    "slime, a long step": f"rollout {'9' * 5000}: {{'a/b': 1}}\n",
+    "slime, a long number": f"rollout 0: {{'a/b': {'9' * 5000}}}\n",
+    "skyrl, a long step": f"Step {'9' * 5000}: \n{{'a/b': '1'}}\n",
     "skyrl, cut": "Step 1: \n{'reward/avg_raw_reward': '0.5',\n",
     "skyrl, a list": "Step 1: \n{1, 2}\n",
     "a program's": "hello\nworld\n",
-    "latin": b"step:1 - a:1\n\xe9\n",
+    "latin": b"step:1 - a\xe9:1\n",
 }
+BATCH = b"\x80\x02%bX\x12\x00\x00\x00TrainingInputBatch."  # a pickle that takes 4 GB of memory
 CASES = [
     *(("metrics.jsonl", name, text) for name, text in JSON_LINES.items()),
     *(("trainer_state.json", name, text) for name, text in STATES.items()),
@@ -81,6 +91,10 @@ CASES = [
     *(("train.log", name, text) for name, text in LOGS.items()),
     ("run.wandb", "foreign", "hello"),
     ("run.wandb", "empty", b":W&B\xe1\xbe\x00"),
+    ("metrics.jsonl.gz", "compressed", gzip.compress(b'{"step": 1, "a": 1}\n')),
+    ("global_step_1_training_input.pkl", "a large memo", BATCH % b"]r\x00\x00\x00\x0f"),
+    ("global_step_1_training_input.pkl", "a large memo, as text", BATCH % b"]p251658240\n"),
+    ("run.wandb", "a deep value", wandb_values(x=b"[" * 100_000)),
     ("0.pt", "rollouts, cut", b"PK\x03\x04 rollout_id samples"),
     ("weights.safetensors", "weights", b"\x00" * 64),
     ("notes.md", "foreign", "# step 1"),
@@ -160,3 +174,75 @@ def test_damaged_arguments_name_their_file(tmp_path):
         archive.writestr("training_args/data.pkl", b"\x80\x02N.")
     (tmp_path / "out").mkdir()
     assert str(path) in refused(tmp_path / "in", tmp_path / "out" / "run")
+
+
+def nested(first, form):
+    """YAML in which each of eleven anchors stands for nine times the one before."""
+    text = f"a0: &a0 {first}\n"
+    for i in range(1, 12):
+        text += form.format(i, ", ".join(f"k{j}: *a{i - 1}" for j in range(9)),
+                            ", ".join([f"*a{i - 1}"] * 9)) + "\n"  # fmt: skip
+    return text
+
+
+SETTINGS = {
+    "anchors": nested("{x: 1}", "a{0}: &a{0} {{{1}}}"),
+    "merged anchors": nested("{x: 1}", "a{0}: &a{0} {{<<: [{2}]}}"),
+    "anchors of lists": nested("[x]", "a{0}: &a{0} [{2}]") + "data: {train_files: *a11}\n",
+    "an anchor in itself": "a: &a {b: *a}\n",
+    "deep": "{a: " * 5000 + "1" + "}" * 5000,
+    "a list": "- one\n- two\n",
+    "empty": "# nothing\n",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_cannot_be_read_are_a_note(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "metrics.jsonl").write_text('{"step": 1, "critic/score/mean": 0.5}\n')
+    (tmp_path / "in" / "config.yaml").write_text(SETTINGS[name])
+    words = [str(tmp_path / "in"), "--out", str(tmp_path / "run")]
+    result = verb.run(parser_of("import").parse_args(words))
+    assert any("config.yaml" in note for note in result.notes)
+    assert result.document["recipe"] == {"imported.from": "verl"}
+
+
+def test_a_table_of_too_many_rows_is_refused_before_it_is_read(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1_000_001, "int8")), pa.array(["p"]))
+    path = tmp_path / "in" / "completions_00001.parquet"
+    (tmp_path / "out").mkdir()
+    path.parent.mkdir()
+    write_table(pa.table({"step": one, "prompt": one, "completion": one}), path)
+    assert "rows" in refused(path, tmp_path / "out" / "run")
+
+
+@pytest.mark.parametrize("kept", [
+    '{"step": 1, "critic/sc\\ud800ore": 1.0, "critic/score/mean": 0.5}\n',
+    '{"step": 1, "critic/score/mean": 0.5, "val-core/a/reward/mean@1": ' + "9" * 400 + "}\n",
+    '{"step": 1, "critic/score/mean": 1e308, "a": 1}\n{"step": 2, "critic/score/mean": -1e308}\n',
+    '{"step": 1, "critic/score/mean": 5e-324}\n{"step": 2, "critic/score/mean": 5e-324}\n',
+    "".join(f'{{"step": {n}, "val-core/a/reward/mean@1": {x}, "critic/score/mean": 1}}\n'
+            for n, x in ((1, 1e308), (2, -1e308), (3, 1e308))),
+], ids=["half a character", "400 digits", "large", "small", "large evaluations"])  # fmt: skip
+def test_what_is_read_has_a_page_and_a_place_in_a_comparison(tmp_path, kept):
+    (tmp_path / "a.jsonl").write_text(kept)
+    (tmp_path / "b.jsonl").write_text('{"step": 1, "critic/score/mean": 0.5}\n')
+    for name in "ab":
+        rlzoo.verb("import", tmp_path / f"{name}.jsonl", out=tmp_path / name, seed=0)
+    rlzoo.report(tmp_path / "a", out=tmp_path / "a.html")
+    assert "<svg" in (tmp_path / "a.html").read_text()
+    try:
+        rlzoo.compare(tmp_path / "a", tmp_path / "b")
+    except RlzooError:
+        assert "e308" in kept
+
+
+def test_half_a_character_in_a_response_is_written_as_a_mark(tmp_path):
+    row = '{"input": "hi \\ud83d", "output": "a\\ud83d\\ude00b", "score": 1.0, "step": 1}\n'
+    (tmp_path / "1.jsonl").write_text(row)
+    rlzoo.verb("import", tmp_path / "1.jsonl", out=tmp_path / "run")
+    sample = json.loads((tmp_path / "run" / "samples.jsonl").read_text())
+    assert (sample["prompt"], sample["response"]) == ("hi \ufffd", "a\U0001f600b")

@@ -240,12 +240,13 @@ def test_metrics_without_a_name_keep_theirs(tmp_path):
 
 def test_a_resumed_run_counts_once_by_its_later_values(tmp_path):
     rows = [
-        {"step": n, "data": {"critic/score/mean": v}} for n, v in ((1, 0.1), (2, 0.2), (2, 0.5))
+        {"step": n, "data": {"critic/score/mean": v}}
+        for n, v in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.5))
     ]
     lines(tmp_path / "a.jsonl", rows)
     result = imported(tmp_path / "a.jsonl", tmp_path / "run")
-    assert [row["reward/mean"] for row in metrics(tmp_path / "run")] == [0.1, 0.5]
-    assert any("twice" in note for note in result.notes)
+    assert [row["reward/mean"] for row in metrics(tmp_path / "run")] == [0.1, 0.5, 0.3]
+    assert any("twice" in note and "steps 3 to 3" in note for note in result.notes)
 
 
 def test_several_evaluations_need_a_choice(tmp_path):

@@ -47,8 +47,8 @@ def test_a_run_without_a_seed_is_left_out_by_name(runs, tmp_path):
 
 
 def test_the_doctor_names_a_fault_and_what_was_not_recorded(tmp_path):
-    stuck = [{"step": n, "reward": 0.5, "reward_std": 0.0, "frac_reward_zero_std": 1.0}
-             for n in range(1, 21)]  # fmt: skip
+    stuck = [{"step": n, "reward": 0.5, "reward_std": 0.0, "frac_reward_zero_std": 1.0,
+              "rewards/a/mean": 0.5, "rewards/a/std": 0.0} for n in range(1, 21)]  # fmt: skip
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": stuck}))
     rlzoo.verb("import", tmp_path / "trainer_state.json", out=tmp_path / "run")
     document = rlzoo.doctor(tmp_path / "run")

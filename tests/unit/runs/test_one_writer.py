@@ -212,7 +212,7 @@ def test_columns_give_back_the_lines_that_they_were_given():
     assert list(columns)[:3] == LINES[:3]
     assert str(columns[-1]) == str(columns[3]) == str(LINES[3])  # NaN is not itself
     assert [line["step"] for line in columns[1:3]] == [2, 3]
-    assert [list(x) for x in columns.column("a")] == [[1, 2], [0.1, 1e300]]
+    assert [list(x) for x in columns.column("a")] == [[1], [0.1]]  # beyond what squares hold
     assert [list(x) for x in columns.column("b")] == [[2], [0.5]]
     assert [list(x) for x in columns.column("nothing")] == [[], []]
     assert columns.not_finite == (3, ["a"])
