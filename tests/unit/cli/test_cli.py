@@ -162,15 +162,6 @@ def test_check_exits_1_where_a_component_fails(tmp_path, monkeypatch, capsys):
     assert all(r["passed"] is not False for r in json.loads(capsys.readouterr().out))
 
 
-def test_new_writes_a_package_that_passes_its_own_check(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["new", "estimator", "my_estimator"]) == 0
-    assert "rlzoo check my_estimator" in capsys.readouterr().out
-    module = next(p for p in tmp_path.rglob("*.py") if not p.name.startswith("test_"))
-    monkeypatch.setenv("RLZOO_PLUGINS", str(module))
-    assert main(["check", "my_estimator"]) == 0
-
-
 def test_base_makes_a_model_again(tmp_path, monkeypatch):
     """The command that made the shipped folders, on a spec that takes a second."""
     (tmp_path / "configs" / "base").mkdir(parents=True)
