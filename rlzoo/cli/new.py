@@ -4,7 +4,6 @@ import argparse
 import keyword
 import re
 import shlex
-from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import distribution as distribution_named
@@ -102,15 +101,16 @@ def _check_free(plural: str, name: str, distribution: str, module: str) -> None:
     there = zoo.shelves[plural].get(name) if zoo else None
     if there is not None:
         raise RlzooError(f"{there.label} already exists; choose another name", kind="taken")
-    found = PathFinder.find_spec(module)
-    with suppress(PackageNotFoundError):
-        found = found or distribution_named(distribution)
-    if found:
-        raise RlzooError(
-            f"a package {distribution} is installed already, and the new one would replace it; "
-            "choose another name",
-            kind="taken",
-        )
+    try:
+        distribution_named(distribution)
+    except PackageNotFoundError:
+        if PathFinder.find_spec(module) is None:
+            return
+    raise RlzooError(
+        f"a package {distribution} is installed already, and the new one would replace it; "
+        "choose another name",
+        kind="taken",
+    )
 
 
 def _check_name(kind: str, name: str) -> None:
