@@ -31,7 +31,7 @@ from rlzoo import __version__
 from rlzoo.cli import guide
 from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RecipeError, RlzooError, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import say
 from rlzoo.plugin.installed import installed, names
 from rlzoo.plugin.permissions import allow_env
@@ -173,7 +173,7 @@ class _Parser(argparse.ArgumentParser):
                 message = f"{word}: {meant}"
         elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
             message += f"; for example: {lines[0][0]}"
-        super().error(message)
+        super().error(in_line(message))
 
 
 def parser_of(name: str) -> _Parser:
