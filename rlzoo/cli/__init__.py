@@ -199,6 +199,8 @@ def parser_of(name: str) -> _Parser:
     if about.function:
         add_declared(parser, resolve_name(about.function))
     positional = parser._get_positional_actions()
+    for action in positional:  # argparse lists these as missing next to one that is
+        action.required = action.required and action.nargs != "*"
     parser.takes_keys = any("key=value" in str(action.metavar) for action in positional)
     return parser
 
