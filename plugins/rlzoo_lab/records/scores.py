@@ -109,7 +109,7 @@ def rows_of(points: Points, title: str, metric: str) -> list[ComparedRow]:
 
 
 def _rows(given: Any) -> list[Any]:
-    """What an array, a tensor, a table or a list has over seeds; empty for what has no order."""
+    """The scores over seeds of an array, tensor, table or list; empty for a set or a mapping."""
     given = _plain(given)
     unordered = isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable)
     return [] if unordered else list(given)
