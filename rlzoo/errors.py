@@ -3,6 +3,7 @@
 import difflib
 import errno
 import os
+import re
 import traceback
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ class RlzooError(Exception):
     status = 2
 
     def __init__(self, *said: object, key: str | None = None, kind: str | None = None):
-        super().__init__(*said)
+        super().__init__(*(in_line(part) if isinstance(part, str) else part for part in said))
         self.key, self.kind = key, kind
 
     def _render_traceback_(self) -> list[str]:
@@ -124,6 +125,26 @@ def in_short(value: object, most: int = 60) -> str:
     """`repr(value)`, shortened."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# A value that fills lines: in quotation marks, in brackets, or without a space.
+_LONG = re.compile(
+    r"""(?<!\w)(?P<mark>['"])(?:(?!(?P=mark)).){300,}?(?P=mark)|[\[{][^][{}]{300,}[]}]|\S{300,}""",
+    re.DOTALL,
+)
+LONGEST = 1000  # characters of a line for a reader
+
+
+def in_line(text: str) -> str:
+    """A message with its long values cut in the middle, and the whole if it is still long."""
+    if len(text) < 300:
+        return text
+    text = _LONG.sub(lambda found: _cut(found[0], 120), _cut(text, 10 * LONGEST))
+    return _cut(text, LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: 2 * most // 3]}[...]{text[-most // 3 :]}"
 
 
 def words_of(error: BaseException) -> str:

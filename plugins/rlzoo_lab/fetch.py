@@ -25,6 +25,7 @@ from rlzoo.format.text import say
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import LARGEST, read_layer
+from rlzoo.runs.contents import FUNCTION, PLACES
 from rlzoo.runs.disk import write_atomically, write_json
 from rlzoo.train.start import start
 from rlzoo.waiting import request
@@ -32,9 +33,6 @@ from rlzoo.waiting import request
 SECONDS = 30.0  # for the whole download
 SHORTEST = 12  # hex digits of a checksum that --run accepts
 HERE = ("127.0.0.1", "::1", "localhost")
-
-FUNCTION = re.compile(r"[\w.]+:[A-Za-z_]\w*")
-PLACES = {"path", "folder", "dir", "file", "init"}  # last parts of keys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -73,22 +73,24 @@ class Sizes:
 @dataclass(frozen=True)
 class Preview:
     """prompts: a line on the prompt format; None without a chat template. memory, time: None if
-    the model's sizes are unknown."""
+    the model's sizes are unknown. code: a line if the model needs its own code."""
 
     prompts: str | None
     memory: "Estimate | None"
     time: Duration | None = None
+    code: str | None = None
 
     def document(self) -> dict[str, Any]:
         return {
             "prompts": self.prompts,
             "memory": self.memory and self.memory.document(),
             "time": self.time and vars(self.time),
+            "code": self.code,
         }
 
     def view(self, width: int) -> list[Any]:
         """The output of `show`: lines and, if the terminal has `width` columns, a table."""
-        said: list[Any] = [self.prompts] if self.prompts else []
+        said: list[Any] = [line for line in (self.code, self.prompts) if line]
         if self.memory:
             last = [Text(self.time.line())] if self.time else []
             return [*said, *self.memory.view(width), *last]
@@ -100,7 +102,19 @@ def preview(plan: Plan) -> Preview:
     """The information about a run that is available before it starts."""
     held = estimate(plan)
     lasts = duration(plan, held.sizes, held.prompt, held.device) if held else None
-    return Preview(_prompts_read(plan), held, lasts)
+    return Preview(_prompts_read(plan), held, lasts, _own_code(plan.recipe.config.model))
+
+
+def _own_code(model: Any) -> str | None:
+    file = config_file(str(model.path)) if model.path else None
+    said = json.loads(file.read_text(encoding="utf-8")) if file else {}
+    if "auto_map" not in said or model.trust_remote_code:
+        return None
+    from transformers import CONFIG_MAPPING
+
+    if said.get("model_type") in CONFIG_MAPPING:
+        return None
+    return f"{file}: its own code is needed, which runs only with model.trust_remote_code=true"
 
 
 def _prompts_read(plan: Plan) -> str | None:

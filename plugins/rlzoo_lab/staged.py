@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from rlzoo.runs.lock import locked
 
 
 @contextmanager
-def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
+def staged(
+    place: Path, option: str, *, keep: Callable[[Path], bool] = lambda aside: False
+) -> Iterator[Path]:
     """A folder next to `place` that replaces it when the block ends.
 
-    One process at a time. keep: keep the files of an interrupted block for the next one. Raises
-    UsageError, which names the `option`, if `place` is not empty.
+    One process at a time. keep: whether the next block can use what an interrupted one left in the
+    folder. Raises UsageError, which names the `option`, if `place` is not empty.
     """
     place = Path(os.path.abspath(place))
     aside = place.with_name(f".{place.name}.partial")
@@ -26,13 +28,13 @@ def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
         if aside.is_symlink():
             raise UsageError(f"{option}: {aside} is a link; remove it")
         refuse_links(aside, UsageError)
-        if aside.exists() and not keep:
+        if aside.exists() and not keep(aside):
             shutil.rmtree(aside)
         aside.mkdir(exist_ok=True)
         try:
             yield aside
         except BaseException:
-            if not keep or not any(aside.iterdir()):
+            if not keep(aside):
                 shutil.rmtree(aside)
             raise
         for path in [*aside.rglob("*"), aside]:

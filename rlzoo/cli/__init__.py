@@ -31,7 +31,7 @@ from rlzoo import __version__
 from rlzoo.cli import guide
 from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RecipeError, RlzooError, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import say
 from rlzoo.plugin.installed import installed, names
 from rlzoo.plugin.permissions import allow_env
@@ -173,7 +173,7 @@ class _Parser(argparse.ArgumentParser):
                 message = f"{word}: {meant}"
         elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
             message += f"; for example: {lines[0][0]}"
-        super().error(message)
+        super().error(in_line(message))
 
 
 def parser_of(name: str) -> _Parser:
@@ -199,6 +199,8 @@ def parser_of(name: str) -> _Parser:
     if about.function:
         add_declared(parser, resolve_name(about.function))
     positional = parser._get_positional_actions()
+    for action in positional:  # argparse lists these as missing next to one that is
+        action.required = action.required and action.nargs != "*"
     parser.takes_keys = any("key=value" in str(action.metavar) for action in positional)
     return parser
 

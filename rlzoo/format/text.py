@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from rlzoo.errors import in_line
+
 
 @cache
 def _byte_of() -> Mapping[str, int]:
@@ -78,9 +80,10 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr without control characters; it is lost if stderr cannot be written."""
+    """Write a line to stderr without control characters, its long values shortened; it is lost if
+    stderr cannot be written."""
     with suppress(OSError):
-        print(folded(printable(text), sys.stderr), file=sys.stderr)
+        print(folded(printable(in_line(text)), sys.stderr), file=sys.stderr)
 
 
 def folded(text: str, stream: Any = None) -> str:

@@ -2,6 +2,7 @@
 
 May import `recipe`, `parallel` and the packages below. No torch and no model.
 
+    contents     hashes of the files that a recipe names
     disk         atomic, synced file writes; whether the disk is full
     display      interface of a run's display; `Silent` shows nothing
     evaluations  results of an evaluation per prompt, and its decoding settings
@@ -9,6 +10,6 @@ May import `recipe`, `parallel` and the packages below. No torch and no model.
     lock         one writer at a time
     lost         lines and files that a run's folder has lost
     metrics      metrics by name: the keys in metrics.jsonl
-    provenance   the versions and sources of a run, which a resume compares
+    provenance   the versions, sources and contents of a run, which a resume compares
     store        a copy of a run's folder at a URL, by a plugin
 """

@@ -1,7 +1,8 @@
-"""Where a run's numbers come from: its recipe, the libraries' versions, each component's code.
+"""Where a run's numbers come from: its recipe, the libraries' versions, each component's code, and
+the contents of the files that the recipe names.
 
-`provenance.json` holds a part for each stretch of the run with unchanged code and versions; a
-resumed run is compared with the last part. Harmless changes are reported, others are refused.
+`provenance.json` holds a part for each stretch of the run in which these did not change; a resumed
+run is compared with the last part. Another recipe is refused, every other change is reported.
 """
 
 import hashlib
@@ -17,8 +18,10 @@ from typing import Any
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
 from rlzoo.plugin.component import Component
+from rlzoo.plugin.installed import OWN
 from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Plan
+from rlzoo.runs.contents import contents, digest, sources
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
 
@@ -37,10 +40,10 @@ def settle(
     its identity, fixed when it began, and what has changed, a line each.
 
     state: the checkpoint's that it continues from, None at the beginning. weights: checksum of the
-    model that it starts from, kept with the first part. Raises RunError if its
+    model in model.path. Raises RunError if its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
-    now = _sources(plan)
+    now = _sources(plan) | ({"weights": weights} if weights else {})
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
@@ -61,15 +64,15 @@ def settle(
             )
         for what in ("versions", "components"):
             changed |= _differences(last[what], now[what])
+        changed |= _other_contents(last, now)
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
         raise CheckpointError(
             f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
             "trained with another recipe"
         )
-    if last is None or notes:
-        start = {} if parts or not weights else {"weights": weights}
-        part = {"from_step": at, "identity": who, **start, **now}
+    if last is None or notes or not now.keys() <= last.keys():
+        part = {"from_step": at, "identity": who, **now}
         write_json(folder.path / FILE, [*parts, part])
     return who, notes
 
@@ -91,16 +94,30 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     try:
         parts = read_json(path)
         _ = parts[0], [(p["from_step"], p["recipe"], p["versions"], p["components"]) for p in parts]
-    except (ValueError, LookupError, TypeError) as error:
+        _ = [text.rpartition for p in parts for text in p.get("contents", {}).values()]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path} cannot be read ({error}); remove it to continue without it"
         ) from None
     return parts
 
 
-def _sources(plan: Plan) -> dict[str, dict[str, Any]]:
+def _other_contents(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Key -> a line for each file or folder whose contents both parts have, and differ."""
+    lines = {}
+    for key, is_ in now["contents"].items():
+        place, _, digest = is_.rpartition(" ")
+        was = then.get("contents", {}).get(key, is_).rpartition(" ")[2]
+        if was != digest:
+            lines[key] = f"{key}: the contents of {place} ({was} -> {digest})"
+    if "model.path" not in lines and "weights" in then and "weights" in now:
+        lines |= _differences({"model": then["weights"]}, {"model": now["weights"]})
+    return lines
+
+
+def _sources(plan: Plan) -> dict[str, Any]:
     """The current versions by library; where each component comes from, with a hash of its file;
-    the recipe's keys."""
+    the recipe's keys; the contents of what these name, and of what a plugin's file imports."""
     versions = {"rlzoo": __version__, "Python": platform.python_version()}
     for name in ("torch", "transformers", "peft"):  # as installed, imported or not
         with suppress(PackageNotFoundError):
@@ -110,15 +127,27 @@ def _sources(plan: Plan) -> dict[str, dict[str, Any]]:
         for section, b in plan.chosen.items()
     }
     recipe = flatten(plan.recipe.stored())
-    return {"versions": versions, "components": components, "recipe": recipe}
+    found = contents(recipe)
+    for section, b in plan.chosen.items():
+        file = _file_of(b.component)
+        if b.component.distribution != OWN and file and (imported := sources(file)[1:]):
+            places = ", ".join(map(str, imported))
+            found[f"{section} {b.name}"] = f"{places} {digest(imported)}"
+    return {"versions": versions, "components": components, "recipe": recipe, "contents": found}
+
+
+def _file_of(component: Component) -> Path | None:
+    try:
+        return Path(str(inspect.getsourcefile(inspect.unwrap(component.function))))
+    except (OSError, TypeError):  # made in a session, of no file
+        return None
 
 
 def source_hash(component: Component) -> str:
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(component.function))
-        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()[:16]
-    except (OSError, TypeError):  # made in a session, of no file
-        return "unknown"
+    file = _file_of(component)
+    with suppress(OSError):
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "unknown"
+    return "unknown"
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:

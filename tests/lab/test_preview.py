@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -290,6 +291,27 @@ def test_show_without_the_lab_has_values_and_no_preview(capsys, monkeypatch):
     assert not {"memory", "prompts"} & document.keys()
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [([], "unheard_of", True), (["model.trust_remote_code=true"], "unheard_of", False),
+     ([], "llama", False)],
+)  # fmt: skip
+def test_a_model_with_code_of_its_own_is_said(words, kind, said, zoo, tmp_path):
+    config = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        "model_type": kind,
+        "auto_map": {"AutoConfig": "c.C"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    known = preview(plan_of(zoo, f"model.path={tmp_path}", *words, recipe="grpo"))
+    assert bool(known.code) == said == ("trust_remote_code" in str(known.view(100)[0]))
+    assert known.document()["code"] == known.code
+
+
 # ---------------------------------------------------------------- time
 
 
@@ -308,6 +330,23 @@ PLAIN = ["kl.place=none", "rollout.prompts=8", "rollout.samples=4", "rollout.max
 
 def lasts(zoo, *words, recipe="grpo"):
     return preview(plan_of(zoo, "model=nano", *PLAIN, *words, recipe=recipe)).time
+
+
+@pytest.mark.parametrize("sizes", [(4096, 8192, 28672), (4096, 100, 400_000), (10**9, 9, 9)])
+def test_the_rate_is_measured_on_a_small_product(sizes, monkeypatch):
+    made, ones = [], torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *n, **more: made.append(n) or ones(*n, **more))
+    assert rlzoo_lab.duration.measured_rate(*sizes, "cpu", 1) > 0
+    (rows, hidden), (_, inner) = made
+    assert rows * hidden * inner <= 512 * 2048 * 2048
+
+
+def test_a_slow_machine_is_measured_once(monkeypatch):
+    seconds = iter(range(10**6))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
+    monkeypatch.setattr(rlzoo_lab.duration, "time", clock)
+    rlzoo_lab.duration.measured_rate(8, 8, 8, "cpu", 1)
+    assert next(seconds) < 6
 
 
 def test_time_is_operations_over_the_rate(zoo, steady):

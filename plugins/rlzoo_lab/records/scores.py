@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, in_short
 from rlzoo_lab.records.columns import LARGEST, Columns
 from rlzoo_lab.records.comparable import ComparedRow
 from rlzoo_lab.records.record import Record
@@ -114,6 +114,21 @@ def rows_of(points: Points, title: str, metric: str) -> list[ComparedRow]:
     return list(rows.values())
 
 
+def _rows(given: Any) -> list[Any]:
+    """The scores over seeds of an array, tensor, table or list; empty for a set or a mapping."""
+    given = _plain(given)
+    unordered = isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable)
+    return [] if unordered else list(given)
+
+
+def _plain(given: Any) -> Any:
+    """An array or a tensor of any library, or a tuple, as a list or a number."""
+    for method in ("to_numpy", "tolist"):
+        if callable(convert := getattr(given, method, None)):
+            given = convert()
+    return list(given) if isinstance(given, tuple) else given
+
+
 def rows_of_arrays(
     scores: Mapping[str, Iterable[Any]], paired: bool, steps: Sequence[int] | None
 ) -> list[ComparedRow]:
@@ -122,11 +137,14 @@ def rows_of_arrays(
     paired: whether the i-th scores of all names have one seed; without, no two share a seed.
     steps: (T,), else 0, 1, ... Raises UsageError.
     """
+    if not isinstance(scores, Mapping) and not hasattr(scores, "items"):
+        raise UsageError("compare_scores: expected a mapping of names to scores")
     points: Points = {}
     seed = 0
+    steps = None if steps is None else _plain(steps)
     for name, given in scores.items():
         seed = 0 if paired else seed
-        table = [list(row) if hasattr(row, "__len__") else [row] for row in given]
+        table = [row if isinstance(row, list) else [row] for row in map(_plain, _rows(given))]
         at = range(len(table[0]) if table else 0) if steps is None else steps
         if not table or any(len(row) != len(at) or not row for row in table):
             shape = "(S,) or (S, T)" if steps is None else f"(S, {len(at)}), the length of steps"
@@ -137,8 +155,9 @@ def rows_of_arrays(
             except (TypeError, ValueError):
                 curve = {}
             if len(curve) < len(row) or not all(abs(x) < LARGEST for x in curve.values()):
-                line = f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {row}"
-                raise UsageError(line if len(line) < 300 else f"{line[:300]}...")
+                raise UsageError(
+                    f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {in_short(row)}"
+                )
             points[str(name), seed] = curve
             seed += 1
     if not points:

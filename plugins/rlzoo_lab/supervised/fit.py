@@ -17,7 +17,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.data import hold_out
-from rlzoo.errors import Stopped, UsageError, nearest
+from rlzoo.errors import RlzooError, Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import read_mapping, sync, write_json
@@ -216,7 +216,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
     asked = {k: v for k, v in vars(arguments).items() if k not in NOT_ASKED}
     rows = repr((start.training, start.held_out)).encode()
     asked = {k: str(v) for k, v in asked.items()} | {"rows": hashlib.sha256(rows).hexdigest()}
-    with staged(Path(arguments.out), "--out", keep=True) as aside:
+    with staged(Path(arguments.out), "--out", keep=_began) as aside:
         file = aside / "command.json"
         before = read_mapping(file) if file.exists() else asked
         for name in sorted({*asked, *before}):
@@ -234,6 +234,11 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
             raise
         shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
         file.unlink()
+
+
+def _began(folder: Path) -> bool:
+    """Whether an interrupted training has left anything to resume from."""
+    return (folder / REPORT).exists() or any((folder / CHECKPOINTS).glob("checkpoint-*"))
 
 
 def trained(
@@ -277,7 +282,11 @@ def run(
     """The result of a training for a verb; `judged`: (report, how many rows, in words) -> what is
     shown of the held-out rows."""
     with redirect_stdout(sys.stderr):  # transformers prints
-        report = train(arguments)
+        try:
+            report = train(arguments)
+        except RlzooError as error:  # the option here is a key elsewhere
+            error.args = tuple(str(part).replace("model.chat=", "--chat ") for part in error.args)
+            raise
 
     def view(_: Any) -> Iterator[Any]:
         rows = report[f"{noun}s"]

@@ -65,7 +65,9 @@ def write_index(sweep: Sweep) -> None:
 
 
 def _check_same(job: Job) -> None:
-    """A run that is there must be of the same recipe."""
+    """A run that is there, and has begun, must be of the same recipe."""
+    if not any(RunFolder(job.path).lines("metrics.jsonl")):
+        return
     try:
         there = RunFolder(job.path).recipe()
     except (OSError, RunError):

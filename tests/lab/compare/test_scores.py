@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import rlzoo
 from rlzoo.errors import RlzooError
@@ -50,6 +51,42 @@ def test_arrays_and_files_give_the_same(tmp_path):
     assert rlzoo.compare_scores({"a": A, "b": np.array(B)}) == file
 
 
+class Table:
+    """As a data frame: it yields its columns' names."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(range(len(self.rows[0])))
+
+    def to_numpy(self):
+        return np.array(self.rows)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.tensor,
+        lambda rows: torch.tensor(rows, requires_grad=True),
+        lambda rows: torch.tensor(rows, dtype=torch.float64).numpy(),
+        lambda rows: [torch.tensor(x) for x in rows],
+        lambda rows: [np.array(x) for x in rows],
+        lambda rows: list(np.array(rows)),
+        lambda rows: tuple(map(tuple, rows)) if isinstance(rows[0], list) else tuple(rows),
+        lambda rows: iter(rows),
+        lambda rows: Table(rows) if isinstance(rows[0], list) else rows,
+    ],
+)
+@pytest.mark.parametrize("curves", [False, True])
+def test_an_array_of_any_library_is_a_list(given, curves):
+    one, two = ([[x - 0.5, x] for x in side] if curves else side for side in (A, B))
+    expected = rlzoo.compare_scores({"a": one, "b": two})
+    found = rlzoo.compare_scores({"a": given(one), "b": given(two)})
+    assert found["pairs"][0]["difference"] == pytest.approx(expected["pairs"][0]["difference"])
+    assert len(found["rows"]) == 2
+
+
 def test_columns_have_any_case_and_metric_names_the_scores(tmp_path):
     place = long(tmp_path / "s.csv", header="Name,Seed,eval/pass@1")
     assert rlzoo.compare(place, metric="eval/pass@1")["rows"][1]["mean"] == pytest.approx(0.6275)
@@ -84,11 +121,15 @@ def test_scores_without_shared_seeds_use_welchs_test():
 
 @pytest.mark.parametrize(
     "scores",
-    [{}, {"a": []}, {"a": [0.1, float("nan")]}, {"a": ["x"]}, {"a": [[1, 2], [1]]}, {"a": [[]]}],
-)
+    [{}, {"a": []}, {"a": [0.1, float("nan")]}, {"a": ["x"]}, {"a": [[1, 2], [1]]}, {"a": [[]]},
+     [0.1], {"a": 0.5}, {"a": "12"}, {"a": {0: 0.5, 1: 0.6}}, {"a": {0.5, 0.6}},
+     {"a": torch.tensor(0.5)}, {"a": torch.zeros(2, 2, 2)}, {"a": torch.tensor([0.5, torch.nan])},
+     {"a": [[0.5] * 9999 + [float("inf")]]}],
+)  # fmt: skip
 def test_what_are_not_scores_is_refused(scores):
-    with pytest.raises(RlzooError, match="compare_scores"):
+    with pytest.raises(RlzooError, match="compare_scores") as caught:
         rlzoo.compare_scores(scores)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(

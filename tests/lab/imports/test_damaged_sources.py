@@ -91,7 +91,7 @@ CASES = [
     *(("train.log", name, text) for name, text in LOGS.items()),
     ("run.wandb", "foreign", "hello"),
     ("run.wandb", "empty", b":W&B\xe1\xbe\x00"),
-    ("metrics.jsonl.gz", "compressed", gzip.compress(b'{"step": 1, "a": 1}\n')),
+    ("metrics.jsonl.gz", "compressed", gzip.compress(b'{"step": 1, "a": 1}\n', mtime=0)),
     ("global_step_1_training_input.pkl", "a large memo", BATCH % b"]r\x00\x00\x00\x0f"),
     ("global_step_1_training_input.pkl", "a large memo, as text", BATCH % b"]p251658240\n"),
     ("run.wandb", "a deep value", wandb_values(x=b"[" * 100_000)),

@@ -98,3 +98,15 @@ def test_a_training_that_was_done_and_not_in_place_is_put_there(tmp_path, model_
     monkeypatch.setattr(sft, "_train", None)  # nothing is trained
     assert sft.train(asked) == report
     assert files(tmp_path / "out") == done
+
+
+@pytest.mark.parametrize("verb", [sft, reward])
+def test_what_is_refused_or_killed_before_a_checkpoint_leaves_nothing(verb, tmp_path, model_dir):
+    """So that the command with the remedy is not taken for another training."""
+    with pytest.raises(UsageError, match="--max-length"):
+        verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--max-length", 2))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.jsonl"]
+    (tmp_path / ".o.partial/checkpoints").mkdir(parents=True)
+    (tmp_path / ".o.partial/command.json").write_text('{"lr": "9"}')
+    verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--epochs", 0.1))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o", "rows.jsonl"]

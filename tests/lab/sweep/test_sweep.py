@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,6 +229,11 @@ def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     longer = [w.replace("steps=3", "steps=4") for w in words]
     with pytest.raises(RunError, match="train.steps is 3 there but 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for file in copy.glob("*/metrics.jsonl"):
+        file.write_text("")  # each was refused before it began
+    check_folder(plan_sweep(longer, zoo, str(copy)))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="is not a sweep"):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))

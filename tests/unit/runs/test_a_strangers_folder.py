@@ -122,12 +122,15 @@ def test_an_aside_is_no_way_out_where_nobody_looked_before(tmp_path, mine):
     write_atomically(tmp_path / "page.html", b"new")
     assert (tmp_path / "page.html").read_bytes() == b"new"
     (tmp_path / ".out.partial").symlink_to(mine)
-    with pytest.raises(UsageError, match="--out"), staged(tmp_path / "out", "--out", keep=True):
+    with (
+        pytest.raises(UsageError, match="--out"),
+        staged(tmp_path / "out", "--out", keep=Path.exists),
+    ):
         pass
     (tmp_path / ".out.partial").unlink()
     (tmp_path / ".out.partial").mkdir()
     (tmp_path / ".out.partial" / "report.json").symlink_to(mine / "thesis.tex")
-    with pytest.raises(UsageError), staged(tmp_path / "out", "--out", keep=True):
+    with pytest.raises(UsageError), staged(tmp_path / "out", "--out", keep=Path.exists):
         pass
     (tmp_path / ".lock").symlink_to(mine / "thesis.tex")
     with pytest.raises(RunError), locked(tmp_path):

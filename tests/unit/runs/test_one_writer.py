@@ -3,6 +3,7 @@
 import os
 import signal
 import warnings
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -261,9 +262,9 @@ def test_a_staged_folder_is_whole_or_not_there(tmp_path):
         cut_off()
     assert not list(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt):
-        cut_off(keep=True)
+        cut_off(keep=Path.exists)
     assert not place.exists()
-    with staged(place, "--out", keep=True) as aside:
+    with staged(place, "--out", keep=Path.exists) as aside:
         assert (aside / "half").exists()
         with pytest.raises(RunError, match="is using it"), staged(place, "--out"):
             pass

@@ -94,6 +94,68 @@ def test_other_versions_and_other_code_are_said_and_written_down(cut, zoo):
     assert parts[1]["versions"]["torch"] == version("torch")
 
 
+DATA = [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(40)]
+CHANGES = {  # what is changed, how -> the key that is named
+    "d.jsonl": (lambda text: text.replace('"answer": "2"', '"answer": "9"'), "task.path"),
+    "pay_of_then.py": (lambda text: text.replace("near_of_then.m", "-"), "rewards.python.function"),
+    "near_of_then.py": (lambda text: text + "\n", "rewards.python.function"),
+    "start/tokenizer_config.json": (lambda text: text + "\n", "model.path"),
+    "far_of_then.py": (lambda text: text + "\n", "estimator own"),
+}
+
+
+@pytest.fixture(scope="module")
+def named(model_dir, tmp_path_factory):
+    """A run of two steps whose data, reward, model and plugin are files of the user's."""
+    place = tmp_path_factory.mktemp("named")
+    shutil.copytree(model_dir, place / "start")
+    (place / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DATA))
+    (place / "pay_of_then.py").write_text(
+        "import near_of_then\ndef f(p, r, a): return [near_of_then.m * len(x) for x in r]"
+    )
+    (place / "near_of_then.py").write_text("m = 1.0")
+    (place / "far_of_then.py").write_text("one = 1.0")
+    (place / "own.py").write_text(
+        "import far_of_then\nfrom rlzoo import hookimpl\n"
+        "def own(sequence_rewards, response_mask):\n"
+        "    return far_of_then.one * sequence_rewards[:, None] * response_mask\n"
+        "@hookimpl\ndef register_estimators(register): register(own)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.syspath_prepend(place)
+        own = rlzoo.load_zoo(["own.py"])
+        rlzoo.run("grpo", ["model.path=start", "task=dataset", "task.path=d.jsonl",
+                           "estimator=own", "rewards.python.function=pay_of_then:f",
+                           "rollout.prompts=2", "rollout.samples=2", "rollout.max_new_tokens=4",
+                           "train.steps=2", "eval.samples=2", "checkpoint.every=1", "device=cpu",
+                           "loggers=[]", "run.dir=run"], zoo=own)  # fmt: skip
+        (place / "run/summary.json").unlink()
+        shutil.rmtree(place / "run/checkpoints/step-00000002")
+        yield place, own
+
+
+@pytest.mark.parametrize("file", [None, *CHANGES])
+def test_other_contents_of_what_a_recipe_names_are_said_once(file, named):
+    place, own = named
+    path = place / f"run-{file}".replace("/", "-")
+    shutil.copytree(place / "run", path)
+    changed, key = CHANGES.get(file, (str, None))
+    if file:
+        text = (place / file).read_text()
+        (place / file).write_text(changed(text))
+        assert (place / file).read_text() != text
+    notes = [note for note in resume(path, own) if note.startswith("changed")]
+    if file:
+        (place / file).write_text(text)
+        assert [n.partition(": ")[2].partition(": ")[0] for n in notes] == [key]
+        assert any(name in notes[0] for name in (file, "start", "pay_of_then.py with its imports"))
+    else:
+        assert notes == []
+    parts = json.loads((path / provenance.FILE).read_text())
+    assert [p["from_step"] for p in parts] == [0, 1][: 1 + bool(file)]
+
+
 def change(path, old, new):
     file = path / "recipe.yaml"
     text = file.read_text()
@@ -156,7 +218,8 @@ def test_a_run_of_a_version_with_fewer_keys_goes_on(cut, zoo):
 
 
 @pytest.mark.parametrize("name", ["summary.json", provenance.FILE])
-@pytest.mark.parametrize("text", ["[]", "{", ""])
+@pytest.mark.parametrize("text", ["[]", "{", "", '[{"from_step": 0, "recipe": {}, "versions": {}, '
+                                  '"components": {}, "contents": ["x"]}]'])  # fmt: skip
 def test_a_damaged_file_of_a_run_is_one_line(cut, zoo, name, text):
     (cut / name).write_text(text)
     with pytest.raises(RunError, match=name) as caught:
