@@ -155,8 +155,9 @@ def rows_of_arrays(
             except (TypeError, ValueError):
                 curve = {}
             if len(curve) < len(row) or not all(abs(x) < LARGEST for x in curve.values()):
+                got = in_short(row)
                 raise UsageError(
-                    f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {in_short(row)}"
+                    f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {got}"
                 )
             points[str(name), seed] = curve
             seed += 1
