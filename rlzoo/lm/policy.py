@@ -268,7 +268,7 @@ class Policy:
             source = log_pi if entropy_grad else log_pi.detach()
             found = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
-                "entropy": -(source.exp() * source).sum(-1),
+                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
                 "sum_pi_squared": (2 * source).exp().sum(-1),
             }
             return _placed([found[n] for n in names], where, size)
@@ -300,7 +300,7 @@ class Policy:
         `ref_log_probs`; both (B, T)."""
         if not (self.plain_head and other.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
-            kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
+            kl = head.divergence(ours["log_pi"], theirs["log_pi"])
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []

@@ -109,7 +109,8 @@ def mixed_log_probs(policy, reference, columns, mix):
     theirs, ours = (p.logits(columns)[:, :-1] for p in (reference, policy))  # (b, t, V)
     wide = torch.promote_types(ours.dtype, torch.float32)
     theirs, ours = theirs.to(wide), ours.to(wide)
-    log_q = (torch.lerp(theirs, ours, mix) / policy.temperature).log_softmax(-1)
+    mixed = (1 - mix) * theirs + mix * ours  # lerp is NaN at a logit of -inf
+    log_q = (mixed / policy.temperature).log_softmax(-1)
     chosen = columns["response_ids"][:, : log_q.shape[1], None]
     found = log_q.gather(-1, chosen).squeeze(-1)
     return torch.nn.functional.pad(found, (0, steps - found.shape[1]))
