@@ -68,6 +68,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         critic = Critic(policy, support, shared=shared, start=start)
         if c.privileged == "answer":
             critic.reads = models.prompt_format.told
+            models.fit_told()
         if models.sharded and not shared:
             shard(critic.trunk)
             shard(critic.head)

@@ -12,6 +12,7 @@ from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.columns import Columns
+from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -131,10 +132,14 @@ def through_template(
         return tokenizer.apply_chat_template(messages, **how)
 
 
+def examples_of(task: Task, name: str, split: str) -> list[Example]:
+    """Some of the task's examples, always the same."""
+    return draw_examples(task, name, split, SAMPLE, torch.Generator().manual_seed(0))
+
+
 def drawn(task: Task, name: str, split: str) -> list[Prompt]:
-    """Some of the task's prompts, always the same."""
-    generator = torch.Generator().manual_seed(0)
-    return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]
+    """The prompts of `examples_of`."""
+    return [example.prompt for example in examples_of(task, name, split)]
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:

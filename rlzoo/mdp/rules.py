@@ -78,13 +78,14 @@ def _is_plain(x: object) -> bool:
     return isinstance(x, dict) and all(isinstance(k, PLAIN) and _is_plain(v) for k, v in x.items())
 
 
-def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):
-    """(terminated, truncated) after the token at each position: EOS, or the length limit."""
+def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int | Tensor):
+    """(terminated, truncated) after the token at each position: EOS, or the length limit, of all
+    or of each."""
     terminated = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device))
     return terminated, ~terminated & (positions + 1 >= limit)
 
 
-def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id: int):
+def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int | Tensor, pad_id: int):
     """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
     positions = torch.arange(response_ids.shape[1], device=response_ids.device)
     terminated, truncated = transition(response_ids, positions, eos_ids, limit)
