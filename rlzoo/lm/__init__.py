@@ -1,7 +1,8 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
 May import `accel` and the packages below.
-Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
+Plugin authors import from here `RewardModel`, `ProcessRewardModel`, `load_causal_lm` and `decoded`,
+which every reader of sampled ids should use.
 
     build         builds the models that a plan needs
     contract      checks that a model's passes agree before it trains
@@ -16,9 +17,10 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
 
 from typing import Any
 
+from rlzoo.format.text import decoded
 from rlzoo.plugin.installed import face
 
-__all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm", "reachable"]
+__all__ = ["ProcessRewardModel", "RewardModel", "decoded", "load_causal_lm", "reachable"]
 
 
 def __getattr__(name: str) -> Any:

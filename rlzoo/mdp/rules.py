@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
-from rlzoo.format.text import spaced
+from rlzoo.format.text import decoded, piece_of, spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
@@ -101,14 +101,14 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int | Tenso
 
 
 def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
-    """Response texts without the EOS that ended them. Other special tokens stay visible, so that
-    a verifier cannot take `4<pad>2` for `42`."""
+    """Response texts without the EOS that ended them. Other special tokens, and ids without a
+    token, are visible, so that a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
     rows = []
     for ids, length in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
         ids = ids[:length]
         rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
-    return tokenizer.batch_decode(rows, skip_special_tokens=False)
+    return decoded(tokenizer, rows)
 
 
 def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | None:
@@ -151,8 +151,7 @@ def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) ->
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
         for i in chosen:
             if i not in texts:
-                text = tokenizer.decode([i], skip_special_tokens=False)
-                texts[i] = spaced(text, tokenizer.convert_ids_to_tokens(i))
+                texts[i] = spaced(decoded(tokenizer, [[i]])[0], piece_of(tokenizer, i))
         rows.append([texts[i] for i in chosen])
     return rows
 

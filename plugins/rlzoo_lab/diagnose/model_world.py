@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
+from rlzoo.format.text import decoded
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
@@ -157,7 +158,7 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
                kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
     """The world of the current policy, which is also the KL reference."""
     ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
-    tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
+    tokens = decoded(policy.tokenizer, [[i] for i in allowed.tolist()])
     reading = _Reading(policy, tree, ids, allowed)
     with torch.no_grad():
         plain = reading.logits()

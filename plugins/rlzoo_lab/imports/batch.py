@@ -91,4 +91,4 @@ def _texts(folder: Path, ids: Sequence[int]) -> dict[int, str]:
         found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RlzooError(f"{folder} is not a tokenizer: {first_line(error)}") from None
-    return token_texts(found, [i for i in ids if i < len(found)])
+    return token_texts(found, ids)

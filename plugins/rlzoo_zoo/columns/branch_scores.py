@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo.lm import decoded
 from rlzoo.ops import at_run_start, on_host, put, reward_to_go, run_starts
 
 JOINED = ("response_ids", "response_mask", "response_attention", "terminated", "truncated")
@@ -96,7 +97,7 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
         x[: n - int(ended)]
         for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)
     ]
-    return whole | {"responses": tokenizer.batch_decode(texts, skip_special_tokens=False)}
+    return whole | {"responses": decoded(tokenizer, texts)}
 
 
 @hookimpl
