@@ -5,10 +5,9 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 
@@ -33,51 +32,6 @@ def spaced(decoded: str, piece: str | None) -> str:
     return " " * spaces + decoded.lstrip(" ")
 
 
-def piece_of(tokenizer: Any, i: int) -> str | None:
-    """A token's entry in the vocabulary. None for an id without a token: a model's head often has
-    more rows than its tokenizer has tokens."""
-    with suppress(IndexError, KeyError, OverflowError):  # as several kinds of tokenizers put it
-        return tokenizer.convert_ids_to_tokens(i)
-    return None
-
-
-def token_name(tokenizer: Any, i: int) -> str:
-    """A token's entry in the vocabulary, or <|300|> for the id 300 without a token."""
-    return piece_of(tokenizer, i) or f"<|{i}|>"
-
-
-def decoded(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each row of token ids, special tokens included.
-
-    An id that decodes to nothing (it has no token, or one without a text) is shown by its
-    `token_name`, so that a verifier cannot take `4<|300|>2` for `42`.
-    """
-    hidden = {i: name for i in {i for row in rows for i in row} if (name := _hidden(tokenizer, i))}
-    if not hidden:
-        return tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=False)
-    return ["".join(_parts(tokenizer, row, hidden)) for row in rows]
-
-
-def _hidden(tokenizer: Any, i: int) -> str:
-    """The name of an id that decodes to nothing; empty for all others."""
-    piece = piece_of(tokenizer, i)
-    if piece and (piece.strip(" ▁") == "" or tokenizer.decode([i], skip_special_tokens=False)):
-        return ""
-    return piece or f"<|{i}|>"
-
-
-def _parts(tokenizer: Any, row: Iterable[int], hidden: Mapping[int, str]) -> Iterator[str]:
-    began = False
-    for unseen, ids in groupby(row, hidden.__contains__):
-        if unseen:
-            yield from (hidden[i] for i in ids)
-        else:
-            some = list(ids)
-            text = tokenizer.decode(some, skip_special_tokens=False)
-            yield spaced(text, piece_of(tokenizer, some[0])) if began else text
-        began = True
-
-
 def readable(decoded: str, piece: str) -> str:
     """A token as a reader can see it. `decoded`: its text; `piece`: its entry in the vocabulary.
 
@@ -93,15 +47,6 @@ def readable(decoded: str, piece: str) -> str:
             raw = bytes(letters[c] for c in piece)
             decoded = raw.decode("utf-8", "backslashreplace")
     return "".join(_visible(c, i) for i, c in enumerate(decoded))
-
-
-def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Tokens as a reader can see them; special tokens are shown by name."""
-    special, texts = set(tokenizer.all_special_ids), {}
-    for i in dict.fromkeys(ids):
-        piece, (text,) = token_name(tokenizer, i), decoded(tokenizer, [[i]])
-        texts[i] = piece if i in special else readable(text, piece)
-    return texts
 
 
 def _visible(char: str, place: int) -> str:

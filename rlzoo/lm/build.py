@@ -12,7 +12,6 @@ from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.format.text import token_name
 from rlzoo.lm.contract import enforce
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
@@ -31,6 +30,7 @@ from rlzoo.lm.lora import add_lora
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.weights import checksum
+from rlzoo.mdp.rules import token_name
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
@@ -106,7 +106,7 @@ def build_policy(config: Config) -> Policy:
     device = pick_device(config.device)
     if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
         torch.cuda.set_device(device)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )

@@ -16,7 +16,7 @@ from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of, how_read
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
@@ -84,8 +84,8 @@ class Models:
         self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
-        if self.tokenizer.chat_template:
-            self.notes.append(how_read(config.model.chat, drawn(task, name, "train")))
+        asked = drawn(task, name, "train")
+        self.notes += self.prompt_format.examined(asked, config.model.chat_args)
         self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)

@@ -331,13 +331,14 @@ class Policy:
         Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
         """
         limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
-        room = self.room(prompt_mask, limit)
         model = self.model if self.sampled_by is None else self.sampled_by.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
         how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
         most = self.most_rows
         with self.reading(self.model), how:
-            drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, room)
+            drawn = self._by_parts(
+                model, prompt_ids, prompt_mask, uniforms, self.room(prompt_mask, limit)
+            )
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "

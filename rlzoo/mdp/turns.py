@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
-from rlzoo.format.text import decoded, piece_of, token_name
-from rlzoo.mdp.rules import continued, unknown_character
+from rlzoo.mdp.rules import continued, decoded, piece_of, token_name, unknown_character
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own

@@ -182,8 +182,9 @@ def _finish(
     policy = models.policy
     if "response_mask" not in drawn:
         said = on_host(drawn["response_ids"])  # what is drawn is waited for here
-        room = policy.room(prompt_mask, limit)
-        found = mdp.episode_columns(said, policy.eos_ids, room, policy.pad_id)
+        found = mdp.episode_columns(
+            said, policy.eos_ids, policy.room(prompt_mask, limit), policy.pad_id
+        )
         drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
         drawn |= {name: put(x, policy.device) for name, x in found.items()}
     elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):

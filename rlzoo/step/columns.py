@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
-from rlzoo.format.text import token_texts
 from rlzoo.mdp.batch import Batch, take
+from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call, check

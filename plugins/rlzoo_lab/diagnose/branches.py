@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError, RunError, first_line
-from rlzoo.format.text import decoded, readable, token_name
+from rlzoo.format.text import readable
 from rlzoo.lm.build import build_models
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import decoded, token_name
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose

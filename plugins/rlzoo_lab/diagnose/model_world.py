@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.format.text import decoded
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.rules import draw_examples
+from rlzoo.mdp.rules import decoded, draw_examples
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlzoo.errors import RlzooError, first_line
-from rlzoo.format.text import token_texts
+from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import at_last_action
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.imports.tokens import Responses

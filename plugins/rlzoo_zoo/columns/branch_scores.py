@@ -5,7 +5,6 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.lm import decoded
 from rlzoo.ops import at_run_start, on_host, put, reward_to_go, run_starts
 
 JOINED = ("response_ids", "response_mask", "response_attention", "terminated", "truncated")
@@ -93,6 +92,8 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
     }
     if "turns" in drawn:  # a conversation's rows continue from their beginning
         return whole | {"turns": drawn["turns"], "responses": drawn["responses"]}
+    from rlzoo.lm import decoded  # here: it imports torch's models
+
     texts = [  # without the EOS that ended it, as the rollout's own `responses`
         x[: n - int(ended)]
         for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)

@@ -81,13 +81,16 @@ def peers(groups, right):
 
 def encoded(tokenizer, prompt, messages, solution, template):
     """Token ids of a prompt with a solution."""
+    from rlzoo.lm import opened  # here: it imports transformers
+
     plain = "\n".join(m["content"] for m in messages) == prompt
     asked = prompt if plain else messages[-1]["content"]
     said = template.format(prompt=asked, solution=solution)
     if not plain:
         chat = [*messages[:-1], {**messages[-1], "content": said}]
         said = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    return tokenizer(said, add_special_tokens=plain)["input_ids"]
+    ids = tokenizer(said, add_special_tokens=plain)["input_ids"]
+    return opened(tokenizer, ids) if plain else ids
 
 
 def left_padded(lists, prompt_ids, prompt_mask):
