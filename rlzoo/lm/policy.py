@@ -392,9 +392,9 @@ class Policy:
                 columns = put(on_host(seen).any(0).nonzero()[:, 0], seen.device)
                 some, seen = some[:, columns], seen[:, columns]
             u = None if uniforms is None else pick(uniforms, rows)
-            most = int(room[rows].max()) if isinstance(room, Tensor) else room
             try:
-                done.append((rows, decode(self, model, some, seen, u, most)))
+                limit = room if isinstance(room, int) else int(room[rows].max())
+                done.append((rows, decode(self, model, some, seen, u, limit)))
                 continue
             except RuntimeError as error:
                 if not out_of_memory(error) or len(rows) == 1:

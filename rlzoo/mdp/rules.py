@@ -232,14 +232,15 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
         part = _per_token(scorer, known, f"reward {name!r}")
         total = total + weight * part
         parts.append(masked_sum(part, mask))
-    weights = [weight for weight, _ in plan.rewards.values()]
-    rollout = plan.recipe.config.rollout
-    if rollout.truncation == "penalty":
+    if (rollout := plan.recipe.config.rollout).truncation == "penalty":
         fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
     return out | {
         "score_components": torch.stack(parts, 1),
-        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
+        "score_weights": put(
+            torch.tensor([weight for weight, _ in plan.rewards.values()], dtype=mask.dtype),
+            mask.device,
+        ),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
