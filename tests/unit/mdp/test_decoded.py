@@ -116,14 +116,19 @@ def test_a_tokenizer_may_raise_for_them(error):
     assert decoded(Digits(), [[4, 300, 2]]) == ["4<|300|>2"]
 
 
-def test_a_conversation_shows_them_and_its_stop_is_not_read_across_one(tokenizer):
+@pytest.mark.parametrize("tokenizer", [metaspace], indirect=True)
+def test_a_stop_is_not_read_across_one(tokenizer):
+    x, word, b = tokenizer.convert_tokens_to_ids(["x", "▁a", "b"])
+    assert first_stop(tokenizer, [x, word, b], 1, ["x ab"]) == 3
+    assert first_stop(tokenizer, [x, word, len(tokenizer), b], 1, ["x ab"]) is None
+
+
+def test_a_conversation_shows_them(tokenizer):
     odd = len(tokenizer) + 7
     about = SimpleNamespace(abilities=Abilities(), task_name="talk")
     rules = Turns(about, tokenizer, [0, odd + 1])
     before, after = ids_of(tokenizer, "ab"), ids_of(tokenizer, "cd")
     assert rules.text([*before, odd, *after, 0]) == f"ab<|{odd}|>cd"
-    assert first_stop(tokenizer, [*before, *after], 1, ["bcd"]) == 4
-    assert first_stop(tokenizer, [*before, odd, *after], 1, ["bcd"]) is None
     row = Conversation({"prompts": "-"}, 99, chat=True)
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
     assert rules._rendered(row, "cd", after_eos=True) == "cd<eos>"  # odd + 1 has no token
