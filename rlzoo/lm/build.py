@@ -30,6 +30,7 @@ from rlzoo.lm.lora import add_lora
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.weights import checksum
+from rlzoo.mdp.rules import token_name
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
@@ -68,6 +69,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         critic = Critic(policy, support, shared=shared, start=start)
         if c.privileged == "answer":
             critic.reads = models.prompt_format.told
+            models.fit_told()
         if models.sharded and not shared:
             shard(critic.trunk)
             shard(critic.head)
@@ -104,7 +106,7 @@ def build_policy(config: Config) -> Policy:
     device = pick_device(config.device)
     if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
         torch.cuda.set_device(device)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
@@ -166,21 +168,29 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     if teacher.limit:
         teacher.limit = (teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1))
     if not set(policy.eos_ids) & set(teacher.eos_ids):
-        ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
+        theirs, ours = (
+            " or ".join(token_name(policy.tokenizer, i) for i in one.eos_ids)
+            for one in (teacher, policy)
+        )
         notes.append(
-            f"the teacher ends a response with {' or '.join(ends)} but the policy ends it with "
-            f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
+            f"the teacher ends a response with {theirs} but the policy ends it with {ours}, so the "
             "teacher's probability of ending a response means little"
         )
     return teacher
 
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
-    """Refuse a model that cannot read the policy's tokens. It may have more tokens: `rlzoo reward
-    train` adds a padding token if there is none."""
+    """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
+    more: `rlzoo reward train` adds a padding token if there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
+    rows = load_config(folder, trust_remote_code=code).get_text_config().vocab_size
+    if rows < policy.vocabulary:
+        raise ModelError(
+            f"{key}: {folder} has embeddings of {rows} ids, but the policy may sample "
+            f"{policy.vocabulary}"
+        )
 
 
 def critic_folder(plan: Plan) -> str | None:

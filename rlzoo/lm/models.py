@@ -16,7 +16,7 @@ from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, how_read
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
@@ -84,8 +84,8 @@ class Models:
         self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
-        if self.tokenizer.chat_template:
-            self.notes.append(how_read(config.model.chat, drawn(task, name, "train")))
+        asked = drawn(task, name, "train")
+        self.notes += self.prompt_format.examined(asked, config.model.chat_args)
         self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
@@ -119,6 +119,26 @@ class Models:
                     f"{sum(n > room for n in lengths)} of {len(lengths)} {split} prompts of task "
                     f"{name!r} are longer, up to {max(lengths)} tokens"
                 )
+
+    def fit_told(self) -> None:
+        """Raise ModelError if prompts with their answers are too long for a privileged critic."""
+        if self.policy.limit is None:
+            return
+        task, name, form = self.plan.task, self.plan.task_name, self.prompt_format
+        examples = examples_of(task, name, "train")
+        told = form.told({
+            "prompts": [form.text(e.prompt) for e in examples],
+            "messages": [form.messages(e.prompt) for e in examples],
+            "answers": [e.answer for e in examples],
+            "prompt_mask": torch.ones(1),
+        })  # fmt: skip
+        new = self.plan.recipe.config.rollout.max_new_tokens
+        if (longest := int(told["prompt_mask"].sum(1).max()) + new) > self.policy.limit[0]:
+            raise ModelError(
+                f"critic.privileged=answer: with its answer before it, a prompt of task {name!r} "
+                f"and rollout.max_new_tokens={new} are {longest} tokens, which exceed "
+                f"{self.policy.limit[1]}"
+            )
 
     @property
     def teacher(self) -> Policy | None:

@@ -268,7 +268,7 @@ class Policy:
             source = log_pi if entropy_grad else log_pi.detach()
             found = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
-                "entropy": -(source.exp() * source).sum(-1),
+                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
                 "sum_pi_squared": (2 * source).exp().sum(-1),
             }
             return _placed([found[n] for n in names], where, size)
@@ -300,7 +300,7 @@ class Policy:
         `ref_log_probs`; both (B, T)."""
         if not (self.plain_head and other.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
-            kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
+            kl = head.divergence(ours["log_pi"], theirs["log_pi"])
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
@@ -331,17 +331,14 @@ class Policy:
         Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
         """
         limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
-        if self.limit and prompt_ids.shape[1] + limit > self.limit[0]:
-            raise ModelError(
-                f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
-                f"tokens exceed {self.limit[1]}"
-            )
         model = self.model if self.sampled_by is None else self.sampled_by.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
         how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
         most = self.most_rows
         with self.reading(self.model), how:
-            drawn = self._by_parts(model, prompt_ids, prompt_mask, uniforms, limit)
+            drawn = self._by_parts(
+                model, prompt_ids, prompt_mask, uniforms, self.room(prompt_mask, limit)
+            )
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
@@ -360,14 +357,29 @@ class Policy:
         check(finite.all(), fault)  # all at once, since each check waits for the device
         return drawn
 
+    def room(self, prompt_mask: Tensor, limit: int) -> int | Tensor:
+        """The new tokens that fit after prompts (B, P): `limit`, or (B, 1) on the host where the
+        model's positions end before that. Raises ModelError where they do so for all rows."""
+        if not self.limit or prompt_mask.shape[1] + limit <= self.limit[0]:
+            return limit
+        lengths = on_host(prompt_mask).long().sum(1, keepdim=True)
+        room = (self.limit[0] - lengths).clamp(max=limit)
+        if int(room.max()) < limit:
+            raise ModelError(
+                f"rollout.max_new_tokens: prompts of {int(lengths.min())} tokens and {limit} new "
+                f"tokens exceed {self.limit[1]}"
+            )
+        return room
+
     def _by_parts(
-        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, limit: int
+        self, model: Any, ids: Tensor, mask: Tensor, uniforms: Tensor | None, room: int | Tensor
     ) -> dict[str, Tensor]:
-        """Like `generate`, at most `most_rows` rows at a time and, unless the model `pads`, of one
-        length, which does not change tokens. If memory runs out, fewer rows at a time."""
+        """Like `generate`, at most `most_rows` rows at a time and, unless the model `pads` and has
+        the same `room` for all, of one length, which does not change tokens. If memory runs out,
+        fewer rows at a time."""
         lengths = on_host(mask).long().sum(1)
         parts = [torch.arange(len(lengths))]
-        if not self.pads:
+        if not self.pads or isinstance(room, Tensor):
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         while parts:
@@ -381,6 +393,7 @@ class Policy:
                 some, seen = some[:, columns], seen[:, columns]
             u = None if uniforms is None else pick(uniforms, rows)
             try:
+                limit = room if isinstance(room, int) else int(room[rows].max())
                 done.append((rows, decode(self, model, some, seen, u, limit)))
                 continue
             except RuntimeError as error:

@@ -165,13 +165,15 @@ def respond(
         drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
-    _finish(models, sampler, drawn, limit)
+    _finish(models, sampler, drawn, limit, prompts["prompt_mask"])
     if greedy or sampler is plan.base_sampler:
         models.meter.tokens += int(on_host(drawn["response_mask"]).sum())
     return drawn
 
 
-def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
+def _finish(
+    models: Models, sampler: Bound, drawn: dict[str, Any], limit: int, prompt_mask: Tensor
+) -> None:
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
 
     Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
@@ -180,7 +182,9 @@ def _finish(models: Models, sampler: Bound, drawn: dict[str, Any], limit: int) -
     policy = models.policy
     if "response_mask" not in drawn:
         said = on_host(drawn["response_ids"])  # what is drawn is waited for here
-        found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+        found = mdp.episode_columns(
+            said, policy.eos_ids, policy.room(prompt_mask, limit), policy.pad_id
+        )
         drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
         drawn |= {name: put(x, policy.device) for name, x in found.items()}
     elif missing := sorted(models.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):

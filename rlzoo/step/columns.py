@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,9 +14,10 @@ from torch import Tensor
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import Batch, take
+from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
-from rlzoo.plugin.call import call
+from rlzoo.plugin.call import call, check
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # transformers
     from rlzoo.lm.policy import Policy
 
 STATS = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}  # what a pass calls them
+FROZEN = ("ref_log_probs", "full_kl", "teacher_log_probs", "teacher_kl")
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
@@ -82,6 +85,8 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
     if models.teachers:
         _add_teacher_columns(models, batch)
+    for name in filter(batch.__contains__, FROZEN):
+        check(batch[name].isfinite().all(), partial(_impossible, models, batch, name))
     if critic is not None:
         prediction = _read_off(forward, "prediction")
         if prediction is None:
@@ -92,6 +97,16 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         bootstrap = models.plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
+
+
+def _impossible(models: Models, batch: Columns, name: str) -> ModelError:
+    row, t = (~batch[name].isfinite()).nonzero()[0].tolist()
+    token = token_texts(models.tokenizer, [i := int(batch["response_ids"][row, t])])[i]
+    whose = "teacher" if "teacher" in name else "reference"
+    return ModelError(
+        f"{name} is {float(batch[name][row, t]):g} for token {t} of row {row}, {token}: the "
+        f"{whose} gives probability 0 to a token that the policy may choose"
+    )
 
 
 def _add_teacher_columns(models: Models, batch: Batch) -> None:

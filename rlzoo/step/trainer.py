@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.format.text import token_texts
 from rlzoo.format.tokens import token_table
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import token_texts
 from rlzoo.plugin.call import together
 from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate

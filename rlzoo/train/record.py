@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 
 from rlzoo.accel.shard import whole_tensors
 from rlzoo.errors import Unfinished, first_line
-from rlzoo.format.text import token_texts
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import token_texts
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_json, write_synced
 from rlzoo.runs.folder import RunFolder
