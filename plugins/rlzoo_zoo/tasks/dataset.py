@@ -11,7 +11,7 @@ from rlzoo.errors import DataError, nearest
 from rlzoo_zoo.data import hold_out, messages_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
-from rlzoo_zoo.rewards.numeric import last_number, numeric
+from rlzoo_zoo.rewards.numeric import fault, numeric
 from rlzoo_zoo.rewards.regex import compile_pattern, found
 from rlzoo_zoo.tasks.outcomes import outcome
 
@@ -292,8 +292,8 @@ class Dataset:
         for text in accepted(answer):
             if not text.strip():
                 raise ValueError("empty answer")
-            if self.checker == "numeric" and last_number(text) is None:
-                raise ValueError(f"the answer {text!r} contains no number")
+            if self.checker == "numeric" and (why := fault(text)):
+                raise ValueError(why)
 
 
 def counting(count, limit):
