@@ -68,9 +68,9 @@ def result(response: str, find: str) -> Number | None:
 def alone(text: str) -> Number | None:
     """The last number of a box, unless it is the last of a list."""
     text = plain(text)
-    *before, found = (None, None, *(n for n in numbers(text) if not n.denied))
-    listed = found and before[-1] and LIST.fullmatch(text[before[-1].end : found.start])
-    return None if listed else found
+    found = [number for number in numbers(text) if not number.denied]
+    listed = len(found) > 1 and LIST.fullmatch(text[found[-2].end : found[-1].start])
+    return found[-1] if found and not listed else None
 
 
 @lru_cache(4096)

@@ -14,7 +14,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.tasks.calculate import calculate
 from rlzoo_zoo.tasks.calculator import Calculator
-from rlzoo_zoo.tasks.tools import Tools
+from rlzoo_zoo.tasks.tools import JSON_CALL, Tools, read_json
 
 pytestmark = pytest.mark.process
 
@@ -60,12 +60,36 @@ def test_a_call_is_run_and_a_turn_without_one_is_not_answered(tools):
         (call("double", text="a" * 5000), "characters"),
         ("<tool_call>" + "[" * 3000 + "</tool_call>", "error"),
         (call("write", path="/no/such/place"), "FileNotFoundError"),
+        (call("double", text="a")[:-12] + "}</tool_call>", "one JSON object"),
+        ('<tool_call>{"name": "double"} {"name": "double"}</tool_call>', "one JSON object"),
+        ('<tool_call>{"name": "double", "args": {"text": "a"}}</tool_call>', "args"),
+        ('<tool_call>{"name": "double", "arguments": {}, "parameters": {}}</tool_call>', "param"),
+        ('<tool_call>{"name": "double", "arguments": "text"}</tool_call>', "error"),
     ],
 )
 def test_a_broken_call_is_answered_with_its_fault(tools, text, fault):
     answer = tools["json"].answer(text)
     assert answer.startswith("error")
     assert fault in answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "f", "parameters": {"a": "}{\\""}}',
+        '{"name": "f", "arguments": "{\\"a\\": \\"}{\\\\\\"\\"}"}',
+        '{"type": "function", "function": {"name": "f", "arguments": {"a": "}{\\""}}}',
+        '```json\n{"id": "1", "name": "f", "arguments": {"a": "}{\\""}}\n```',
+    ],
+)
+def test_a_call_in_the_forms_of_several_models(text):
+    assert read_json(text) == ("f", (), {"a": '}{"'})
+
+
+def test_a_call_may_have_its_end_in_a_string():
+    inside = json.dumps({"name": "f", "arguments": {"a": "</tool_call>"}})
+    assert JSON_CALL.findall(f"<tool_call>{inside}</tool_call> <tool_call>{{") == [inside, "{"]
+    assert JSON_CALL.findall('<tool_call>"</tool_call>') == ['"']
 
 
 @pytest.mark.parametrize(
