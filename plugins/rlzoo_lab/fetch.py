@@ -33,7 +33,7 @@ SECONDS = 30.0  # for the whole download
 SHORTEST = 12  # hex digits of a checksum that --run accepts
 HERE = ("127.0.0.1", "::1", "localhost")
 
-FUNCTION = re.compile(r"[\w.]+:[A-Za-z_]\w*")
+FUNCTION = re.compile(r"[\w.]+:[A-Za-z_][\w-]*")  # or a module with an environment
 PLACES = {"path", "folder", "dir", "file", "init"}  # last parts of keys
 
 
