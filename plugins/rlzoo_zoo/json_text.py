@@ -4,8 +4,8 @@ r"""JSON objects in text: one scanner for the replies of judges and the calls of
 the one before and ends by JSON's grammar, so that braces in its strings do not count. Anything else
 is skipped: words, code fences, a `{` that begins no object. An object that is cut off ends the
 search, since those inside it are parts. A backslash that begins no escape is itself (`"\sqrt"`),
-strings may have line breaks, and NaN and Infinity are not JSON. Of a key that occurs twice, the
-last value counts. Raises RecursionError on deep nesting.
+strings may have line breaks, and NaN and Infinity are not JSON. The last value of a
+repeated key counts. Raises RecursionError on deep nesting.
 """
 
 import json

@@ -3,7 +3,7 @@ r"""Numbers in text: one reader for rewards, checkers, answers and moves.
 `numbers(text)` gives the numbers of a text in order, exactly, by these rules:
 
 - Digits of any script count, full-width ones too, and letters may touch them except Latin, Greek
-  and Cyrillic ones before (`答案是12。` is 12, `H2O` has none). Number words do not (`forty`).
+  and Cyrillic ones before (`答案是12。` is 12, not `H2O`). Number words do not (`forty`).
 - A dash of any kind, full-width ones too, is a sign unless it follows an operand: `-5`, `– 5`,
   `= - 5`, `-$5`; but `5 - 3`, `3–5` and `Answer - 5` end with 3, 5 and 5. `minus 5` and `负5` are
   -5. A dash that begins several lines is a bullet.
@@ -111,7 +111,7 @@ _COMMANDS = [
     (r"\^\s?\{?\s?\\circ\s?\}?", "°"),
     (r"\^\s?\{?\s{0,2}(?:st|nd|rd|th)\b\s{0,2}\}?", ""),
 ]
-# What is no number, as one sign: a part of an expression □, and anything else made of digits ■.
+# What is not a number, as one sign: a part of an expression □, and anything else made of digits ■.
 _MASKED = [
     (r"\\sqrt\s?(?:\[[^\]]{0,20}\])?\s?(?:\{[^{}]*\}|\d)", "□"),
     (r"√\s?(?:\([^()]*\)|\{[^{}]*\}|[\d.]+|\w)", "□"),
@@ -168,7 +168,7 @@ _GROUPED = (
     r"|(?<!\d[ ])[1-9]\d{0,2}(?P<by>[ '_])\d{3}(?:(?P=by)\d{3}){0,40}(?:[.,]\d+)?"
     r"(?![.,'_ ]?\d|\s?/\s?\d)"
     r"|[1-9]\d{0,2}(?:(?:\.\d{3}){1,40},\d+|(?:\.\d{3}){2,40})(?![.,]?\d)"
-    r"|(?<!\d,)(?!(?<=[(\[{])\d+,\d+\s*[)\]}\\])\d+,\d+(?![.,]?\d)"
+    r"|(?<!\d,)(?!(?:(?<=[(\[{])|(?<=[(\[{]-))\d+,\d+\s*[)\]}\\])\d+,\d+(?![.,]?\d)"
 )
 _ENGLISH = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d{2})+,\d{3}")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -210,7 +210,7 @@ _DENIED = re.compile(
 )
 # What precedes an operand of an expression: a power or an index, a masked part, a variable.
 _INSIDE = re.compile(
-    r"(?:\^\{?\s*-?|[A-Za-z\d)}]_\{?|\*\*|□\s*[-+/*×·]?|(?<![A-Za-z])[xyz](?:\^\{?\d+\}?)?\s*[-+/*×·])\s*$"
+    r"(?:\^\{?\s*-?|[A-Za-z\d)}](?:_\{?|\*\*)|□\s*[-+/*×·]?|(?<![A-Za-z])[xyz](?:\^\{?\d+\}?)?\s*[-+/*×·])\s*$"
 )
 _BULLETS = re.compile(r"^[ \t]*- ", re.MULTILINE)
 
@@ -281,7 +281,9 @@ def _decimal_mark(digits: str, by: str | None) -> str:
 # ---------------------------------------------------------------- one number
 
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^?\s?\{?-?\d\}?(?![\d.])")
-_EXPRESSION = re.compile(r"[\d□■+*<>≤≥±×÷∪]|\\(?:pm|leq?|geq?|cup|cap|lt|gt|in)(?![a-z])")
+_EXPRESSION = re.compile(
+    r"[\d□■+<>≤≥±×÷∪]|(?<![*\s])\*(?!\*)|\s!|\\(?:pm|leq?|geq?|cup|cap|lt|gt|in)(?![a-z])"
+)
 
 
 def only(text: str) -> Number | None:
@@ -293,3 +295,17 @@ def only(text: str) -> Number | None:
     rest = _UNIT_POWER.sub("", before) + " " + _UNIT_POWER.sub("", after)
     operator = re.search(r"(?<![A-Za-z])[A-Za-z]\s*[-/]\s*$", before)
     return None if operator or _EXPRESSION.search(rest) else found[0]
+
+
+BRACE = re.compile(r"(\\f?box(?:ed)?\s*)?\{|\}")
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the last `\boxed{...}`, braces balanced; None where none is closed."""
+    found, opened = None, []
+    for brace in BRACE.finditer(text):
+        if brace[0] != "}":
+            opened.append(brace)
+        elif opened and (begin := opened.pop())[1]:
+            found = text[begin.end() : brace.start()]
+    return found

@@ -2,15 +2,15 @@ r"""Whole words in a text, in scripts with and without spaces between them.
 
 `has_word(text, word)` is true where the text has the word (or words) with a boundary at both ends:
 
-- Between a letter or digit and a character that is none. An underscore is one only within a name
+- Between a letter or digit and another character. An underscore is a letter only within a name
   (`a_b`, not `_a_`), and so are `+` and `#` after a letter (`C` is not in `C++`).
 - Before and after any letter of a script without spaces (Han, kana, Thai, Lao, Khmer, Burmese,
-  Tibetan) and of Hangul, whose particles have none: `北京` is in `我在北京工作`, `12` in `共12个`.
-  There, a word may be a part of another one (`京都` in `東京都`).
+  Tibetan) and of Hangul, where particles follow: `北京` is in `我在北京工作`, `12` in `共12个`. There, a
+  word may be a part of another one (`京都` in `東京都`).
 - At a word's own punctuation: `C++` is in `C++11`. A sign or point before digits is an exception:
   `-5` is not in `10-5`.
 - Not within a character (a letter and its combining marks), nor within a number (`12` is not in
-  `1,200` or `12.5`).
+  `1,200` or `12.5`, but in `12.0`).
 """
 
 import re
@@ -53,7 +53,7 @@ def _ends(text: str, word: str, end: int) -> bool:
         return False
     if not _letter(word[-1]):
         return True
-    number = word[-1].isdigit() and re.fullmatch(r"[.,]\d", after)
+    number = word[-1].isdigit() and re.match(r",\d|\.0{0,30}[1-9]", text[end : end + 32])
     name = after[0] == "_" and _letter(after[-1])
     mark = after[0] in "+#" and word[-1].isalpha() and not _letter(after[-1])
     return not (number or name or mark or _letter(after[0]))

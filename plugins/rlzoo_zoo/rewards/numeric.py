@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo_zoo.numbers import Number, last, last_number, numbers, only, plain, same
+from rlzoo_zoo.numbers import Number, last, last_box, last_number, numbers, only, plain, same
 from rlzoo_zoo.rewards.exact_match import accepted
 
-BRACE = re.compile(r"(\\f?box(?:ed)?\s*)?\{|\}")
 MARKED = re.compile(r"####[ \t]*(.*)")
 LIST = re.compile(r"\s*(?:[,;]\s*)?(?:and\b|or\b|[,;])\s*\$?\s*")
 
@@ -31,7 +30,7 @@ def numeric(
     that of a box, of a last line `#### N`, or the last one (auto). `rlzoo_zoo.numbers` has the
     rules: in sentences of any language, with any digits, signs and separators, exactly, as
     fractions; units are ignored, `50%` is 50 or 0.5, `1,5` is 1.5, `1 1/2` is 1.5, `18, not 16` is
-    18. Expressions (`3\pi`), times and a box with several numbers have none. A number is correct
+    18. Expressions (`3\pi`), times and a box with several numbers do not count. A number is correct
     within tolerance, or within relative * |answer|. An answer that is not one number is an error;
     any answer of a list is correct. It fails when the last number is not the result ("so 42, as in
     step 3").
@@ -87,17 +86,6 @@ def fault(answer: str) -> str | None:
     if last_number(answer) is None:
         return f"the answer {answer!r} contains no number"
     return f"the answer {answer!r} is not one number; use math for expressions and lists"
-
-
-def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, braces balanced; None where none is closed."""
-    found, opened = None, []
-    for brace in BRACE.finditer(text):
-        if brace[0] != "}":
-            opened.append(brace)
-        elif opened and (begin := opened.pop())[1]:
-            found = text[begin.end() : brace.start()]
-    return found
 
 
 def check(*, tolerance, relative, **_):
