@@ -5,8 +5,8 @@ r"""Whole words in a text, in scripts with and without spaces between them.
 - Between a letter or digit and another character. An underscore is a letter only within a name
   (`a_b`, not `_a_`), and so are `+` and `#` after a letter (`C` is not in `C++`).
 - Before and after any letter of a script without spaces (Han, kana, Thai, Lao, Khmer, Burmese,
-  Tibetan) and of Hangul, where particles follow: `北京` is in `我在北京工作`, `12` in `共12个`. There, a
-  word may be a part of another one (`京都` in `東京都`).
+  Tibetan) and of Hangul, where particles follow: `北京` is in `我在北京工作`, `12` in `共12个`.
+  There, a word may be a part of another one (`京都` in `東京都`).
 - At a word's own punctuation: `C++` is in `C++11`. A sign or point before digits is an exception:
   `-5` is not in `10-5`.
 - Not within a character (a letter and its combining marks), nor within a number (`12` is not in
