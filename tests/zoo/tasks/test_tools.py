@@ -2,7 +2,6 @@
 
 import json
 import time
-from fractions import Fraction
 
 import pytest
 import torch
@@ -143,13 +142,15 @@ def test_the_declaration_has_names_types_and_descriptions():
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("12*(3+4)", "84"), ("1/3", "1/3"), ("-2 - .5", "-5/2"), ("0.1+0.2", None)]
-)
+    ("text", "value"),
+    [("12*(3+4)", "84"), ("1/3", "1/3"), ("-2 - .5", "-5/2"), ("0.1+0.2", "3/10"), ("7×8", "56"),
+     ("１２−６÷４", "21/2"), ("2.50*2", "5")],
+)  # fmt: skip
 def test_calculate_is_exact(text, value):
-    assert calculate(text) == (value or str(Fraction(0.1) + Fraction(0.2)))
+    assert calculate(text) == value
 
 
-@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1"])
+@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1", "1e999"])
 def test_calculate_computes_nothing_else(text):
     with pytest.raises(ValueError):
         calculate(text)
