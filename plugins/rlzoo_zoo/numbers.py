@@ -93,6 +93,8 @@ def _ascii(char: str) -> str:
     seen = "".join(chr(int(p, 16)) for p in points.split()).translate(_MARKS)
     if kind == "<fraction":
         return "\x01" + seen  # a space after a digit
+    if kind == "<circle":  # the number of a line
+        return char
     if kind in ("<super", "<sub") and re.fullmatch(r"[\d+-]", seen):
         return f"{'^' if kind == '<super' else '_'}{{{seen}}}"
     if unicodedata.category(char) == "Cf":
@@ -104,7 +106,7 @@ _COMMANDS = [
     (r"\\left|\\right|\\!", ""),
     (r"\\([$%#&])", r"\1"),
     (r"\{,\}", ","),
-    (r"\\(?:[,;: ]|quad|qquad)|~", " "),
+    (r"\\(?:[,;: ]|quad|qquad)|~(?=000)", " "),  # a tie; `100~120` is a range
     (r"\\(?:times|cdot)(?![A-Za-z])", "×"),
     (r"\\(?:neq?)(?![A-Za-z])", "≠"),
     (r"\\(?:text\w*|math[a-z]+|operatorname|mbox)\s*\{([^{}]*)\}", r" \1 "),
@@ -126,7 +128,9 @@ _PART = r"\{([^{}]*)\}|(\d)"
 _FRACTION = re.compile(rf"\\[dtc]?frac\s*(?:{_PART})\s*(?:{_PART})")
 
 
-_COMPOUND = re.compile(r"(?<!\d)\d+[万萬만亿億억](?:\d+[千万萬만](?![克米瓦卡]))*(?:\d{4}(?!\d))?")
+_COMPOUND = re.compile(
+    r"(?<!\d)\d+[万萬만亿億억](?: ?\d+[千천万萬만](?![克米瓦卡]))*(?:\d{4}(?!\d))?"
+)
 
 
 def plain(text: str) -> str:
@@ -143,7 +147,7 @@ def plain(text: str) -> str:
 
 def _compound(match: re.Match) -> str:
     """`1亿2000万` as digits; a single part is left to `numbers`, which also reads `1.5亿`."""
-    parts = re.findall(r"(\d+)(\D?)", match[0])
+    parts = re.findall(r"(\d+)(\D?)", match[0].replace(" ", ""))
     if len(parts) == 1:
         return match[0]
     return str(sum(int(n) * 10 ** _SCALES.get(scale, 0) for n, scale in parts))
@@ -172,7 +176,7 @@ _GROUPED = (
 )
 _ENGLISH = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d{2})+,\d{3}")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALES |= {"k": 3, "K": 3, "M": 6, "B": 9, "百": 2, "千": 3}
+_SCALES |= {"k": 3, "K": 3, "M": 6, "B": 9, "百": 2, "千": 3, "천": 3}
 _SCALES |= dict.fromkeys("万萬만", 4) | dict.fromkeys("亿億억", 8)
 _WORDS = "hundred|thousand|million|billion|trillion"
 _POWER = r"(?:\^|\*\*)\s*(?:\{{\s*(?P<{0}>-?\d{{1,3}})\s*\}}|(?P<{0}_>-?\d{{1,3}})(?!\d))"
@@ -187,7 +191,7 @@ _GOES_ON = (
 )
 _SCALED = (
     rf"(?:\s?(?P<percent>%|per ?cent\b)|(?P<scale>[kKMB](?![A-Za-z\d])|\s?(?:{_WORDS})s?\b"
-    r"|\s?[万萬만亿億억]|千(?![克米瓦卡])|百(?!分)))?"
+    r"|\s?[万萬만亿億억]|[千천](?![克米瓦卡])|百(?!分)))?"
 )
 _MIXED = r"(?P<whole>\d{1,9})\ {1,3}(?P<part>\d{1,9})\s?/\s?(?P<parts>\d{1,9})(?![\d./])|"
 

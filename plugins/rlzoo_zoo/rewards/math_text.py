@@ -6,7 +6,7 @@ r"""What math-verify needs to read a result that people write: rules before the 
   (`18, not 16`) or that is part of a time is left out; so are letters of other scripts than Latin,
   Greek and Cyrillic, which the library takes for a part of a number. A comma is never decimal.
 - A formula or box that is one number (`\$18.90`, `2 2/3`, `5\text{ cm}`) becomes that number.
-- `2516_8` is its value. A text without words is a formula.
+- `2516_8` is a pair, equal only in the same base. A text without words is a formula.
 - Against an interval, an inequality (`2 \le x < 5`, `x<2 or x>5`) is the interval it means.
 """
 
@@ -30,8 +30,11 @@ _TIME = re.compile(r"(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])")
 _BASE = re.compile(r"(?<![\w}])(\d[\dA-Fa-f]*)_(?:\{([1-3]?\d)\}|([1-9]))(?!\d)")
 _ROOT = re.compile(r"√\s?(\d+(?:\.\d+)?|\w|\([^()]*\)|\{[^{}]*\})|\\sqrt\s+(\d+|[a-z])\b")
 _WORD = re.compile(r"(?<!\\)\b(?!or\b|and\b|text\b)[A-Za-z]{2,}")
-_SIGNS = re.compile(r"[\\<>=≤≥^({\[]")
-_ALONE = re.compile(r"(?<![$\w\\])(-?\d*\.?\d*\s?\\(?:sqrt\{[^{}]*\}|pi\b))(?![$\w])")
+_SIGNS = re.compile(r"[\\<>=≤≥^_({\[]")
+_ALONE = re.compile(
+    r"(?<![$\w\\])(-?\d*\.?\d*\s?\\(?:sqrt\{[^{}]*\}|pi\b))(?![$\w])"
+    r"|(?<![$\w\\])([(\[][-\d./ ]+(?:,[-\d./ ]+)+[)\]])(?![$\w])"
+)
 
 
 def readable(text: str) -> str:
@@ -72,18 +75,11 @@ def _tidy(text: str) -> str:
     text = ascii_digits(text).replace("\\$", "").replace("\\!", "").replace("{,}", ",")
     text = _ROOT.sub(lambda m: f"\\sqrt{{{(m[1] or m[2]).strip('(){}')}}}", text)
     text = re.sub(r"π\s*", r"\\pi ", text) if "π" in text else text
-    return _BASE.sub(_decimal, text)
-
-
-def _decimal(match: re.Match) -> str:
-    base = int(match[2] or match[3])
-    try:
-        return str(int(match[1], base)) if base > 1 else match[0]
-    except ValueError:
-        return match[0]
+    return text
 
 
 def _formula(text: str) -> str:
+    text = _BASE.sub(r"(\1,\2\3)", text)
     if BOX.search(text):
         return BOX.sub(lambda box: f"\\boxed{{{_formula(box[1][1:-1])}}}", text)
     left = _USUAL.fullmatch(text.strip()) or _LIST.search(text)
@@ -95,9 +91,10 @@ def _formula(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    text = _FOREIGN.sub(" ", _renumbered(_TIME.sub(" ", text)))
+    text = _BASE.sub(r" $(\1,\2\3)$ ", _TIME.sub(" ", text))
+    text = _FOREIGN.sub(" ", _renumbered(text))
     text = re.sub(r"(?<=\d)\.(?!\d)", " .", text.replace("。", " . ").replace(":", ": "))
-    return _ALONE.sub(r"$\1$", text)
+    return _ALONE.sub(r"$\1\2$", text)
 
 
 def _renumbered(text: str) -> str:

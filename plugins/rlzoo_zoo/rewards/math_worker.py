@@ -78,7 +78,7 @@ def equal(answer: str, response: str) -> bool:
     if ratio := RATIO.fullmatch(ascii_digits(answer)):
         given = RATIO.findall(result)
         return bool(given) and same_ratio(ratio.groups(), given[-1])
-    if INTERVAL.fullmatch(answer) and (means := interval(result.strip("$ "))):
+    if INTERVAL.fullmatch(formula(answer)) and (means := interval(result.replace("$", ""))):
         response = f"${means}$"
     found = parse(readable(response), parsing_timeout=None)
     if verify(gold(answer), found, timeout_seconds=None):

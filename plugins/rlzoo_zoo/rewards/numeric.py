@@ -13,6 +13,7 @@ from rlzoo_zoo.numbers import Number, last, last_box, last_number, numbers, only
 from rlzoo_zoo.rewards.exact_match import accepted
 
 MARKED = re.compile(r"####[ \t]*(.*)")
+TWO = re.compile(r"(?<![\d ,.'])[1-9]\d*,(?!\d{3}(?!\d))\d+(?![,.\d])")  # a comma, decimal or not
 LIST = re.compile(r"\s*(?:[,;]\s*)?(?:and\b|or\b|[,;])\s*\$?\s*")
 
 
@@ -31,9 +32,9 @@ def numeric(
     rules: in sentences of any language, with any digits, signs and separators, exactly, as
     fractions; units are ignored, `50%` is 50 or 0.5, `1,5` is 1.5, `1 1/2` is 1.5, `18, not 16` is
     18. Expressions (`3\pi`), times and a box with several numbers do not count. A number is correct
-    within tolerance, or within relative * |answer|. An answer that is not one number is an error;
-    any answer of a list is correct. It fails when the last number is not the result ("so 42, as in
-    step 3").
+    within tolerance, or within relative * |answer|. An answer that is not one number, or may be two
+    (`1,5`), is an error; any answer of a list is correct. It fails when the last number is not the
+    result ("so 42, as in step 3").
     Source: the final number of Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
     rows = zip(responses, answers, strict=True)
@@ -74,15 +75,24 @@ def alone(text: str) -> Number | None:
 
 @lru_cache(4096)
 def key(answer: str) -> Number | None:
-    """The number of an answer: of its last box or `#### N`, if it has one."""
+    """The number of an answer; None where it has none, several, or maybe two."""
+    text = given(answer)
+    return None if TWO.search(text) else only(plain(text))
+
+
+def given(answer: str) -> str:
+    """The part of an answer that has its number: its last box or `#### N`, if it has one."""
     box, marked = last_box(answer), MARKED.findall(answer)
-    return only(plain(answer if box is None and not marked else box or marked[-1]))
+    return answer if box is None and not marked else box or marked[-1]
 
 
 def fault(answer: str) -> str | None:
     """Why an answer cannot be judged by its number; None where it can."""
     if key(answer) is not None:
         return None
+    if ambiguous := TWO.search(given(answer)):
+        one = ambiguous[0].replace(",", ".")
+        return f"the answer {answer!r} may be {one} or two numbers; write {one} or use math"
     if last_number(answer) is None:
         return f"the answer {answer!r} contains no number"
     return f"the answer {answer!r} is not one number; use math for expressions and lists"

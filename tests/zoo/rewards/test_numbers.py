@@ -49,7 +49,8 @@ def test_listed_numbers_are_separated_by_commas_and_spaces():
 @pytest.mark.parametrize(
     "text",
     ["18", "18 apples", "$18.90", r"\$18", "x = 5", "5 m^2", "7 \\times 10^4", "1 1/2", "-½", "50%",
-     "1,000", "so 5 + 3 = \\boxed{8}", "5 + 3 = 8\n#### 8", "\\frac{1}{-2}", "答案是12。", "10^3"],
+     "1,000", "so 5 + 3 = \\boxed{8}", "5 + 3 = 8\n#### 8", "\\frac{1}{-2}", "答案是12。", "10^3",
+     "0,5", "1.234,5", "12,34,567", "1 234,5", "1,5 times 2 is\n#### 3"],
 )  # fmt: skip
 def test_a_key_of_one_number(text):
     assert fault(text) is None
@@ -59,7 +60,8 @@ def test_a_key_of_one_number(text):
     "text",
     ["forty", "C", "NaN", "-inf", r"\sqrt{2}", r"3\pi", r"\frac{x+1}{2}", "x+1", "2x", "x^2 - 5",
      "3-5", "5 or 6", "5, 6", "(1,2)", "[3,5]", "10:30", "2024-05-06", "1.2.3", "x > 5", "±5",
-     "2516_8", "5 + 3", "2 hours 30 minutes", r"\boxed{2, 3}", "1/0", "not 5", "2^x", r"5\pm 1"],
+     "2516_8", "5 + 3", "2 hours 30 minutes", r"\boxed{2, 3}", "1/0", "not 5", "2^x", r"5\pm 1",
+     "-2,3", "1,5", "5!"],
 )  # fmt: skip
 def test_a_key_that_is_no_number_or_several(text):
     assert text[:5] in fault(text).replace("\\\\", "\\")
@@ -76,7 +78,7 @@ def test_a_key_that_is_no_number_or_several(text):
         (r"\boxed{3 \text{ or } 5}", "5", 0), (r"\boxed{2+3=5}", "5", 1), (r"\boxed{}, 5", "5", 0),
         ("#### 18\nThat took 3 steps.", "18", 1), ("#### Step 3: add 4\nso 42", "42", 1),
         (r"\boxed{1\frac{1}{2}}", "1.5", 1), ("- 5", "5", 0), ("- 5", "- 5", 1), ("10:25", "25", 0),
-        (r"\boxed{１２}", "12", 1), ("so 12.0", "12", 1), ("١٢", "12", 1), ("1,5", "1.5", 1),
+        (r"\boxed{１２}", "12", 1), ("so 12.0", "12", 1), ("١٢", "12", 1), ("1,5", "3/2", 1),
         (str(10**40), str(10**40 + 1), 0),
     ],
 )  # fmt: skip

@@ -40,13 +40,13 @@ def counted(verdict):
 
 
 def test_verifiers_agree_with_the_table_as_the_docs_have_it():
-    assert counted(by_numeric) == (239, 0, 3, 149)
-    assert counted(by_math) == (390, 0, 1, 0)
+    assert counted(by_numeric) == (259, 1, 2, 186)
+    assert counted(by_math) == (446, 1, 1, 0)
 
 
 @pytest.mark.landing
 def test_the_rules_are_worth_it():
-    assert counted(by_the_library)[0] < 300  # else some of math_text.py are the library's now
+    assert counted(by_the_library)[0] < 340  # else some of math_text.py are the library's now
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,8 @@ def test_the_rules_are_worth_it():
         ("he has $5 and $6", "he has $5 and $6"), ("$60+$30=$90 here", "$60+$30=$90 here"),
         (r"\boxed{\$18.90}", r"\boxed{18.90}"), (r"so $\boxed{1 1/2}$", r"so $\boxed{1.5}$"),
         (r"\boxed{x^2+1}", r"\boxed{x^2+1}"), ("it is -2,3 then", "it is -2,3 then"),
-        ("2516_8", "1358"), ("十 5", "  5"), ("", ""),
+        ("2516_8", "$(2516,8)$"),
+        ("at (2, -1).", "at $(2, -1)$."), ("十 5", "  5"), ("", ""),
     ],
 )  # fmt: skip
 def test_what_the_library_reads(text, seen):
