@@ -75,7 +75,7 @@ def alone(text: str) -> Number | None:
 
 @lru_cache(4096)
 def key(answer: str) -> Number | None:
-    """The number of an answer; None where it has none, several, or maybe two."""
+    """The number of an answer; None where it is not one, or may be two."""
     text = given(answer)
     return None if TWO.search(text) else only(plain(text))
 

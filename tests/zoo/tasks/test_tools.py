@@ -169,6 +169,7 @@ def test_calculator_by_hand():
     assert task.score([turns[:2]], ["1776"], ~yes).tolist() == [0]
     assert task.respond([[*said, "x", *said, "x", *said]]) == [None]  # the third call is too many
     assert Calculator(calls=0).respond([said]) == [None]
+    assert Calculator(form="json").final("所以答案是1,776。") == "1776"
 
 
 def test_results_are_masked_tokens_of_the_row(zoo):
