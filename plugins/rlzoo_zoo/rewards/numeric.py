@@ -90,9 +90,9 @@ def fault(answer: str) -> str | None:
     """Why an answer cannot be judged by its number; None where it can."""
     if key(answer) is not None:
         return None
-    if ambiguous := TWO.search(given(answer)):
-        one = ambiguous[0].replace(",", ".")
-        return f"the answer {answer!r} may be {one} or two numbers; write {one} or use math"
+    if TWO.search(text := given(answer)):
+        one = text.strip().replace(",", ".")
+        return f"the answer {answer!r} may be one number or two; write {one!r} or use math"
     if last_number(answer) is None:
         return f"the answer {answer!r} contains no number"
     return f"the answer {answer!r} is not one number; use math for expressions and lists"
