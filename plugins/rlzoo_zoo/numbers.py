@@ -51,9 +51,9 @@ def last(text: str) -> Number | None:
     """The last number in a text that is not denied, as it was found in its last lines or in all."""
     end = text[text.rfind("\n", 0, -TAIL) + 1 :] if len(text) > TAIL else text
     for part in dict.fromkeys((end, text)):
-        *_, found = (None, *(n for n in numbers(plain(part)) if not n.denied))
-        if found:
-            return found
+        for found in numbers(plain(part), backwards=True):
+            if not found.denied:
+                return found
     return None
 
 
@@ -198,7 +198,7 @@ _MIXED = r"(?P<whole>\d{1,9})\ {1,3}(?P<part>\d{1,9})\s?/\s?(?P<parts>\d{1,9})(?
 
 def _pattern(grouped: str, mixed: str, scaled: str) -> re.Pattern:
     return re.compile(
-        rf"(?<![{_LATIN}\d])(?<!\d[.:])(?:{mixed}"
+        rf"(?=[\d.])(?<![{_LATIN}\d])(?<!\d[.:])(?:{mixed}"
         rf"(?P<top>{grouped}{_PLAIN}){_POWERS}(?:\s?/\s?(?P<bottom>{_PLAIN}))?){_GOES_ON}{scaled}"
     )
 
@@ -219,10 +219,12 @@ _INSIDE = re.compile(
 _BULLETS = re.compile(r"^[ \t]*- ", re.MULTILINE)
 
 
-def numbers(text: str, *, listed: bool = False) -> Iterator[Number]:
-    """The numbers of a plain text, in order. listed: commas and spaces only separate numbers."""
+def numbers(text: str, *, listed: bool = False, backwards: bool = False) -> Iterator[Number]:
+    """The numbers of a plain text, in order. listed: commas and spaces only separate numbers.
+    backwards: the last one first."""
     bullets = len(_BULLETS.findall(text)) > 1
-    for match in (_LISTED if listed else _NUMBER).finditer(text):
+    matches = list((_LISTED if listed else _NUMBER).finditer(text))
+    for match in reversed(matches) if backwards else matches:
         start = match.start()
         before = text[max(0, start - 40) : start]
         if _INSIDE.search(before):
@@ -263,7 +265,10 @@ def _value(
     value, under = Fraction(digits or 0), Fraction(bottom or 1)
     if not under or (exponent < 0 and not value):
         return None, None
-    value = (value * Fraction(10) ** (int(e or 0) + int(ten or ten_ or 0))) ** exponent / under
+    if e or ten or ten_:
+        value *= Fraction(10) ** (int(e or 0) + int(ten or ten_ or 0))
+    if exponent != 1 or bottom:
+        value = value**exponent / under
     if whole and value < 1:
         value += int(whole)
     if percent:
