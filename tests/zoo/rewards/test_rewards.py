@@ -291,6 +291,11 @@ def test_a_fence_is_json_in_any_case():
     assert json_schema(rows, schema='{"type": "number"}', fenced=True).tolist() == [1, 1, 0]
 
 
+def test_a_fence_in_a_string_is_a_part_of_it():
+    rows = ['```json\n"use ```x``` here"\n```', '```\n"a"```', '```\n"a"\n  ```\nor ```b```']
+    assert json_schema(rows, schema='{"type": "string"}', fenced=True).tolist() == [1, 1, 1]
+
+
 SLOW = ["x", *"abcdefghijklmnopqrstuvwxyz"]
 BRANCHING = {n: {"anyOf": [{"$ref": f"#/$defs/{m}"}] * 2} for n, m in itertools.pairwise(SLOW)}
 
