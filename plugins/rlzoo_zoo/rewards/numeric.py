@@ -82,8 +82,8 @@ def key(answer: str) -> Number | None:
 
 def given(answer: str) -> str:
     """The part of an answer that has its number: its last box or `#### N`, if it has one."""
-    box, marked = last_box(answer), MARKED.findall(answer)
-    return answer if box is None and not marked else box or marked[-1]
+    box = last_box(answer)
+    return [answer, *MARKED.findall(answer)][-1] if box is None else box
 
 
 def fault(answer: str) -> str | None:

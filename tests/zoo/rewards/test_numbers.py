@@ -61,7 +61,7 @@ def test_a_key_of_one_number(text):
     ["forty", "C", "NaN", "-inf", r"\sqrt{2}", r"3\pi", r"\frac{x+1}{2}", "x+1", "2x", "x^2 - 5",
      "3-5", "5 or 6", "5, 6", "(1,2)", "[3,5]", "10:30", "2024-05-06", "1.2.3", "x > 5", "±5",
      "2516_8", "5 + 3", "2 hours 30 minutes", r"\boxed{2, 3}", "1/0", "not 5", "2^x", r"5\pm 1",
-     "-2,3", "1,5", "5!"],
+     "-2,3", "1,5", "5!", r"\boxed{} 5"],
 )  # fmt: skip
 def test_a_key_that_is_no_number_or_several(text):
     assert text[:5] in fault(text).replace("\\\\", "\\")
