@@ -4,6 +4,8 @@ import ast
 from fractions import Fraction
 from operator import add, mul, sub, truediv
 
+from rlzoo_zoo.numbers import ascii_digits
+
 STEPS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
 
 
@@ -17,7 +19,9 @@ def calculate(expression: str) -> str:
 
 
 def arithmetic(text: str) -> Fraction:
-    """The value of numbers, + - * / and brackets, exactly; ValueError on anything else."""
+    """The value of numbers, + - * / (also × ÷) and brackets, exactly, with digits and signs of any
+    script; ValueError on anything else."""
+    text = ascii_digits(text).replace("×", "*").replace("÷", "/")
     return value(ast.parse(text.strip(), mode="eval").body)
 
 
@@ -29,5 +33,5 @@ def value(node):
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         raise ValueError("True and False are not numbers")
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return Fraction(node.value)
+        return Fraction(repr(node.value))  # 0.1 is 1/10
     raise ValueError("only numbers, + - * / and brackets")
