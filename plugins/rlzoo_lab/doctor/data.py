@@ -29,9 +29,9 @@ READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": ""
 def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
     """`task.answer=a, task.template='{a}='`: the options that are not at their defaults."""
     return ", ".join(
-        f"{key}={option_text(run.key(key))}"
+        f"{key}={option_text(run.known(key))}"
         for key in keys
-        if run.key(key, READS[key]) != READS[key]
+        if run.known(key, READS[key]) != READS[key]
     )
 
 

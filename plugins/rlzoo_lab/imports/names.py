@@ -17,6 +17,10 @@ NOTES = {
     ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
     ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty: with "
     "verl's own KL estimator, averaged over each response and then over responses",
+    (
+        "verl",
+        "critic/vf_explained_var",
+    ): "critic/vf_explained_var is of verl's returns, which contain values if lam < 1",
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # The setting with which each trainer writes the tokens of its responses.

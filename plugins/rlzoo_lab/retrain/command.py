@@ -47,6 +47,8 @@ def run(arguments: argparse.Namespace) -> Result:
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
     record = doctor.opened(arguments.path)
+    if record.trainer:
+        raise UsageError(f"--retrain: {arguments.path} is from another trainer ({record.trainer})")
     findings, left_out = doctor.examine(record)
     able = in_order([s for s in suspects(record) if s.words], findings)
     if not able:

@@ -115,7 +115,7 @@ def names(run):
 
 def test_a_healthy_record_has_no_finding():
     assert names(record()) == {}
-    assert examine(record())[1] == []
+    assert examine(record())[1] == {}
 
 
 FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}
