@@ -8,7 +8,10 @@ import yaml
 
 from rlzoo_lab import __file__ as LAB
 
-SECTION = r"aggregation|actor|checkpoint|critic|estimator|eval|kl|model|policy_loss|rollout|stop|task|train"
+SECTION = "|".join((
+    "actor", "aggregation", "checkpoint", "critic", "estimator", "eval", "kl", "model",
+    "policy_loss", "rollout", "stop", "task", "train",
+))  # fmt: skip
 KEY = re.compile(rf"\b(?:{SECTION})\.[a-z_]+(?:\.[a-z_]+)*(?![\w(/-]|\.\w)")
 
 # Keys that an import computes from several of a trainer's settings.
