@@ -190,6 +190,10 @@ CASES = {  # rule -> (triggers, does not)
         sampled(record({"response/right": 1.0}), NEAR),
         sampled(record({"response/right": 0.5}), [(*t[:3], float(t[1] == t[2])) for t in NEAR]),
     ),
+    "responses_are_empty": (
+        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 0.0}),
+        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 1.0}),  # by the limit
+    ),
     "solved_before_training": (record(accuracy=(1.0, 1.0)), record(accuracy=(0.9, 1.0))),
     "held_out_prompts_are_trained_on": (
         held_out(sampled(record(recipe=FILE), SUMS), SUMS),
