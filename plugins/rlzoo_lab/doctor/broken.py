@@ -15,6 +15,7 @@ from rlzoo_lab.doctor.series import (
     late,
     learning,
     right_or_wrong,
+    says_yes_or_no,
     spans,
     updates,
 )
@@ -27,14 +28,20 @@ def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
     if run.steps.not_finite is None:
         return None
-    step, bad = run.steps.not_finite
+    (step, bad), steps = run.steps.not_finite, run.steps.not_finite_steps
+    paid = [name for name in bad if name.startswith(("reward", "score", "advantages", "returns"))]
+    others = f", and {len(bad) - 1} other metrics" if bad[1:] else ""
+    again = f"; such steps: {', '.join(map(str, steps[:8]))}" if steps[1:] else ""
+    more = f" and {len(steps) - 8} more" if steps[8:] else ""
     return Finding(
         "problem",
-        f"{bad[0]} is not finite at step {step}"
-        + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
-        "Check what the reward returns at that step; lower actor.lr and critic.lr.",
-        {"step": step, "metrics": bad},
-    )  # fmt: skip
+        f"{bad[0]} is not finite at step {step}{others}{again}{more}.",
+        "Check what the reward returns at that step; lower actor.lr and critic.lr."
+        if paid
+        else "The update overflows, not the reward: lower the learning rate, or compute in "
+        "bfloat16 or float32. In float16, loss scaling skips single steps of this kind, early in a run.",
+        {"step": step, "metrics": bad, "steps": list(steps[:100])},
+    )
 
 
 @rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
@@ -344,19 +351,6 @@ def reward_jumps_between_steps(run: Record) -> Finding | None:
         "a running mean or a random offset.",
         {"jumps": jumps, "due": due},
     )
-
-
-def says_yes_or_no(run: Record) -> bool:
-    """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
-    by one row less, a little more."""
-    mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
-    rows = run.known("rollout.prompts", 64) * run.known("rollout.samples", 1)
-    gaps = (
-        min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
-            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
-        for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
-    )  # fmt: skip
-    return max(gaps, default=1.0) < 1e-4
 
 
 @rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,

@@ -9,10 +9,17 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.follows import follows, texts
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, course, late, learning, right_or_wrong, samples_alike
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    late,
+    learning,
+    right_or_wrong,
+    samples_alike,
+    says_yes_or_no,
+)
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record

@@ -171,6 +171,19 @@ def right_or_wrong(run: Record) -> bool:
     return run.accuracy is not None or run.has(RIGHT)
 
 
+def says_yes_or_no(run: Record) -> bool:
+    """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
+    by one row less, a little more."""
+    mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
+    rows = run.known("rollout.prompts", 64) * run.known("rollout.samples", 1)
+    gaps = (
+        min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
+            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
+        for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
+    )  # fmt: skip
+    return max(gaps, default=1.0) < 1e-4
+
+
 def samples_alike(run: Record) -> bool:
     """Whether evaluations use the same sampling as training."""
     limit = run.key("eval.max_new_tokens") in (None, run.key("rollout.max_new_tokens"))

@@ -10,7 +10,6 @@ import numpy as np
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -22,6 +21,7 @@ from rlzoo_lab.doctor.series import (
     length_limit,
     right_or_wrong,
     rises,
+    says_yes_or_no,
     spans,
     updates,
     worse,

@@ -32,5 +32,7 @@ def value(node, text):
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return Fraction(node.value)
     if isinstance(node, ast.Constant) and isinstance(node.value, float):
-        return Fraction(ast.get_source_segment(text, node))  # 0.1 is 1/10, and its float is not
+        return Fraction(
+            ast.get_source_segment(text, node) or ""
+        )  # 0.1 is 1/10, and its float is not
     raise ValueError("only numbers, + - * / and brackets")

@@ -792,6 +792,17 @@ def test_a_ratio_to_another_sampler_is_meant_to_differ_from_1():
     assert "ratio_not_one_at_first" in names(record(alone, recipe=ratio))
 
 
+@pytest.mark.parametrize(
+    ("metric", "at", "says"),
+    [("actor/pg_loss", (1, 2, 18), "float16"), ("reward/mean", (4,), "reward returns")],
+)
+def test_a_remedy_for_nan_is_about_what_is_not_finite(metric, at, says):
+    values = [float("nan") if i + 1 in at else 0.1 for i in range(N)]
+    found = names(record({metric: values}))["not_finite"]
+    assert found.evidence["steps"] == list(at)
+    assert says in found.advice
+
+
 def test_solved_groups_are_a_note_not_a_problem():
     run = record({"group/no_signal": 0.95}, without=["critic/vf_loss"], accuracy=(0.3, 0.99))
     assert names(run)["no_signal_in_groups"].severity == "note"
