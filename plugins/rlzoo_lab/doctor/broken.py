@@ -39,7 +39,7 @@ def not_finite(run: Record) -> Finding | None:
         "Check what the reward returns at that step; lower actor.lr and critic.lr."
         if paid
         else "The update overflows, not the reward: lower the learning rate, or compute in "
-        "bfloat16 or float32. In float16, loss scaling skips single steps of this kind, early in a run.",
+        "bfloat16 or float32. In float16, loss scaling skips single steps of this kind.",
         {"step": step, "metrics": bad, "steps": list(steps[:100])},
     )
 
