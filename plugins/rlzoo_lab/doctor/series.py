@@ -166,6 +166,19 @@ def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | No
     return (what, best, final) if apart and lost > 0 and not small else None
 
 
+def rose_and_fell(run: Record) -> bool:
+    """Whether the held-out result or the reward first improved and then lost it."""
+    gone, values = fallen(run), run.series(REWARD)
+    if gone is not None and gone[1]["step"] > run.evaluations[0]["step"]:
+        return True
+    n = len(values) // 3
+    if n < 2:
+        return False
+    (before, after), error = ends(values), trend(values)[1]
+    middle = fmean(values[n : 2 * n])
+    return middle - before > 2 * error and middle - after > 3 * error
+
+
 def right_or_wrong(run: Record) -> bool:
     """Whether the task can check answers."""
     return run.accuracy is not None or run.has(RIGHT)

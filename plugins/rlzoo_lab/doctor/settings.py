@@ -21,12 +21,20 @@ from rlzoo_lab.doctor.series import (
     length_limit,
     right_or_wrong,
     rises,
+    rose_and_fell,
     says_yes_or_no,
     spans,
     updates,
     worse,
 )
-from rlzoo_lab.doctor.suspects import against_default, compare_first, default, own_data, unknown
+from rlzoo_lab.doctor.suspects import (
+    against_default,
+    compare_first,
+    default,
+    foreign,
+    own_data,
+    unknown,
+)
 from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, wilson
 
@@ -163,7 +171,10 @@ def update_too_large(run: Record) -> Finding | None:
     known = times[key] > 1.5
     blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL)
     blind = blind and known  # the KL of an update, which another trainer may not record
-    if not (kl > 0.3 or ((kl > 0.04 or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
+    # Runs that learn have up to 0.08 nats. That a run does not learn has many causes, so a smaller
+    # step is accused only with other evidence.
+    clear = kl > 0.1 or (kl > 0.04 and (clipped > 0.15 or rose_and_fell(run)))
+    if not (kl > 0.3 or ((clear or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
         return None
     effect = (
         f"has {clipped:.0%} of its tokens clipped"
@@ -177,6 +188,9 @@ def update_too_large(run: Record) -> Finding | None:
     if {"train.epochs", "train.minibatches"} <= run.recipe.keys():
         made = f" ({updates(run)} optimizer step{'s' * (updates(run) > 1)}{made})"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
+    own = [*foreign(run)] if kl <= 0.3 else []
+    if own:
+        lower = f"Run `rlzoo check NAME` on {own[0]}, which may be the cause. {lower}"
     return Finding(
         "problem" if harm else "warning",
         f"{what}: updates are too large. One batch{made} {effect}; the reward "

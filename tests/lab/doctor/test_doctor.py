@@ -803,6 +803,23 @@ def test_a_remedy_for_nan_is_about_what_is_not_finite(metric, at, says):
     assert says in found.advice
 
 
+@pytest.mark.parametrize(
+    ("kl", "clipped", "reward", "accuses"),
+    [
+        (0.045, 0.02, FALLS["reward/mean"], False),  # as in runs that learn: something else falls
+        (0.08, 0.05, 0.3, False),
+        (0.06, 0.2, FALLS["reward/mean"], True),
+        (0.06, 0.02, lambda x: 0.2 + 0.6 * x * (x < 0.6), True),  # rose and fell
+        (0.15, 0.04, FALLS["reward/mean"], True),
+        (0.06, 0.2, HEALTHY["reward/mean"], False),
+    ],
+)
+def test_no_learning_by_itself_does_not_make_an_update_too_large(kl, clipped, reward, accuses):
+    changes = {"actor/ppo_kl": kl, "actor/pg_clipfrac": clipped, "reward/mean": reward}
+    found = names(record(changes, recipe={"actor.lr": 7e-4}, accuracy=(0.3, 0.29)))
+    assert ("update_too_large" in found) == accuses
+
+
 def test_solved_groups_are_a_note_not_a_problem():
     run = record({"group/no_signal": 0.95}, without=["critic/vf_loss"], accuracy=(0.3, 0.99))
     assert names(run)["no_signal_in_groups"].severity == "note"
