@@ -84,7 +84,7 @@ def reward_constant(run: Record) -> Finding | None:
     """All responses of a step have the same score, so there is no signal."""
     spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
-    # Of groups, `no_signal_in_groups` judges: a trainer may record the spread within them.
+    # `no_signal_in_groups` judges groups: a trainer may record the spread within them.
     if flat <= 0.8 * len(spread) or run.solved or (run.trainer and run.has(names.NO_SIGNAL)):
         return None
     level = fmean(run.series(names.REWARD))

@@ -92,7 +92,7 @@ def _forecast(record: Record, first: int, most: int) -> str:
 
 
 def _less_the_cleared(findings: list[Finding], experiments: Any) -> list[Finding]:
-    """The findings; one that accuses a setting whose reset did not help is a note that says so."""
+    """The findings; one that accuses a setting whose reset did not help becomes a note."""
     cleared = experiments.cleared()
     out = []
     for f in findings:
