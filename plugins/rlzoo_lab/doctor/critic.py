@@ -48,6 +48,15 @@ def returns_vary(run: Record) -> bool:
     return max(spread[1:]) > 0.02 and spread[0] > 2e-3
 
 
+def _spreads(run: Record) -> str:
+    if not (run.has("values/std") and run.has("returns/std")):
+        return ""
+    return (
+        f"Values have a standard deviation of {late(run, 'values/std'):.2g}, returns of "
+        f"{late(run, 'returns/std'):.2g}. "
+    )
+
+
 @rule("critic/lr", names.EXPLAINED_VARIANCE, least=3, explains=OF_A_CRITIC)
 def critic_does_not_learn(run: Record) -> Finding | None:
     """A setting prevents the critic's weights from changing."""
@@ -68,8 +77,10 @@ def critic_does_not_learn(run: Record) -> Finding | None:
         )
     elif warmup and rates[-1] < 0.3 * run.known("critic.lr", 0.0):
         key, why = "critic.lr_warmup", f"its learning rate reached only {rates[-1]:.2g} by the end"
-    elif max(rates) < 2e-7 or (
-        max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
+    elif max(rates) < 2e-7 or (  # another trainer's model may be a million times as large
+        not run.trainer
+        and max(rates) < 0.03 * default("critic.lr")
+        and late(run, names.EXPLAINED_VARIANCE) < 0.05
     ):
         key, why = "critic.lr", f"{len(rates)} steps at this rate have no effect"
     elif limit and limit < 1e-3 * norm and limit < 1e-3:
@@ -85,10 +96,13 @@ def critic_does_not_learn(run: Record) -> Finding | None:
         return None  # harmless here
     return Finding(
         "problem" if leans > 0.2 or not learning(run) or cut_off else "warning",
-        f"{against_default(run, key)}: {why}. Its values have a standard deviation of "
-        f"{late(run, 'values/std'):.2g} (the returns: {late(run, 'returns/std'):.2g}) and explain "
-        f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance, and {leans:.0%} of "
-        "the advantages' variance comes from the critic.",
+        f"{against_default(run, key)}: {why}. {_spreads(run)}Its values explain "
+        f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance"
+        + (
+            f", and {leans:.0%} of the advantages' variance comes from the critic."
+            if run.has(names.MC_CORR)
+            else "."
+        ),
         f"Use the default of {key}."
         if not cut_off
         else "Check the value loss and its targets (`rlzoo check NAME`).",
@@ -171,16 +185,10 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     if tail >= -0.1 or not returns_vary(run):
         return None
     rate = run.known("critic.lr", 0.0)
-    spread = (
-        f"Values have a standard deviation of {late(run, 'values/std'):.2g}, returns of "
-        f"{late(run, 'returns/std'):.2g}. "
-        if run.has("values/std")
-        else ""
-    )
     return Finding(
         "problem",
         "The critic predicts returns worse than a constant would: its explained variance is "
-        f"{tail:.2f} (median of {late_span}); predicting the mean return gives 0. {spread}"
+        f"{tail:.2f} (median of {late_span}); predicting the mean return gives 0. {_spreads(run)}"
         f"Its errors enter the advantages.{'' if rate > default('critic.lr') else unknown(run)}",
         f"Lower critic.lr (now {rate:g})."
         if rate > default("critic.lr")

@@ -86,6 +86,8 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
 
 def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
     """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
+    if not run.has(name):
+        return "(not recorded)"
     return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
 
 

@@ -154,10 +154,14 @@ def test_a_remedy_for_a_kl_has_an_effect_in_this_run(recipe, says):
 
 
 def test_the_critic_of_verl_is_judged_by_its_explained_variance(tmp_path):
-    line = {"critic/score/mean": 0.41, "critic/vf_explained_var": -0.5, "critic/vf_loss": 0.2,
-            "critic/returns/max": 1.0, "critic/returns/min": 0.0}  # fmt: skip
+    line = {"critic/score/mean": 0.4137, "critic/vf_explained_var": -0.5, "critic/vf_loss": 0.2,
+            "critic/returns/max": 1.0, "critic/returns/min": 0.0, "critic/lr": 1e-5,
+            "critic/grad_norm": 2.0}  # fmt: skip
     text = "\n".join(json.dumps({"step": i, "data": line}) for i in range(1, 41))
     (tmp_path / "verl.jsonl").write_text(text)
     rlzoo.verb("import", tmp_path / "verl.jsonl", out=tmp_path / "run")
-    rules = [f["rule"] for f in rlzoo.doctor(tmp_path / "run")["findings"]]
-    assert rules[0] == "critic_worse_than_a_constant"
+    first, *others = rlzoo.doctor(tmp_path / "run")["findings"]
+    assert first["rule"] == "critic_worse_than_a_constant"
+    # A rate that is small for rlzoo's critics is usual for a large model.
+    assert "critic_does_not_learn" not in [f["rule"] for f in others]
+    assert "nan" not in first["what"]
