@@ -157,6 +157,11 @@ class Setting:
         name, columns = recipe.config.policy_loss.name, subject.columns
         policy = Bound(self.zoo.policy_losses[name], recipe.options("policy_loss"))
         columns |= {"log_probs": columns["old_log_probs"], "entropy": columns["old_entropy"]}
+        one_turn = columns["response_mask"].long()  # without observations
+        columns |= {
+            "turn_ids": one_turn,
+            "observation_nll": torch.zeros_like(columns["sequence_rewards"]),
+        }
         asked = [n for n in policy.needs if n not in ("advantages", "raw_advantages")]
         if lack := supply(self.zoo, asked, columns, {}):
             self.left_out[f"policy_loss={name} (it needs {', '.join(lack)})"] = None

@@ -26,7 +26,7 @@ class Means:
     method: str
 
 
-LARGE_BATCHES = 8
+LARGE_BATCHES = 4
 
 
 def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor, str]:

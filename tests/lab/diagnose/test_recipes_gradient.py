@@ -52,6 +52,8 @@ def test_a_discount_is_said():
         (["recipe=grpo", "policy_loss=high_entropy"], 0.205),
         (["recipe=real"], 0.969),
         (["recipe=grpo"], 0.976),
+        (["recipe=grpo", "policy_loss=echo"], 0.976),  # of one turn, without observations
+        (["recipe=grpo", "policy_loss=turn_clip"], 0.976),
     ],
 )
 def test_the_cosine_is_of_the_recipes_own_policy_loss(words, cosine):
