@@ -155,6 +155,8 @@ def policy_does_not_move(run: Record) -> Finding | None:
     varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
     if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # without a signal it should not move
         return None
+    if rounded(run):  # a KL of 0 may be any small number
+        return None
     what, why, advice = _why_still(run)
     norm = median(run.series("actor/grad_norm") or [0.0])
     return Finding(

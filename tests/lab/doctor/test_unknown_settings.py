@@ -121,6 +121,16 @@ def test_a_rate_of_zero_is_one_where_numbers_are_not_rounded(tmp_path):
     assert "Set learning_rate." in found["findings"][0]["advice"]
 
 
+def test_a_kl_of_zero_in_rounded_numbers_is_no_policy_that_stands_still(tmp_path):
+    exact = {"kl": 0.0, "policy/approxkl_avg": 0.0}
+    rules = [f["rule"] for f in log_of(tmp_path, GRPO, exact)["findings"]]
+    assert "policy_does_not_move" in rules
+    (tmp_path / "b").mkdir()
+    short = {**exact, "grad_norm": 1.031, "learning_rate": 0.0}
+    rules = [f["rule"] for f in log_of(tmp_path / "b", GRPO, short)["findings"]]
+    assert "policy_does_not_move" not in rules
+
+
 def test_groups_without_signal_are_not_called_a_constant_reward(tmp_path):
     rules = {f["rule"] for f in log_of(tmp_path, GRPO, RIGHT_STD)["findings"]}
     assert "no_signal_in_groups" in rules
