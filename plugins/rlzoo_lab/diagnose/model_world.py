@@ -24,8 +24,9 @@ from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo_lab.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
 from rlzoo_lab.oracle.episodes import EpisodeTable, enumerate_episodes
-from rlzoo_lab.oracle.means import EstimatorInWorld, means
+from rlzoo_lab.oracle.means import means
 from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.oracle.tree import Tree, expected
 
 

@@ -161,6 +161,13 @@ def rows_of_arrays(
                 )
             points[str(name), seed] = curve
             seed += 1
+    sizes = {str(name): sum(n == str(name) for n, _ in points) for name in scores}
+    if paired and len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} has {n}" for name, n in sizes.items())
+        raise UsageError(
+            f"compare_scores: paired scores need the same number of seeds: {told}. Give the scores "
+            "of common seeds, or paired=False"
+        )
     if not points:
         raise UsageError("compare_scores: expected a mapping of names to scores")
     return rows_of(points, "scores", "score")

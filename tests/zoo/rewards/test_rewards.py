@@ -396,3 +396,14 @@ def test_verifiers_are_named_components_with_weights(words, tmp_path):
     run = rlzoo.run("grpo", [*words, *asked])
     steps = [line for line in run.metrics if "reward/mean" in line]
     assert all(f"score/{name}" in steps[0] for name in ("exact_match", "numeric", "regex"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reward_is_as_wide_as_the_model(zoo, dtype):
+    rows = {"response_mask": torch.ones(2, 3, dtype=dtype), "group_ids": torch.zeros(2).long()}
+    rows["response_mask"][1, 2:] = 0
+    rows["task_scores"] = torch.tensor([[0, 0, 1 / 3], [0, 0.2, 0]], dtype=dtype)
+    found = zoo.rewards["length"](rows)
+    m = (rows["task_scores"].sum() / 2).item()
+    assert found.dtype == dtype
+    assert found.tolist() == pytest.approx([-m, -m * 2 / 3], rel=4 * torch.finfo(dtype).eps)
