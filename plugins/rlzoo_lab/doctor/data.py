@@ -267,7 +267,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
 
 
 @rule(names.LENGTH, names.TRUNCATED, explains=(*SYMPTOMS, *HARD, "length_limit_too_short",
-      "samples_are_copies"))  # fmt: skip
+      "policy_does_not_move", "samples_are_copies"))  # fmt: skip
 def responses_are_empty(run: Record) -> Finding | None:
     """Every response of the first step is one token that ends it."""
     length, cut = run.series(names.LENGTH)[0], run.series(names.TRUNCATED)[0]
@@ -280,7 +280,7 @@ def responses_are_empty(run: Record) -> Finding | None:
         "with an end token that the tokenizer or the chat template appends, or the model has not "
         f"learned to answer such prompts. The reward went from {course(run)}.",
         "Look at the ids of a prompt (`rlzoo check model=NAME`); prompts must not end with the "
-        "end-of-sequence token.",
+        "end-of-sequence token. A chat model may need model.chat=always.",
         {"length": length},
     )
 

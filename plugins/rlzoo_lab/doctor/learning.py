@@ -78,22 +78,6 @@ def _warm_start(run: Record) -> str:
     return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
 
 
-@rule(names.LENGTH, explains=(*SYMPTOMS, "policy_does_not_move", "no_response_is_right"))
-def responses_are_empty(run: Record) -> Finding | None:
-    """From the first step, responses are only an end."""
-    lengths = run.series(names.LENGTH)
-    if run.key("rollout.max_new_tokens", 1) == 1 or lengths[0] > 1 or median(lengths) > 1:
-        return None
-    return Finding(
-        "problem",
-        f"All responses of the first step have {lengths[0]:g} token, the end, and so have most "
-        f"of the {len(lengths)} steps.",
-        "Read the prompts in samples.jsonl: the tokenizer may end them with EOS, or a chat model "
-        "may need model.chat=always.",
-        {"length": lengths[0]},
-    )
-
-
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:

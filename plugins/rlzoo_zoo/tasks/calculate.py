@@ -1,11 +1,13 @@
 """The tool of the task `calculator`; it imports no torch, for it runs in a process of its own."""
 
 import ast
+from decimal import Decimal
 from fractions import Fraction
 from operator import add, mul, sub, truediv
 
 from rlzoo_zoo.numbers import ascii_digits
 
+LARGEST = 500  # digits of a number
 STEPS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
 
 
@@ -36,5 +38,7 @@ def value(node, text):
         return Fraction(node.value)
     if isinstance(node, ast.Constant) and isinstance(node.value, float):
         written = ast.get_source_segment(text, node) or ""
+        if abs(Decimal(written).adjusted()) > LARGEST:
+            raise ValueError("the exponent is too large")
         return Fraction(written)  # 0.1 is 1/10, and its float is not
     raise ValueError("only numbers, + - * / and brackets")

@@ -380,10 +380,6 @@ CASES = {  # rule -> (triggers, does not)
                 "critic/vf_explained_var": -20.0}, accuracy=(1.0, 1.0)),
         record(),
     ),
-    "responses_are_empty": (
-        record({"response_length/mean": 1.0}, recipe={"rollout.max_new_tokens": 8}),
-        record({"response_length/mean": [1.5] + [1.0] * 29}, recipe={"rollout.max_new_tokens": 8}),
-    ),
     "reward_constant": (
         record({"score/std": 0.0, "reward/mean": 0.0}, accuracy=(0.0, 0.0)),
         record({"score/std": [0.4] * 20 + [0.0] * 10}, accuracy=(0.3, 1.0)),

@@ -79,7 +79,8 @@ GRPO = {"reward": 0.5, "reward_std": 0.4, "frac_reward_zero_std": 0.3, "grad_nor
         "completions/clipped_ratio": 0.1, "kl": lambda i: 1e-4 * i,
         "learning_rate": 1e-6}  # fmt: skip
 PPO = {"objective/scores": 0.1, "policy/approxkl_avg": 0.02, "val/ratio": 1.004, "lr": 5e-6}
-JUMPS = {"reward": lambda i: 0.1 + 0.7 * (i * 0.37 % 1)}
+ONE = {"rewards/acc/std": 0.4}  # one reward function, so that its deviation is that of all scores
+JUMPS = ONE | dict.fromkeys(["reward", "rewards/acc/mean"], lambda i: 0.1 + 0.7 * (i * 0.37 % 1))
 RIGHT_STD = {"reward_std": 0.0, "frac_reward_zero_std": 1.0, "rewards/acc/std": 0.53}
 
 

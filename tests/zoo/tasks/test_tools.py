@@ -154,7 +154,8 @@ def test_calculate_is_exact(text, value):
     assert calculate(text) == value
 
 
-@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1", "1e999"])
+@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1", "1e999",
+                                  "1e-99999999999"])  # fmt: skip
 def test_calculate_computes_nothing_else(text):
     with pytest.raises(ValueError):
         calculate(text)
