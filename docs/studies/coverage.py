@@ -203,7 +203,7 @@ def family(rng, repetitions: int) -> str:
 def powers(rng, repetitions: int) -> str:
     """How often a true difference of 3 standard deviations of a run is shown, against one row."""
     lines = [
-        "| rows | seeds | verdict | reference named | heavy tails | skewed | bounded | collapsing "
+        "| rows | seeds | t test | reference named | heavy tails | skewed | bounded | collapsing "
         "| pooled only | its error, one row x10 | sign flips |",
         "|" + "--:|" * 11,
     ]
@@ -267,7 +267,14 @@ TABLES = {"rows": single_intervals, "pairs": pair_intervals, "family": family, "
           "stated": stated, "prompts": prompts}  # fmt: skip
 ON_PAGE = {
     "family": ("bounded", "two rows x10"),
-    "power": ("heavy tails", "skewed", "bounded", "collapsing"),
+    "power": (
+        "heavy tails",
+        "skewed",
+        "bounded",
+        "collapsing",
+        "pooled only",
+        "its error, one row x10",
+    ),
     "stated": (),
 }  # without
 

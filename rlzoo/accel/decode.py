@@ -84,15 +84,15 @@ class Decoder:
         prompt_ids: Tensor,
         prompt_mask: Tensor,
         uniforms: Tensor | None,
-        limit: int,
+        room: int | Tensor,
     ) -> dict[str, Tensor]:
-        """See `decode`."""
+        """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
         model = policy.model if self.copy is None else self.copy.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
         how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
         most = self.most_rows
         with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
-            drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+            drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
         if self.most_rows != most:
             self.notes.append(
                 f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
@@ -107,13 +107,13 @@ class Decoder:
         ids: Tensor,
         mask: Tensor,
         uniforms: Tensor | None,
-        limit: int,
+        room: int | Tensor,
     ) -> dict[str, Tensor]:
-        """At most `most_rows` rows at a time and, unless the model `pads`, of one length. If memory
-        runs out, fewer rows at a time."""
+        """At most `most_rows` rows at a time and, unless the model `pads` and has the same `room`
+        for all, of one length. If memory runs out, fewer rows at a time."""
         lengths = mask.cpu().long().sum(1)
         parts = [torch.arange(len(lengths))]
-        if not policy.pads:
+        if not policy.pads or isinstance(room, Tensor):
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         while parts:
@@ -127,6 +127,7 @@ class Decoder:
                 some, seen = some[:, columns], seen[:, columns]
             u = None if uniforms is None else uniforms[rows]
             try:
+                limit = room if isinstance(room, int) else int(room[rows].max())
                 done.append((rows, decode(policy, model, self, some, seen, u, limit)))
                 continue
             except RuntimeError as error:

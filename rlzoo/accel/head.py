@@ -6,6 +6,8 @@ positions go through in chunks, softmax is done in place, and the backward pass 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
 so that memory for logits stays below `rlzoo.accel.memory.room` for any batch and vocabulary.
+
+A logit may be -inf, where a model switches a token off: then p is 0, and so is p log p.
 """
 
 from typing import Any
@@ -15,6 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlzoo.accel import memory
+
+LEAST = -1000.0  # exp of it is 0 even in float64: for products of p and log p, instead of -inf
 
 
 def log_prob_stats(
@@ -106,7 +110,7 @@ class _Head(torch.autograd.Function):
                     continue
                 p = log_p.exp()
                 if entropy:
-                    h[some] = -torch.linalg.vecdot(p, log_p)
+                    h[some] = -torch.linalg.vecdot(p, log_p.clamp_(min=LEAST))
                 if sum_pi_squared:
                     squared[some] = torch.linalg.vecdot(p, p)
                 if keep:
@@ -146,6 +150,7 @@ class _Head(torch.autograd.Function):
                     p = d_logits.exp()
                     outer = d_entropy[part, None]
                     # -p (g + outer (log p + H))
+                    d_logits.clamp_(min=LEAST)
                     d_logits.add_(entropy[part, None]).mul_(outer).add_(g).mul_(p).neg_()
                     del p
                 else:
@@ -179,7 +184,8 @@ def full_kl(
     temperature: float = 1.0,
     softcaps: tuple[float | None, float | None] = (None, None),
 ) -> Tensor:
-    """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias)."""
+    """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias); infinite
+    where only theirs switches a token off."""
     n, rows = len(ours[0]), max(1, memory.room(ours[0].device).logits // len(ours[1]))
     found = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
@@ -189,7 +195,12 @@ def full_kl(
             )
             for (hidden, weight, bias), softcap in zip((ours, theirs), softcaps, strict=True)
         )
-        p = log_p.exp()
-        found.append(torch.linalg.vecdot(p, log_p.sub_(log_q)))
-        del log_p, log_q, p
+        found.append(divergence(log_p, log_q))
+        del log_p, log_q
     return torch.cat(found)
+
+
+def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p, q) (...) from log-probs (..., V), of which `log_p` is overwritten."""
+    p = log_p.exp()
+    return torch.linalg.vecdot(p, log_p.sub_(log_q).masked_fill_(p == 0, 0))

@@ -49,7 +49,9 @@ class Rules:
         self.plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
         m = self.plan.recipe.config.model
         folder = resolve_path(m.path)
-        self.tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+        self.tokenizer = load_tokenizer(
+            folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args
+        )
         config = load_config(folder, trust_remote_code=m.trust_remote_code)
         self.form = PromptFormat(self.tokenizer, m.chat, m.system)
         of = (self.plan.task, self.plan.task_name)

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -49,16 +49,6 @@ def readable(decoded: str, piece: str) -> str:
             raw = bytes(letters[c] for c in piece)
             decoded = raw.decode("utf-8", "backslashreplace")
     return "".join(_visible(c, i) for i, c in enumerate(decoded))
-
-
-def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Tokens as a reader can see them; special tokens are shown by name."""
-    special, texts = set(tokenizer.all_special_ids), {}
-    for i in dict.fromkeys(ids):
-        piece = tokenizer.convert_ids_to_tokens(i)
-        decoded = tokenizer.decode([i], skip_special_tokens=False)
-        texts[i] = piece if i in special else readable(decoded, piece)
-    return texts
 
 
 def _visible(char: str, place: int) -> str:

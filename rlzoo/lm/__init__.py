@@ -1,7 +1,8 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
 May import `accel` and the packages below.
-Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
+Plugin authors import from here `RewardModel`, `ProcessRewardModel`, `load_causal_lm`, `decoded`
+for the text of sampled ids, and `opened` for the ids of a prompt.
 
     build         builds the models that a plan needs
     critic        V(s_t) for each token: a value head on its own trunk, or on the policy's
@@ -10,6 +11,7 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     policy        the policy: a causal LM that samples, and gives log-probs
     probe         checks that a model's passes agree before it trains; its traits
     prompts       tokenization of prompts, text or chat
+    templates     chat templates: arguments, dates, what they leave out
     weights       safe reading of a model's files
     world         an opened recipe: its plan and its engine
 """
@@ -18,7 +20,7 @@ from typing import Any
 
 from rlzoo.plugin.installed import face
 
-__all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm", "reachable"]
+__all__ = ["ProcessRewardModel", "RewardModel", "decoded", "load_causal_lm", "opened", "reachable"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,6 +29,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name.endswith("RewardModel"):
         return face("reward_models", name)
-    from rlzoo.lm import loading
+    from rlzoo.lm import loading, prompts
+    from rlzoo.mdp import rules
 
-    return getattr(loading, name)
+    return getattr({"decoded": rules, "opened": prompts}.get(name, loading), name)

@@ -32,9 +32,10 @@ from rlzoo.lm.loading import (
 from rlzoo.lm.lora import add_lora
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import enforce, layout
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, how_read
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
 from rlzoo.lm.weights import checksum
 from rlzoo.lm.world import World
+from rlzoo.mdp.rules import token_name
 from rlzoo.plugin.border import border
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
@@ -104,8 +105,7 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
     model, task, name = plan.recipe.config.model, plan.task, plan.task_name
     tokenizer, notes = policy.tokenizer, list(policy.decoder.notes)  # of its loading
     prompt_format = PromptFormat(tokenizer, model.chat, model.system)
-    if tokenizer.chat_template:
-        notes.append(how_read(model.chat, drawn(task, name, "train")))
+    notes += prompt_format.examined(drawn(task, name, "train"), model.chat_args)
     ends = prompt_format.ends(task, name, policy.eos_ids)
     for i in set(ends).difference(policy.eos_ids):
         token = tokenizer.convert_ids_to_tokens(i)
@@ -151,8 +151,31 @@ def _critic(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> Critic:
     support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
     shared = c.trunk == "shared"
     start = None if shared else _critic_start(plan, policy)
-    how = {"reads": prompt_format.told} if c.privileged == "answer" else {}
+    how = {}
+    if c.privileged == "answer":
+        how = {"reads": prompt_format.told}
+        _fit_told(plan, policy, prompt_format)
     return Critic(policy, support, shared=shared, start=start, **how)
+
+
+def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:
+    """Raise ModelError if prompts with their answers are too long for a privileged critic."""
+    if policy.limit is None:
+        return
+    examples = examples_of(plan.task, plan.task_name, "train")
+    told = prompt_format.told({
+        "prompts": [prompt_format.text(e.prompt) for e in examples],
+        "messages": [prompt_format.messages(e.prompt) for e in examples],
+        "answers": [e.answer for e in examples],
+        "prompt_mask": torch.ones(1),
+    })  # fmt: skip
+    new = plan.recipe.config.rollout.max_new_tokens
+    if (longest := int(told["prompt_mask"].sum(1).max()) + new) > policy.limit[0]:
+        raise ModelError(
+            f"critic.privileged=answer: with its answer before it, a prompt of task "
+            f"{plan.task_name!r} and rollout.max_new_tokens={new} are {longest} tokens, which "
+            f"exceed {policy.limit[1]}"
+        )
 
 
 def _compile(model: Any) -> None:
@@ -174,7 +197,7 @@ def build_policy(config: Config) -> Policy:
     device = pick_device(config.device)
     if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
         torch.cuda.set_device(device)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
@@ -241,21 +264,29 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
         limit = teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1)
         teacher = replace(teacher, limit=limit)
     if not set(policy.eos_ids) & set(teacher.eos_ids):
-        ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
+        theirs, ours = (
+            " or ".join(token_name(policy.tokenizer, i) for i in one.eos_ids)
+            for one in (teacher, policy)
+        )
         notes.append(
-            f"the teacher ends a response with {' or '.join(ends)} but the policy ends it with "
-            f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}, so the "
+            f"the teacher ends a response with {theirs} but the policy ends it with {ours}, so the "
             "teacher's probability of ending a response means little"
         )
     return teacher
 
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
-    """Refuse a model that cannot read the policy's tokens. It may have more tokens: `rlzoo reward
-    train` adds a padding token if there is none."""
+    """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
+    more: `rlzoo reward train` adds a padding token if there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
+    rows = load_config(folder, trust_remote_code=code).get_text_config().vocab_size
+    if rows < policy.vocabulary:
+        raise ModelError(
+            f"{key}: {folder} has embeddings of {rows} ids, but the policy may sample "
+            f"{policy.vocabulary}"
+        )
 
 
 def critic_folder(plan: Plan) -> str | None:

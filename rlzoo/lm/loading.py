@@ -9,6 +9,8 @@ import re
 import socket
 import urllib.request
 import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -16,6 +18,7 @@ from urllib.parse import urlparse
 import torch
 
 from rlzoo.errors import ModelError, need, typed_path
+from rlzoo.lm.templates import bind
 from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
 from rlzoo.plugin.installed import face, names
 from rlzoo.recipe.files import config_dirs
@@ -33,7 +36,7 @@ GGUF_PACKAGE, CONVERTED = "package:", "gguf.json"
 
 
 def reachable(url: str) -> bool:
-    """Whether a host's name resolves: the hub's own retries take half a minute."""
+    """Whether a host's name resolves."""  # the hub's own retries take half a minute
     parts = urlparse(url)
     if urllib.request.getproxies().get(parts.scheme):
         return True  # the proxy resolves it
@@ -138,10 +141,18 @@ def _under(folder: Path) -> Path:
     return resolve_path(base, str(file))
 
 
-def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
+def load_tokenizer(
+    folder: Path,
+    *,
+    trust_remote_code: bool = False,
+    chat_args: Mapping[str, Any] | None = None,
+    key: str = "model.chat_args",
+) -> Any:
+    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template."""
     from transformers import AutoTokenizer
 
     own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
+    need_sentencepiece(own)
     with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             own, local_files_only=True, trust_remote_code=trust_remote_code
@@ -151,7 +162,18 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
         raise ModelError(f"{folder}: the tokenizer has no EOS token, so responses could not end")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token  # masks show padding, never its id
-    return tokenizer
+    return bind(tokenizer, chat_args, key)
+
+
+def need_sentencepiece(folder: Path) -> None:
+    """Raise ModelError if the folder's only vocabulary is sentencepiece's, which is not installed:
+    transformers would recommend tiktoken."""
+    if (folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
+        return
+    for name in ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"):
+        file = folder / name
+        if file.is_file() and file.read_bytes()[:1] == b"\n":  # tiktoken's are text
+            raise ModelError(f"{folder}: {name} needs sentencepiece: pip install sentencepiece")
 
 
 def load_causal_lm(

@@ -242,7 +242,7 @@ class Policy:
             source = log_pi if entropy_grad else log_pi.detach()
             found = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
-                "entropy": -(source.exp() * source).sum(-1),
+                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
                 "sum_pi_squared": (2 * source).exp().sum(-1),
             }
             return _placed([found[n] for n in names], where, size)
@@ -274,7 +274,7 @@ class Policy:
         `ref_log_probs`; both (B, T)."""
         if not (self.plain_head and other.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
-            kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
+            kl = head.divergence(ours["log_pi"], theirs["log_pi"])
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
@@ -305,12 +305,8 @@ class Policy:
         Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
         """
         limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
-        if self.limit and prompt_ids.shape[1] + limit > self.limit[0]:
-            raise ModelError(
-                f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
-                f"tokens exceed {self.limit[1]}"
-            )
-        drawn = self.decoder.generate(self, prompt_ids, prompt_mask, uniforms, limit)
+        room = self.room(prompt_mask, limit)
+        drawn = self.decoder.generate(self, prompt_ids, prompt_mask, uniforms, room)
         wrong = (~drawn["old_log_probs"].isfinite()).nonzero()
         if len(wrong):
             row, t = wrong[0].tolist()
@@ -320,6 +316,20 @@ class Policy:
                 "model.dtype or model.attention may overflow"
             )
         return drawn
+
+    def room(self, prompt_mask: Tensor, limit: int) -> int | Tensor:
+        """The new tokens that fit after prompts (B, P): `limit`, or (B, 1) on the host where the
+        model's positions end before that. Raises ModelError where they do so for all rows."""
+        if not self.limit or prompt_mask.shape[1] + limit <= self.limit[0]:
+            return limit
+        lengths = prompt_mask.cpu().long().sum(1, keepdim=True)
+        room = (self.limit[0] - lengths).clamp(max=limit)
+        if int(room.max()) < limit:
+            raise ModelError(
+                f"rollout.max_new_tokens: prompts of {int(lengths.min())} tokens and {limit} new "
+                f"tokens exceed {self.limit[1]}"
+            )
+        return room
 
 
 def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:

@@ -215,8 +215,8 @@ def windows(config: Any) -> dict[str, int]:
 
 
 def _off(a: Tensor, b: Tensor) -> float:
-    """The largest difference; infinite if a value is NaN."""
-    off = (a - b).abs()
+    """The largest difference; infinite if a value is NaN. Tokens may be switched off, by -inf."""
+    off = (a - b).abs().masked_fill(a == b, 0)
     return float(off.nan_to_num(nan=torch.inf).max())
 
 
@@ -240,7 +240,7 @@ def _tolerance(policy: Policy, columns: Mapping[str, Tensor], scored: Tensor) ->
 def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A row's log-probs do not depend on the other rows of its pass."""
     together = policy.log_probs(columns)
-    if not bool(together.isfinite().all()):
+    if bool(together.isnan().any()):
         raise ModelError("log-probs are not finite")
     weights = next(policy.model.parameters()).dtype
     if weights == torch.float64 != together.dtype:

@@ -1,35 +1,38 @@
 """Prompts as tokens: plain text unchanged, chat messages through the tokenizer's template."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import torch
 
-from rlzoo.errors import ModelError, RlzooError
-from rlzoo.lm.weights import reading
+from rlzoo.errors import ModelError, RlzooError, in_short
+from rlzoo.lm.templates import omits, prints_the_date, through_template, written
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.rules import continued, draw_examples, unknown_character
+from rlzoo.mdp.rules import continued, draw_examples, token_name, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.columns import Columns
+from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
-Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
+Prompt = str | list[dict[str, Any]]  # text, or chat messages {"role", "content"}
 
 
 class PromptFormat:
     """How prompts become tokens: plain text unchanged, messages through the chat template.
 
     chat: "auto" does this; "always" treats plain text as a user's message; "never" joins the
-    contents of messages, one per line. system: a system message to add first.
+    contents of messages, one per line. system: a system message to add to messages without one.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat: str = "auto", system: str | None = None):
         self.tokenizer = tokenizer
         self.chat = chat
         self.system = system
+        self._omits = cache(lambda roles: omits(tokenizer, roles))
         if chat == "always" and not tokenizer.chat_template:
             raise ModelError("model.chat is always, but the tokenizer has no chat template")
 
@@ -37,24 +40,89 @@ class PromptFormat:
         """Whether the prompt goes through the chat template."""
         return self.chat == "always" or (self.chat == "auto" and not isinstance(prompt, str))
 
-    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
-        """The prompt as chat messages."""
-        found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if self.system and self.templated(prompt):
+    def messages(self, prompt: Prompt) -> list[dict[str, Any]]:
+        """The prompt as chat messages, whose contents are text."""
+        found = (
+            [{"role": "user", "content": prompt}]
+            if isinstance(prompt, str)
+            else [{**m, "content": _text_of(m["content"])} for m in prompt]
+        )
+        if self.system and self.templated(prompt) and not _has_system(prompt):
             return [{"role": "system", "content": self.system}, *found]
         return found
 
     def text(self, prompt: Prompt) -> str:
         """The text that the policy reads."""
+        if isinstance(prompt, str) and not self.templated(prompt):
+            return prompt
+        said = self.messages(prompt)
         if not self.templated(prompt):
-            return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+            return "\n".join(m["content"] for m in said)
         if not self.tokenizer.chat_template:
             raise ModelError(
                 "the prompts are chat messages, but the tokenizer has no chat template; "
                 "model.chat=never joins them into one text"
             )
-        said = self.messages(prompt)
+        _refuse_answered(prompt)
+        if role := self._omits(tuple(m["role"] for m in said)):
+            raise ModelError(
+                f"the chat template omits the text of a {role} message: {in_short(said)}"
+            )
         return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
+
+    def examined(
+        self, prompts: Sequence[Prompt], chat_args: object = None, key: str = "model.chat_args"
+    ) -> list[str]:
+        """Notes on how these prompts are read. Raises ModelError for a key without an effect, and
+        for prompts that the template makes alike, or that are rendered already."""
+        through = [p for p in prompts if self.templated(p)]
+        plain = [p for p in prompts if not self.templated(p)]
+        notes, special = [], written(self.tokenizer) if self.tokenizer.chat_template else []
+        rendered = [p for p in prompts if any(s in self._contents(p) for s in special)]
+        if self.tokenizer.chat_template and not (plain and 2 * len(rendered) > len(prompts)):
+            notes.append(how_read(self.chat, prompts))
+        elif plain and rendered:
+            notes.append("prompts contain special tokens of the chat template, so they are "
+                         "rendered already and used as they are")  # fmt: skip
+        for name, given in {"model.system": self.system, key: chat_args}.items():
+            if given and not through:
+                raise ModelError(f"{name} has no effect, because no prompt uses the chat template")
+        own = sum(map(_has_system, through))
+        if self.system and own == len(through) > 0:
+            raise ModelError("model.system has no effect: all prompts have a system message")
+        if self.system and own:
+            notes.append(f"{own} of {len(through)} prompts have a system message of their own, "
+                         "which replaces model.system")  # fmt: skip
+        if through and 2 * len(rendered) > len(prompts):
+            raise ModelError(
+                "the prompts are rendered already, because they contain special tokens of the chat "
+                f"template: {in_short(rendered[0])}; "
+                + ("set model.chat=auto" if isinstance(rendered[0], str) else "give them as text")
+            )
+        if len({*map(str, prompts)}) > 1 == len({*map(self.text, prompts)}):
+            raise ModelError(
+                f"the chat template makes all prompts {in_short(self.text(prompts[0]))}"
+            )
+        if through and prints_the_date(self.tokenizer):
+            notes.append("the chat template prints today's date; it is fixed at 26 July 2024, so "
+                         "that a prompt is the same every day")  # fmt: skip
+        if plain and (after := affixes(self.tokenizer)[1]):
+            notes.append(f"the tokenizer ends a text with {self._names(after)}; prompts are used "
+                         "without it, since the policy continues them")  # fmt: skip
+        ends = {self.tokenizer.eos_token_id, self.end_of_turn}
+        last = [ids[-1] for ids in self.encode_each(prompts) if ids[-1] in ends]
+        if last:
+            notes.append(
+                f"{len(last)} of {len(prompts)} prompts end with {self._names({*last})}, which "
+                "ends a response, so that the policy writes after the end"
+            )
+        return notes
+
+    def _contents(self, prompt: Prompt) -> str:
+        return "\n".join(m["content"] for m in self.messages(prompt) if m["role"] != "system")
+
+    def _names(self, ids: Iterable[int]) -> str:
+        return "".join(token_name(self.tokenizer, i) for i in ids)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids; raises where the tokenizer does not have a character."""
@@ -120,11 +188,22 @@ class PromptFormat:
         return sorted({*eos_ids, *([] if end is None else [end])})
 
 
+def without_end(tokenizer: Tokenizer, response: str, end: int | None = None) -> str:
+    """A response without the end tokens that it ends with: EOS, and `end`, if any."""
+    ends = {tokenizer.eos_token_id, tokenizer.eos_token_id if end is None else end}
+    names = "|".join(re.escape(token_name(tokenizer, i)) for i in ends if i is not None)
+    return re.sub(rf"(?:{names})(?:\s|{names})*$", "", response) if names else response
+
+
 def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
-    """A line on the effect of `model.chat` if the tokenizer has a template."""
+    """A line on the effect of `model.chat` if the tokenizer has a template. Raises ModelError if
+    a prompt has been answered."""
     if chat == "never":
         return "prompts are plain text, because model.chat=never disables the chat template"
-    if chat == "always" or not any(isinstance(prompt, str) for prompt in prompts):
+    asked = list(prompts)
+    for prompt in asked:
+        _refuse_answered(prompt)
+    if chat == "always" or not any(isinstance(prompt, str) for prompt in asked):
         return f"prompts are formatted with the chat template (model.chat={chat})"
     return (
         "prompts are plain text, although the tokenizer has a chat template; a chat model needs "
@@ -132,19 +211,37 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     )
 
 
-def through_template(
-    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], **how: Any
-) -> Any:
-    """`apply_chat_template`, with a template's error on one line."""
-    roles = ", ".join(str(m.get("role")) for m in messages)
-    with reading(f"the tokenizer's chat template does not support messages from {roles}"):
-        return tokenizer.apply_chat_template(messages, **how)
+def _refuse_answered(prompt: Prompt) -> None:
+    """Raise ModelError for messages that end with the assistant's: an answer, or the beginning of
+    one. The template would close it and let the policy speak again."""
+    if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+        raise ModelError(
+            f"a prompt ends with an assistant's message: {in_short(prompt[-1]['content'])}; remove "
+            "it, or give the prompt as text if the policy must continue it"
+        )
+
+
+def _has_system(prompt: Prompt) -> bool:
+    return not isinstance(prompt, str) and any(m["role"] == "system" for m in prompt)
+
+
+def _text_of(content: Any) -> str:
+    """A message's content, which may be a list of parts of text."""
+    if not isinstance(content, list | tuple):
+        return content
+    if any(part.get("type") != "text" for part in content):
+        raise ModelError(f"a message has content other than text: {in_short(content)}")
+    return "".join(part["text"] for part in content)
+
+
+def examples_of(task: Task, name: str, split: str) -> list[Example]:
+    """Some of the task's examples, always the same."""
+    return draw_examples(task, name, split, SAMPLE, torch.Generator().manual_seed(0))
 
 
 def drawn(task: Task, name: str, split: str) -> list[Prompt]:
-    """Some of the task's prompts, always the same."""
-    generator = torch.Generator().manual_seed(0)
-    return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]
+    """The prompts of `examples_of`."""
+    return [example.prompt for example in examples_of(task, name, split)]
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -155,11 +252,39 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
 def encode_each(
     tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool = True
 ) -> list[list[int]]:
-    """`encode` of each text, in one call of the tokenizer."""
+    """`encode` of each text, in one call of the tokenizer.
+
+    add_special_tokens: with the tokens that the tokenizer puts before a text (BOS), once, even if
+    the text has them; without those that it puts after one (EOS), since a prompt continues.
+    """
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
         if alien := unknown_character(tokenizer, text, ids):
             raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
-        if not ids:
-            raise RlzooError(f"prompt {text!r} is empty, so it has no tokens")
+    if add_special_tokens and any(affixes(tokenizer)):
+        rows = [opened(tokenizer, ids) for ids in rows]
+    if not all(rows):
+        raise RlzooError(f"prompt {texts[rows.index([])]!r} is empty, so it has no tokens")
     return rows
+
+
+@lru_cache(maxsize=8)
+def affixes(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special tokens that the tokenizer puts before a text, and after it."""
+    for text in "a1+.":  # one that it has
+        ids, whole = (tokenizer(text, add_special_tokens=s)["input_ids"] for s in (False, True))
+        for start in range(len(whole) - len(ids) + 1 if ids else 0):
+            if whole[start : start + len(ids)] == ids and tokenizer.unk_token_id not in ids:
+                return whole[:start], whole[start + len(ids) :]
+    return [], []
+
+
+def opened(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """A text's ids with what the tokenizer puts before it once, and without what it puts after."""
+    before, after = affixes(tokenizer)
+    if after and ids[-len(after) :] == after:
+        ids = ids[: -len(after)]
+    n = len(before)
+    while n and ids[n : 2 * n] == before:
+        ids = ids[n:]
+    return ids

@@ -4,15 +4,17 @@ The environment applies them token by token, and the sampler to whole responses.
 """
 
 import operator
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
-from rlzoo.format.text import spaced
+from rlzoo.format.text import readable, spaced
 from rlzoo.ops import at_last_action, masked_sum
 from rlzoo.plugin.border import border, needs_of, watched
 from rlzoo.plugin.call import call, own, scores, zero_off_mask
@@ -78,13 +80,14 @@ def _is_plain(x: object) -> bool:
     return isinstance(x, dict) and all(isinstance(k, PLAIN) and _is_plain(v) for k, v in x.items())
 
 
-def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):
-    """(terminated, truncated) after the token at each position: EOS, or the length limit."""
+def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int | Tensor):
+    """(terminated, truncated) after the token at each position: EOS, or the length limit, of all
+    or of each."""
     terminated = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device))
     return terminated, ~terminated & (positions + 1 >= limit)
 
 
-def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id: int):
+def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int | Tensor, pad_id: int):
     """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
     positions = torch.arange(response_ids.shape[1], device=response_ids.device)
     terminated, truncated = transition(response_ids, positions, eos_ids, limit)
@@ -100,14 +103,67 @@ def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id
 
 
 def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
-    """Response texts without the EOS that ended them. Other special tokens stay visible, so that
-    a verifier cannot take `4<pad>2` for `42`."""
-    lengths = columns["response_attention"].cpu().long().sum(1).tolist()
-    rows = []
-    for ids, length in zip(columns["response_ids"].tolist(), lengths, strict=True):
-        ids = ids[:length]
-        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
-    return tokenizer.batch_decode(rows, skip_special_tokens=False)
+    """Response texts without the EOS that ended them. Other special tokens, and ids without a
+    token, are visible, so that a verifier cannot take `4<pad>2` for `42`."""
+    lengths = columns["response_attention"].long().sum(1).tolist()
+    rows = zip(columns["response_ids"].tolist(), lengths, strict=True)
+    ended = [(ids[: n - 1] if n and ids[n - 1] in eos_ids else ids[:n]) for ids, n in rows]
+    return decoded(tokenizer, ended)
+
+
+def piece_of(tokenizer: Any, i: int) -> str | None:
+    """A token's entry in the vocabulary. None for an id without a token: a model's head often has
+    more rows than its tokenizer has tokens."""
+    with suppress(IndexError, KeyError, OverflowError):  # as several kinds of tokenizers put it
+        return tokenizer.convert_ids_to_tokens(i)
+    return None
+
+
+def token_name(tokenizer: Any, i: int) -> str:
+    """A token's entry in the vocabulary, or <|300|> for the id 300 without a token."""
+    return piece_of(tokenizer, i) or f"<|{i}|>"
+
+
+def decoded(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
+    """The text of each row of token ids, special tokens included.
+
+    An id that decodes to nothing (it has no token, or one without a text) is shown by its
+    `token_name`, so that a verifier cannot take `4<|300|>2` for `42`.
+    """
+    hidden = {i: name for i in {i for row in rows for i in row} if (name := _hidden(tokenizer, i))}
+    if not hidden:
+        return tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=False)
+    return ["".join(_parts(tokenizer, row, hidden)) for row in rows]
+
+
+@lru_cache(maxsize=2**18)
+def _hidden(tokenizer: Any, i: int) -> str:
+    """The name of an id that decodes to nothing; empty for all others."""
+    piece = piece_of(tokenizer, i)
+    if piece and (piece.strip(" ▁") == "" or tokenizer.decode([i], skip_special_tokens=False)):
+        return ""
+    return piece or f"<|{i}|>"
+
+
+def _parts(tokenizer: Any, row: Iterable[int], hidden: Mapping[int, str]) -> Iterator[str]:
+    began = False
+    for unseen, ids in groupby(row, hidden.__contains__):
+        if unseen:
+            yield from (hidden[i] for i in ids)
+        else:
+            some = list(ids)
+            text = tokenizer.decode(some, skip_special_tokens=False)
+            yield spaced(text, piece_of(tokenizer, some[0])) if began else text
+        began = True
+
+
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
+    """Tokens as a reader can see them; special tokens are shown by name."""
+    special, texts = set(tokenizer.all_special_ids), {}
+    for i in dict.fromkeys(ids):
+        piece, (text,) = token_name(tokenizer, i), decoded(tokenizer, [[i]])
+        texts[i] = piece if i in special else readable(text, piece)
+    return texts
 
 
 def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | None:
@@ -150,8 +206,7 @@ def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) ->
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
         for i in chosen:
             if i not in texts:
-                text = tokenizer.decode([i], skip_special_tokens=False)
-                texts[i] = spaced(text, tokenizer.convert_ids_to_tokens(i))
+                texts[i] = spaced(decoded(tokenizer, [[i]])[0], piece_of(tokenizer, i))
         rows.append([texts[i] for i in chosen])
     return rows
 
@@ -177,14 +232,12 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
         part = _per_token(scorer, known, f"reward {name!r}")
         total = total + weight * part
         parts.append(masked_sum(part, mask))
-    weights = [weight for weight, _ in plan.rewards.values()]
-    rollout = plan.recipe.config.rollout
-    if rollout.truncation == "penalty":
+    if (rollout := plan.recipe.config.rollout).truncation == "penalty":
         fine = rollout.truncation_penalty * columns["truncated"].to(mask.dtype)
         total = total - at_last_action(fine, mask)
     return out | {
         "score_components": torch.stack(parts, 1),
-        "score_weights": mask.new_tensor(weights),
+        "score_weights": mask.new_tensor([weight for weight, _ in plan.rewards.values()]),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }

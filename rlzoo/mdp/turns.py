@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
-from rlzoo.mdp.rules import continued, unknown_character
+from rlzoo.mdp.rules import continued, decoded, piece_of, token_name, unknown_character
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD, Columns
@@ -100,7 +100,7 @@ class Turns:
     def text(self, tokens: list[int]) -> str:
         """A turn's text, without the EOS that ended it."""
         tokens = tokens[:-1] if tokens and tokens[-1] in self.eos_ids else tokens
-        return self.tokenizer.decode(tokens, skip_special_tokens=False)
+        return decoded(self.tokenizer, [tokens])[0]
 
     def texts(self, row: Conversation) -> list[str]:
         """The row's turns, including the unfinished one."""
@@ -171,10 +171,8 @@ class Turns:
         if not found:
             raise self._fault(row, "the chat template omits the policy's text")
         if after_eos:  # the template closes the policy's turn; the policy has done so itself
-            for i in self.eos_ids:
-                eos = self.tokenizer.convert_ids_to_tokens(i)
-                if text.startswith(eos):
-                    return text.removeprefix(eos)
+            ends = (token_name(self.tokenizer, i) for i in self.eos_ids)
+            text = text.removeprefix(next(filter(text.startswith, ends), ""))
         return text
 
     def _fault(self, row: Conversation | None, text: str) -> ConversationError:
@@ -263,7 +261,11 @@ def reach(stops: Sequence[str]) -> int:
 
 def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> bool:
     text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return any(stop in text for stop in stops)
+    found = [stop for stop in stops if stop in text]
+    if not found:
+        return False
+    hides = any(piece_of(tokenizer, i) is None for i in tokens)  # ids within the stop, say
+    return not hides or any(stop in decoded(tokenizer, [tokens])[0] for stop in found)
 
 
 def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:

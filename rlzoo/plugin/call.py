@@ -236,7 +236,9 @@ def scores(
 
 
 def _reward(call: _Call, output: object) -> Tensor:
-    return scores(output, call.columns["response_mask"], torch.float32, call.fault)
+    mask = call.columns["response_mask"]  # as wide as the model, like a task's own scores
+    dtype = mask.dtype if mask.is_floating_point() else torch.float32
+    return scores(output, mask, dtype, call.fault)
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.

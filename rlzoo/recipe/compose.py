@@ -32,7 +32,7 @@ from rlzoo.recipe.files import (
     list_configs,
     read_layer,
 )
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, Config
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, TREES, Config
 from rlzoo.recipe.validate import validate
 from rlzoo.recipe.words import name_recipe, no_pair, no_recipe, read_value, split_values
 
@@ -273,6 +273,9 @@ def _merge(layers: list[Layer]) -> tuple[Flat, dict[str, str]]:
                 for old in [k for k in merged if k.startswith(key[:-1] + ".")]:
                     del merged[old], origins[old]
                 continue
+            *above, name = key.split(".")
+            if (tree := ".".join(above)) in TREES:  # an entry: `model.chat_args.NAME=value`
+                key, value = tree, {**(merged.get(tree) or {}), name: value}
             merged[key] = value
             origins[key] = layer.origin
     one = re.compile(rf"({'|'.join(COLLECTIONS)})\.[^.]+")  # of a collection, as `loggers.wandb`

@@ -96,7 +96,10 @@ class Model(Section):
         Literal["auto", "always", "never"],
         "apply the chat template to prompts that are messages (auto), to all, or to none",
     ]
-    system: Annotated[str | None, "a system message, added before the template is applied"]
+    chat_args: Annotated[
+        Tree | None, "arguments of the chat template, such as {enable_thinking: false}"
+    ]
+    system: Annotated[str | None, "a system message for prompts without one"]
     lora: ModelLora
 
 
@@ -304,6 +307,8 @@ def _read(section: type, prefix: str = "") -> dict[str, Option]:
 
 KEYS: dict[str, Option] = _read(Config)
 
+# Keys that are mappings, whose entries may be set one by one.
+TREES = [key for key, option in KEYS.items() if dict in get_args(option.type)]
 
 # Where a component is chosen, `KEY.name`, and its options are next to it; `KEY=x` is short.
 SECTIONS: dict[str, str] = {

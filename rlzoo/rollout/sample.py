@@ -180,13 +180,15 @@ def respond(
         drawn = converse(plan, policy, talks, prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
-    _finish(world, sampler, drawn, limit)
+    _finish(world, sampler, drawn, limit, prompts["prompt_mask"])
     if greedy or sampler is plan.base_sampler:
         world.meter.tokens += int(drawn["response_mask"].sum())
     return drawn
 
 
-def _finish(world: World, sampler: Bound, drawn: dict[str, Any], limit: int) -> None:
+def _finish(
+    world: World, sampler: Bound, drawn: dict[str, Any], limit: int, prompt_mask: Tensor
+) -> None:
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
 
     Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
@@ -195,7 +197,9 @@ def _finish(world: World, sampler: Bound, drawn: dict[str, Any], limit: int) -> 
     policy = world.policy
     if "response_mask" not in drawn:
         said = drawn["response_ids"].cpu()
-        found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+        found = mdp.episode_columns(
+            said, policy.eos_ids, policy.room(prompt_mask, limit), policy.pad_id
+        )
         drawn["responses"] = mdp.decode(world.tokenizer, found, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in found.items()}
     elif missing := sorted(world.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlzoo.recipe.files import config_dirs
 
-FUNCTION = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # module:name
+FUNCTION = re.compile(r"[\w.]+:[A-Za-z_][\w-]*")  # module:name, or a module with an environment
 PLACES = {"path", "folder", "dir", "file", "init"}  # last parts of keys that may name a folder
 ELSEWHERE = ("run.", "loggers.")  # where a run writes
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlzoo.accel.engine import Engine, Kept
+from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import Batch, take
+from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
@@ -31,6 +33,7 @@ SCORED = {
     "teacher_log_probs": "teacher_log_probs",
     "teacher_kl": "teacher_kl",
 }
+FROZEN = ("ref_log_probs", "full_kl", "teacher_log_probs", "teacher_kl")
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
@@ -72,11 +75,24 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
         extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
         if scored in found and name not in batch and (name in needs or extra):
             batch.add(name, found[scored])
+    for name in filter(batch.__contains__, FROZEN):
+        if not bool(batch[name].isfinite().all()):
+            raise _impossible(batch, name, world.tokenizer)
     if engine.critic is not None:
         batch.add("values", found["values"])
         bootstrap = plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
         batch.add("bootstrap_values", torch.where(keep, found["last_values"], 0))
+
+
+def _impossible(batch: Columns, name: str, tokenizer: Any) -> ModelError:
+    row, t = (~batch[name].isfinite()).nonzero()[0].tolist()
+    token = token_texts(tokenizer, [i := int(batch["response_ids"][row, t])])[i]
+    whose = "teacher" if "teacher" in name else "reference"
+    return ModelError(
+        f"{name} is {float(batch[name][row, t]):g} for token {t} of row {row}, {token}: the "
+        f"{whose} gives probability 0 to a token that the policy may choose"
+    )
 
 
 @torch.no_grad()

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.format.text import token_texts
 from rlzoo.format.tokens import token_table
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import token_texts
 from rlzoo.plugin.columns import Columns
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw

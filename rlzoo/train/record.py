@@ -11,9 +11,9 @@ import torch
 from safetensors import SafetensorError
 
 from rlzoo.errors import Unfinished, first_line
-from rlzoo.format.text import token_texts
 from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import token_texts
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_json, write_synced
 from rlzoo.runs.folder import RunFolder

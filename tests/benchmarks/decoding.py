@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -36,9 +37,8 @@ def policy(lora: bool):
     model = AutoModelForCausalLM.from_config(config).eval()
     if lora:
         add_lora(model, rank=8, alpha=16, targets=None, base="a model")
-    found = Policy(model.to("cuda"), TOKENIZER, autocast=True)
-    found.eos_ids = [config.vocab_size]  # none ends
-    return found
+    found = Policy.of(model.to("cuda"), TOKENIZER, autocast=True)
+    return replace(found, eos_ids=[config.vocab_size])  # none ends
 
 
 def counted(lora: bool, fixed: bool) -> dict:

@@ -134,13 +134,13 @@ def stale_log_probs(zoo):
         import torch
 
         if "weights" in kept:
-            now = {k: v.clone() for k, v in self.models.policy.model.state_dict().items()}
-            self.models.policy.model.load_state_dict(kept["weights"])
+            now = {k: v.clone() for k, v in self.world.policy.model.state_dict().items()}
+            self.world.policy.model.load_state_dict(kept["weights"])
             with torch.no_grad():
-                stats = self.models.passes.map(experience.batch, self.models.policy.log_prob_stats)
-            self.models.policy.model.load_state_dict(now)
+                stats = self.world.engine.scores(experience.batch, ("log_probs",))
+            self.world.policy.model.load_state_dict(now)
             experience.batch.data["old_log_probs"] = stats["log_probs"]
-        model = self.models.policy.model
+        model = self.world.policy.model
         kept["weights"] = {k: v.clone() for k, v in model.state_dict().items()}
         return plain(self, experience, progress)
 

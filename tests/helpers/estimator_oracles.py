@@ -320,7 +320,7 @@ def blend(c, low=0.0, high=1.0):
         g = len(mates)
         m = sum(c["sequence_rewards"][j].item() for j in mates) / g
         firsts = [[v[j, t].item() for t in _actions(mask, j)[:1]] for j in mates]
-        prior = sum(x[0] for x in firsts if x) / g
+        prior = sum(x[0] for x in firsts if x) / max(sum(map(len, firsts)), 1)
         s = ((high - low) / 2) ** 2 / g
         d = max(0.0, (m - prior) ** 2 - s)
         w = d / (d + s) if g > 1 else 0.0

@@ -195,7 +195,7 @@ def _group_square(c, log_ratios, beta):
         for i, row in enumerate(rows)
     ]
     for i, row in enumerate(rows):
-        mine = [e for e, g in zip(errors, ids, strict=True) if g == ids[i]]
+        mine = [e for e, g, acts in zip(errors, ids, rows, strict=True) if acts and g == ids[i]]
         n = len(mine)
         for t in row:
             if n > 1:

@@ -201,6 +201,7 @@ def test_what_a_recipe_touches():
         "sampler.model": "${oc.env:HOME}",
         "sampler.token_from": "HOME",
         "model.name": "nano",
+        "task.games": ["own.games:Own-v0", "FrozenLake-v1"],
         "train.steps": 3,
     }
     kinds = {key: what.split("(")[1] for key, what in fetch.touches(values).items()}
@@ -210,6 +211,7 @@ def test_what_a_recipe_touches():
         "task.rows.1": "a file or folder)",
         "sampler.model": "an environment variable)",
         "sampler.token_from": "an environment variable)",
+        "task.games.0": "an imported function)",
     }
 
 

@@ -33,7 +33,8 @@ def compare_scores(
     steps: (T,), those of the learning curves; default 0, 1, ...
     reference, threshold, details, html, plots: as in `rlzoo.compare`.
 
-    Raises UsageError if scores are not finite numbers or have different lengths.
+    Raises UsageError if scores are not finite numbers, or if names have different numbers of paired
+    scores.
 
     Examples:
         >>> found = rlzoo.compare_scores({"a": [0.5, 0.6, 0.7, 0.6], "b": [0.4, 0.4, 0.5, 0.4]})

@@ -237,6 +237,22 @@ def groups_matter(s: Subject) -> None:
     assert differs, "needs group_ids but does not depend on them: a global statistic?"
 
 
+def rows_without_an_action_count_nothing(s: Subject) -> None:
+    """Without a row that has no action (one that the trainer drops), other rows have the same
+    result and gradient: neither its group nor the batch counts it as a member."""
+    mask = s.batch()["response_mask"].clone()
+    mask[[1, 3]] = 0  # of two groups
+    others = mask.any(1).nonzero()[:, 0]
+    for options in s.variants():
+        columns = s.batch(mask=mask)
+        fewer = made_up.rows_of(s.zoo, columns, others)
+        whole, got = s.tensors(columns, **options), s.tensors(fewer, **options)
+        if s.kind in LOSSES:
+            whole, got = whole | s.gradient(columns, **options), got | s.gradient(fewer, **options)
+        want = {name: x[others] for name, x in whole.items()}
+        same(got, want, f"counts rows without an action{show(options)}")
+
+
 def couples_as_declared(s: Subject) -> None:
     """A row depends only on the declared rows: itself, its group, or the batch."""
     couples = s.component.couples

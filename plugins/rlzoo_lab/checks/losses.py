@@ -9,7 +9,7 @@ from torch import Tensor
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.call import zero_off_mask
 from rlzoo_lab.checks import made_up
-from rlzoo_lab.checks.functions import float64_is_kept
+from rlzoo_lab.checks.functions import float64_is_kept, rows_without_an_action_count_nothing
 from rlzoo_lab.checks.subject import NotApplicable, Subject, same, show
 
 
@@ -230,6 +230,7 @@ POLICY = (
     metrics_do_not_see_rows_left_out,
     rounding_moves_no_gradient,
     float64_is_kept,
+    rows_without_an_action_count_nothing,
     finite_far_off_policy,
 )
 

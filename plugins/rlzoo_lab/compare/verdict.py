@@ -151,7 +151,7 @@ def method(c: Comparison) -> str:
     """How the verdict was computed, in one line."""
     n = len(c.pairs)
     if len(c.rows) == 2:
-        how = "Paired t test at 0.05"
+        how = "Welch's unpaired t test at 0.05" if c.pairs[0].unpaired else "Paired t test at 0.05"
     elif c.chosen:
         how = (
             f"Seed-and-row model, Dunnett's t test at 0.05 over the {n} pairs with "

@@ -73,12 +73,23 @@ def sizes_of(listed: str, samples: int) -> tuple[int, ...]:
 MOST_SAMPLES = 64
 
 
-def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
-    """The number of rows in a group; also checks --cut."""
+def samples_of(arguments: argparse.Namespace, recipes: Sequence[Recipe], zoo: Zoo) -> int:
+    """The number of rows in a group, one only if nothing compares groups; also checks --cut."""
+    first = recipes[0]
     samples = arguments.samples or first.config.rollout.samples
-    if not 2 <= samples <= MOST_SAMPLES:
+    parts = [zoo.policy_losses[first.config.policy_loss.name]]
+    parts += [
+        Bound.of(zoo.estimators[r.config.estimator.name], r.options("estimator")).component
+        for r in recipes
+    ]
+    grouped = [c.name for c in parts if "group_ids" in c.needs]
+    least = 2 if grouped else 1
+    if not least <= samples <= MOST_SAMPLES:
         place = "--samples" if arguments.samples else first.blame("rollout.samples")
-        raise RlzooError(f"{place}: groups need 2 to {MOST_SAMPLES} samples. Got {samples}")
+        why = f", which {grouped[0]} compares," if grouped else ""
+        raise RlzooError(
+            f"{place}: groups{why} need {least} to {MOST_SAMPLES} samples. Got {samples}"
+        )
     if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
         raise RlzooError(f"--cut must be in [1, {arguments.horizon}]. Got {arguments.cut}")
     return samples

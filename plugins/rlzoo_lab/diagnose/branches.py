@@ -21,6 +21,7 @@ from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.world import World
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import decoded, token_name
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
@@ -208,7 +209,6 @@ def _states(
     states = []
     for i, (r, t) in enumerate(zip(row.tolist(), at.tolist(), strict=True)):
         ids = batch["response_ids"][r, : t + 1].tolist()
-        piece = tokenizer.convert_ids_to_tokens(ids[t])
         states.append(
             {
                 "row": r,
@@ -216,8 +216,8 @@ def _states(
                 "prompt": batch["prompts"][r],
                 "score": float(batch["sequence_scores"][r]),
                 "group_score": float(groups[r]),
-                "before": tokenizer.decode(ids[:t]),
-                "token": readable(tokenizer.decode(ids[t:]), piece),
+                "before": decoded(tokenizer, [ids[:t]])[0],
+                "token": readable(decoded(tokenizer, [ids[t:]])[0], token_name(tokenizer, ids[t])),
                 "value": float(reference.here[i].mean()),
                 "interval": list(reference.interval(reference.here[i])),
                 "critic": None if values is None else float(values[i]),

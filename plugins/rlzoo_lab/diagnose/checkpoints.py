@@ -53,7 +53,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
     folder, zoo = open_own(words[0], "its checkpoints"), load_zoo()
     base, words = f"recipe={folder.path / 'recipe.yaml'}", words[1:]
     recipes = estimators_of([base, *words], zoo)
-    samples = samples_of(arguments, recipes[0])
+    samples = samples_of(arguments, recipes, zoo)
     sizes = sizes_of(arguments.batches, samples)
     asked = [OWN, CRITICS[0]]
     if arguments.critic != ",".join(CRITICS):
@@ -97,6 +97,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
         "world": setting.facts(arguments),
         "checkpoints": entries,
         "not_diagnosable": rows["not_diagnosable"],
+        "left_out": rows["left_out"],
         "failed": failed,
         "notes": [*notes, *_cautions(plan, world, arguments)],
         "seconds": time.perf_counter() - began,

@@ -23,7 +23,7 @@ def diagnose(
     recipes = estimators_of(words, zoo)
     first, config = recipes[0], recipes[0].config
     critics = critics_of(arguments.critic, arguments.noise)
-    samples = samples_of(arguments, first)
+    samples = samples_of(arguments, recipes, zoo)
     # From here on torch, which a faulty command line need not wait for.
     import torch
 

@@ -17,15 +17,16 @@ from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.rules import draw_examples
+from rlzoo.mdp.rules import decoded, draw_examples
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo_lab.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
 from rlzoo_lab.oracle.episodes import EpisodeTable, enumerate_episodes
-from rlzoo_lab.oracle.means import EstimatorInWorld, means
+from rlzoo_lab.oracle.means import means
 from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.oracle.tree import Tree, expected
 
 
@@ -157,7 +158,7 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
                kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
     """The world of the current policy, which is also the KL reference."""
     ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
-    tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
+    tokens = decoded(policy.tokenizer, [[i] for i in allowed.tolist()])
     reading = _Reading(policy, tree, ids, allowed)
     with torch.no_grad():
         plain = reading.logits()

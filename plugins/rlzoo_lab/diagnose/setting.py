@@ -1,10 +1,11 @@
 """A world, and each estimator of a recipe run and measured in it."""
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
@@ -17,9 +18,23 @@ from rlzoo_lab.diagnose.asked import row_head
 from rlzoo_lab.diagnose.model_world import ModelWorld
 from rlzoo_lab.oracle.bias import STEP_KL, report
 from rlzoo_lab.oracle.episodes import EpisodeTable, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld, make_loss
+from rlzoo_lab.oracle.means import some_groups
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.resources import Resources, supply
+from rlzoo_lab.oracle.subject import EstimatorInWorld, make_loss
+
+
+def _off_policy(recipe: Recipe) -> Iterator[str]:
+    """Settings by which a run's samples or their weights are not those of the policy itself."""
+    config, rollout = recipe.config, recipe.config.rollout
+    if config.sampler.name != "transformers":
+        yield f"sampler={config.sampler.name}"
+    if config.correction.name:
+        yield f"correction={config.correction.name}"
+    usual = {"top_p": 1.0, "top_k": 0, "staleness": 0}
+    yield from (f"rollout.{k}={x}" for k, y in usual.items() if (x := getattr(rollout, k)) != y)
+    if config.actor.entropy_coef:
+        yield f"actor.entropy_coef={config.actor.entropy_coef:g}"
 
 
 @dataclass
@@ -33,6 +48,7 @@ class Setting:
     samples: int
     kl_coef: float
     space: ModelWorld | None = None
+    left_out: dict[str, None] = field(default_factory=dict)  # of the recipes' gradients, in order
 
     def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The properties of the world in a document; they do not depend on the policy."""
@@ -61,12 +77,14 @@ class Setting:
         words: list[str],
         critics: Mapping[str, Tensor],
         sizes: tuple[int, ...],
-    ) -> dict[str, list[dict[str, Any]]]:
+    ) -> dict[str, list[Any]]:
         """The lists of a document: `estimators`, a row for each estimator and each critic, name ->
-        V (S,), that it reads; `not_diagnosable`; and `failed`."""
+        V (S,), that it reads; `not_diagnosable`; `failed`; and `left_out`, settings of the recipe
+        that its gradient here does not contain."""
         lists = ("estimators", "not_diagnosable", "failed")
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for recipe in recipes:
+            self.left_out |= dict.fromkeys(_off_policy(recipe))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
             reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
@@ -85,12 +103,13 @@ class Setting:
                         **row_head(bound, words),
                         "critic": critic if reads_critic else None,
                         "gamma": bound.gamma,
+                        "policy_loss": recipe.config.policy_loss.name,
                         "aggregation": recipe.config.aggregation.name,
                         "whiten": recipe.config.whiten,
                         **numbers,
                     }
                 )
-        return rows
+        return rows | {"left_out": list(self.left_out)}
 
     def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
         """A recipe's estimator and loss as a subject to measure, and the columns that are
@@ -120,14 +139,40 @@ class Setting:
             seed=config.seed,
         )
         drops = config.rollout.truncation == "drop"
-        subject.loss = make_loss(
+        loss = make_loss(
             Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
             self.episodes,
             whiten=mine.whiten,
             ddof=mine.whiten_ddof,
             kept=~columns["truncated"] if drops else None,
         )
+        subject.loss = loss
+        if not missing:
+            subject.loss = replace(loss, policy=self._policy_loss(subject, recipe))
         return subject, missing
+
+    def _policy_loss(self, subject: EstimatorInWorld, recipe: Recipe) -> Bound | None:
+        """The recipe's policy loss; None if its gradient on the policy's own samples is in
+        proportion to the advantages, or if it needs columns that are not there."""
+        name, columns = recipe.config.policy_loss.name, subject.columns
+        policy = Bound.of(self.zoo.policy_losses[name], recipe.options("policy_loss"))
+        columns |= {"log_probs": columns["old_log_probs"], "entropy": columns["old_entropy"]}
+        one_turn = columns["response_mask"].long()  # without observations
+        columns |= {
+            "turn_ids": one_turn,
+            "observation_nll": torch.zeros_like(columns["sequence_rewards"]),
+        }
+        asked = [n for n in policy.needs if n not in ("advantages", "raw_advantages")]
+        if lack := supply(self.zoo, asked, columns, {}):
+            self.left_out[f"policy_loss={name} (it needs {', '.join(lack)})"] = None
+            return None
+        rows, ids = some_groups(subject)
+        a = subject.among(subject.draws(0), rows, ids)
+        live = subject.weight[rows] > 0
+        x, y = a[live], subject.push(policy, a, rows, ids)[live]
+        slope = (x @ y) / (x @ x).clamp(min=1e-300)
+        alike = slope > 0 and torch.allclose(y, slope * x, rtol=1e-9, atol=1e-12)
+        return None if alike else policy
 
     def columns(self, values: Tensor, rows: Tensor | None = None) -> dict[str, Any]:
         """The columns of all or some (B,) episodes with a critic (S,)."""

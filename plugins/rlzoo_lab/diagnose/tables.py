@@ -164,6 +164,9 @@ def notes_of(
             f"of the natural gradient's; that of the true gradient is {_true_gains(rows)}"
         )
     notes += _losses(rows)
+    if document["left_out"]:
+        what = ", ".join(document["left_out"])
+        notes.append(f"the recipe's gradient is shown without {what}")
     notes += undiagnosable(document)
     if not wide:
         notes.append(
@@ -183,10 +186,12 @@ def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
 def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on the gradient behind the cosine and on the return behind the truth."""
     how = {"none": "not whitened", "batch": "whitened over the batch", "group": "within groups"}
-    losses = dict.fromkeys(f"{row['aggregation']}, {how[row['whiten']]}" for row in rows)
+    losses = dict.fromkeys(
+        f"{row['policy_loss']}, {row['aggregation']}, {how[row['whiten']]}" for row in rows
+    )
     notes = [
-        "cos A^: only the estimator, with equal token weights; cos, cos@B, gain@B: with the "
-        f"weights of the recipe's loss: {' or '.join(losses)}"
+        "cos A^: only the estimator, with equal token weights; cos, cos@B, gain@B: the gradient of "
+        f"the recipe's loss at ratio 1: {' or '.join(losses)}"
     ]
     discounts = {f"{name_of(row)}: gamma = {row['gamma']:g}" for row in rows if row["gamma"] != 1}
     if discounts:

@@ -20,4 +20,5 @@ components.
     settings  rules: a key whose value is harmful
     still     rules: a policy that does not move, or moves too little
     suspects  where a run differs from its recipe, if no rule finds the cause
+    theirs    text about an imported run, in its trainer's words
 """

@@ -5,7 +5,16 @@ from statistics import fmean
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, early, late, learning, right_or_wrong, spans, updates
+from rlzoo_lab.doctor.series import (
+    Finding,
+    early,
+    late,
+    learning,
+    length_limit,
+    right_or_wrong,
+    spans,
+    updates,
+)
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
 
@@ -75,9 +84,9 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
         return None
     values = run.series(TEACHER_KL)
     before, after = early(run, TEACHER_KL), late(run, TEACHER_KL)
-    who = run.key("teacher.name") or run.key("teacher.path") or "the teacher"
+    who = run.known("teacher.name") or run.known("teacher.path") or "the teacher"
     far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
-    itself = who == run.key("model.name") and abs(values[0]) < 1e-3
+    itself = who == run.known("model.name") and abs(values[0]) < 1e-3
     if max(map(abs, values)) < 0.05 or itself:
         what = (
             f"The teacher ({who}) agrees with the policy from the first step: their KL is "
@@ -90,8 +99,8 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
         what = (
             f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
             f"{then}, {after:.2g} in {now}. Its log-probabilities are paired with other tokens or "
-            f"have the wrong sign (estimator {run.key('estimator.name')}), or it was trained for "
-            "another task, format or tokenizer."
+            f"have the wrong sign (estimator {run.known('estimator.name', '')}), or it was trained "
+            "for another task, format or tokenizer."
         )
         advice = (
             "Run `rlzoo trace RUN` and `rlzoo check` on the estimator; then evaluate the teacher "
@@ -115,9 +124,9 @@ def base_never_ends_right(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"No response was ever correct, whether sampled or greedy, and {fmean(cut):.0%} reach "
-        f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}. Either the model "
-        f"({run.key('model.name') or run.key('model.path')}) was not trained for this task "
-        f"({run.key('task.name')}) or its format, or the limit truncates every answer.",
+        f"{length_limit(run)}. Either the model "
+        f"({run.known('model.name') or run.known('model.path', '?')}) was not trained for this "
+        f"task ({run.known('task.name', '?')}) or its format, or the limit truncates every answer.",
         "Read samples.jsonl. If the texts are not answers, use another base model or make one "
         "(`rlzoo base TASK --out DIR`, `rlzoo sft`). If they are truncated answers, raise "
         "rollout.max_new_tokens.",

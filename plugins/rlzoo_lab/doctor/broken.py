@@ -15,6 +15,7 @@ from rlzoo_lab.doctor.series import (
     late,
     learning,
     right_or_wrong,
+    says_yes_or_no,
     spans,
     updates,
 )
@@ -27,14 +28,20 @@ def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
     if run.steps.not_finite is None:
         return None
-    step, bad = run.steps.not_finite
+    (step, bad), steps = run.steps.not_finite, run.steps.not_finite_steps
+    paid = [name for name in bad if name.startswith(("reward", "score", "advantages", "returns"))]
+    others = f", and {len(bad) - 1} other metrics" if bad[1:] else ""
+    again = f"; such steps: {', '.join(map(str, steps[:8]))}" if steps[1:] else ""
+    more = f" and {len(steps) - 8} more" if steps[8:] else ""
     return Finding(
         "problem",
-        f"{bad[0]} is not finite at step {step}"
-        + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
-        "Check what the reward returns at that step; lower actor.lr and critic.lr.",
-        {"step": step, "metrics": bad},
-    )  # fmt: skip
+        f"{bad[0]} is not finite at step {step}{others}{again}{more}.",
+        "Check what the reward returns at that step; lower actor.lr and critic.lr."
+        if paid
+        else "The update overflows, not the reward: lower the learning rate, or compute in "
+        "bfloat16 or float32. In float16, loss scaling skips single steps of this kind.",
+        {"step": step, "metrics": bad, "steps": list(steps[:100])},
+    )
 
 
 @rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
@@ -42,15 +49,15 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """Tokens were not sampled from the trained policy's distribution."""
     gaps = run.series(names.LOG_PROB_GAP)
     gap = fmean(gaps)
-    weighed = run.key("correction.name") or run.key("rollout.old_log_probs") == "sampled"
+    weighed = run.known("correction.name") or run.known("rollout.old_log_probs") == "sampled"
     if gap < 1e-2 or weighed:
         return None
-    top_k, top_p = run.key("rollout.top_k", 0), run.key("rollout.top_p", 1.0)
+    top_k, top_p = run.known("rollout.top_k", 0), run.known("rollout.top_p", 1.0)
     if top_k > 0 or top_p < 1:
         keys = [f"rollout.top_k={top_k}"] * (top_k > 0) + [f"rollout.top_p={top_p:g}"] * (top_p < 1)
         why = f"{' and '.join(keys)} truncate the distribution"
         advice = "Set rollout.top_k=0 rollout.top_p=1, or set correction=NAME to reweight the loss."
-    elif behind := run.key("rollout.staleness", 0):
+    elif behind := run.known("rollout.staleness", 0):
         why = f"rollout.staleness={behind} uses the weights of {behind} steps ago"
         advice = "Set correction=NAME to reweight the loss, or lower rollout.staleness or actor.lr."
     elif gaps[0] < 0.1 * gap:
@@ -60,7 +67,8 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
         )
         advice = "Send the trained weights to the sampler after each update."
     else:
-        why = "sampling and scoring use different settings (precision, dropout or temperature)"
+        more = ", top_p or old weights, which are unknown here" if run.trainer else ""
+        why = f"sampling and scoring use different settings (precision, dropout, temperature{more})"
         advice = "Sample and score with the same precision and temperature, or set correction=NAME."
     return Finding(
         "problem" if gap > 0.05 else "note" if learning(run) else "warning",
@@ -79,10 +87,10 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
     all of them. With one update per batch that is the same. With more, the mean includes the
     updates, but the mean of pi / pi_old over samples of pi_old is 1 for any pi.
     """
-    exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
     gaps = run.series(names.FIRST_RATIO_GAP)
     ratios, kls = run.series(names.RATIO), run.series(names.PPO_KL)
     if gaps:
+        exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
         away, right = median(gaps), median(gaps) <= (1e-3 if exact else 0.02)
         how = f"abs(log pi - log pi_old) is {away:.2g} nats per token in the first optimizer step"
     else:
@@ -90,7 +98,9 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
         # Updates also move the mean of a small batch, in proportion to their KL.
         right = max(away, kl) <= 1e-3 if updates(run) == 1 else away <= 0.02 + 2 * kl
         how = f"the ratio of new to old policy is off by {away:.2g}"
-    apart = run.series(names.LOG_PROB_GAP) if run.key("rollout.old_log_probs") == "sampled" else []
+    apart = (
+        run.series(names.LOG_PROB_GAP) if run.known("rollout.old_log_probs") == "sampled" else []
+    )
     if right or (apart and median(apart) > away / 2):  # the ratio is one to another sampler
         return None
     return Finding(
@@ -148,7 +158,8 @@ def advantages_not_centred(run: Record) -> Finding | None:
     never = off < 0 and max(run.series("advantages/max"), default=1.0) <= 1e-6
     if (abs(off) < 0.5 and not never) or textbook or greedy or run.has("actor/teacher_kl"):
         return None
-    name, whiten = run.key("estimator.name"), run.key("whiten.name", "none")
+    name, whiten = run.key("estimator.name"), run.known("whiten.name", "none")
+    shown = "" if run.trainer and "whiten.name" not in run.recipe else f" (whiten={whiten})"
     punishing = off < 0 and max(run.series("score/max"), default=1.0) <= 0 and whiten == "none"
     what = (
         f"{'All' if off > 2 else 'Most'} advantages are positive: estimator {name} subtracts no "
@@ -165,7 +176,7 @@ def advantages_not_centred(run: Record) -> Finding | None:
     return Finding(
         "note" if meant else "warning" if learning(run) else "problem",
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
-        f"or whitening it is near 0 (whiten={whiten}). The reward went from {course(run)}.",
+        f"or whitening it is near 0{shown}. The reward went from {course(run)}.",
         f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch."
         if not punishing
         else "Set whiten=batch, or use an estimator with a baseline.",
@@ -179,9 +190,9 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     middle = median(run.series(names.PULL_CORR))
     if middle > 0.45:  # losses that are correct were at 0.9 and above
         return None
-    loss = f"policy_loss {run.key('policy_loss.name')}"
-    if middle == 0 and run.key("correction.name"):  # its weights multiply the loss
-        loss += f" and correction {run.key('correction.name')}"
+    loss = f"policy_loss {run.known('policy_loss.name', '')}".rstrip()
+    if middle == 0 and run.known("correction.name"):  # its weights multiply the loss
+        loss += f" and correction {run.known('correction.name')}"
     weighed = (
         " The loss may be correct, with a correction that gives weight 0 to all useful tokens."
         if " and correction" in loss
@@ -206,7 +217,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
         "(median); correct losses have 0.9 or more. The gradient norm is "
         f"{late(run, 'actor/grad_norm', 0.0):.2g}. The reward went from {course(run)}.{weighed}",
-        f"Train once without {run.key('correction.name')} (correction.name=null)."
+        f"Train once without {run.known('correction.name')} (correction.name=null)."
         if weighed
         else "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether "
         "each row uses its own advantages. Changing the learning rate does not help.",
@@ -342,19 +353,6 @@ def reward_jumps_between_steps(run: Record) -> Finding | None:
     )
 
 
-def says_yes_or_no(run: Record) -> bool:
-    """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
-    by one row less, a little more."""
-    mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
-    rows = run.key("rollout.prompts", 64) * run.key("rollout.samples", 1)
-    gaps = (
-        min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
-            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
-        for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
-    )  # fmt: skip
-    return max(gaps, default=1.0) < 1e-4
-
-
 @rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,
       "policy_does_not_move"))  # fmt: skip
 def samples_are_copies(run: Record) -> Finding | None:
@@ -377,14 +375,16 @@ def samples_are_copies(run: Record) -> Finding | None:
 @rule(names.REF_KL, explains=("kl_too_strong", "kl_exploding", "reward_flat", "reward_falling"))
 def reference_is_another_policy(run: Record) -> Finding | None:
     """The KL to the reference is not 0 before the first update."""
-    first = abs(run.series(names.REF_KL)[0])
+    first, coef = abs(run.series(names.REF_KL)[0]), run.known("kl.coef")
+    pull = "the KL penalty" if coef is None else f"the KL penalty (kl.coef={coef})"
+    pull = "the loss" if run.known("kl.place") == "none" else pull
     if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
         return None
     return Finding(
         "problem",
         f"The reference is not the initial policy: at step 1 their KL divergence is {first:.2g} "
-        f"nats per token, and the KL penalty (kl.coef={run.key('kl.coef')}) pulls the policy "
-        "towards another model.",
+        f"nats per token, and {pull} pulls the "
+        "policy towards another model.",
         "Check the weights, temperature and precision used for the reference's log-probabilities.",
         {"first": first},
     )

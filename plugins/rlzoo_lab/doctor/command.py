@@ -14,29 +14,37 @@ from rlzoo.runs.folder import open_folder
 from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES, SEVERITIES
 from rlzoo_lab.doctor.series import Finding, read_run
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.doctor.theirs import in_words_of
+from rlzoo_lab.records.record import Record, Unknown
 
 LISTED = 12  # names of rules that a terminal still shows
 
 
-def examine(run: Record) -> tuple[list[Finding], list[str]]:
-    """(findings, the most severe first and causes before symptoms; names of rules that could not
-    run).
+def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
+    """(findings, the most severe first and causes before symptoms; rules that could not run -> the
+    setting that an imported run does not record, or empty: too few steps have their metrics).
 
     A finding that another finding explains is listed under it, not separately.
     """
     findings: list[Finding] = []
-    left_out = []
+    left_out = {}
     for r in RULES:
         if any(len(run.series(m)) < r.least for m in r.metrics):
-            left_out.append(r.name)
+            left_out[r.name] = ""
             continue
-        finding = r.judge(run)
+        try:
+            finding = r.judge(run)
+        except Unknown as unknown:
+            left_out[r.name] = unknown.key
+            continue
         if finding is not None:
             finding.rule = r.name
             if r.metrics:
                 numbers = run.steps_of(r.metrics[0])
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
+            finding.what, finding.advice = (
+                in_words_of(run.trainer, text) for text in (finding.what, finding.advice)
+            )
             findings.append(finding)
     explains = {r.name: r.explains for r in RULES}
     order = {r.name: i for i, r in enumerate(RULES)}
@@ -87,16 +95,20 @@ def opened(path: str) -> Record:
         raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
 
 
-def document(record: Record, findings: list[Finding], left_out: list[str]) -> dict[str, Any]:
+def document(
+    record: Record, findings: list[Finding], left_out: Mapping[str, str]
+) -> dict[str, Any]:
     """What --json prints of a run."""
     return {
         "path": str(record.path),
         "steps": len(record.steps),
         "finished": bool(record.summary),
+        "trainer": record.trainer,
         "folder": record.troubles,
         "findings": [asdict(f) for f in findings],
         "judged": [r.name for r in RULES if r.name not in left_out],
-        "not_judged": left_out,
+        "not_judged": [name for name, key in left_out.items() if not key],
+        "unknown": {name: key for name, key in left_out.items() if key},
     }
 
 
@@ -126,6 +138,11 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
     wrong = sum(f["severity"] != "note" for f in findings)
     verdict = f"{wrong} found a fault" if wrong else "no fault found"
     yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
+    if document["unknown"]:
+        keys = sorted({*document["unknown"].values()})
+        what = f"{len(document['unknown'])} rules, which need {', '.join(keys[:LISTED])}"
+        what += " and others" * (len(keys) > LISTED)
+        yield Text(f"Rules not run (the run does not record a setting): {what}.", style="dim")
     if document["not_judged"]:
         names = [name.replace("_", " ") for name in document["not_judged"]]
         what = (

@@ -10,7 +10,17 @@ from statistics import median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, course, last, late, learning, rises, spans, updates
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    last,
+    late,
+    learning,
+    rises,
+    rounded,
+    spans,
+    updates,
+)
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 from rlzoo_lab.records.record import Record
 
@@ -32,18 +42,32 @@ def trust_in_critic(run: Record) -> float:
 
 def returns_vary(run: Record) -> bool:
     """Whether returns vary, so that a critic has something to explain."""
+    if run.has("returns/max") and not run.has("returns/std"):  # verl records no spread
+        return late(run, "returns/max") - late(run, "returns/min") > 0.02
     spread = [late(run, n, 0.0) for n in ("returns/std", "rewards/std", names.SCORE_STD)]
     return max(spread[1:]) > 0.02 and spread[0] > 2e-3
+
+
+def _spreads(run: Record) -> str:
+    if not (run.has("values/std") and run.has("returns/std")):
+        return ""
+    return (
+        f"Values have a standard deviation of {late(run, 'values/std'):.2g}, returns of "
+        f"{late(run, 'returns/std'):.2g}. "
+    )
 
 
 @rule("critic/lr", names.EXPLAINED_VARIANCE, least=3, explains=OF_A_CRITIC)
 def critic_does_not_learn(run: Record) -> Finding | None:
     """A setting prevents the critic's weights from changing."""
     rates, norm = run.series("critic/lr"), median(run.series("critic/grad_norm") or [0.0])
-    limit, eps = run.key("critic.max_grad_norm"), run.key("critic.eps", 1e-6)
-    decay = run.key("critic.weight_decay", 0.0) * sum(rates) * updates(run)
-    warmup = run.key("critic.lr_warmup", 0)
+    limit, eps = run.known("critic.max_grad_norm"), run.known("critic.eps", 0.0)
+    decay = run.known("critic.weight_decay", 0.0)
+    decay = decay and decay * sum(rates) * updates(run)
+    warmup = run.known("critic.lr_warmup", 0)
     if max(rates) == 0:
+        if rounded(run):
+            run.key("critic.lr")
         key, why = "critic.lr", "the critic cannot learn"
     elif norm == 0 and run.has("critic/grad_norm") and late(run, "critic/vf_loss", 1.0) > 0:
         key = "value_loss.name"
@@ -51,12 +75,14 @@ def critic_does_not_learn(run: Record) -> Finding | None:
             "the critic's gradient is exactly 0 although its loss is not: no gradient of the "
             "value loss reaches the critic's weights, perhaps because of .detach() or .item()"
         )
-    elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
+    elif warmup and rates[-1] < 0.3 * run.known("critic.lr", 0.0):
         key, why = "critic.lr_warmup", f"its learning rate reached only {rates[-1]:.2g} by the end"
-    elif max(rates) < 2e-7 or (
-        max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
+    elif max(rates) < 2e-7 or (  # another trainer's model may be a million times as large
+        not run.trainer
+        and max(rates) < 0.03 * default("critic.lr")
+        and late(run, names.EXPLAINED_VARIANCE) < 0.05
     ):
-        key, why = "critic.lr", f"{updates(run) * len(rates)} steps at this rate have no effect"
+        key, why = "critic.lr", f"{len(rates)} steps at this rate have no effect"
     elif limit and limit < 1e-3 * norm and limit < 1e-3:
         key, why = "critic.max_grad_norm", f"its gradients of norm {norm:.2g} are clipped to 0"
     elif eps >= 0.1:
@@ -70,10 +96,13 @@ def critic_does_not_learn(run: Record) -> Finding | None:
         return None  # harmless here
     return Finding(
         "problem" if leans > 0.2 or not learning(run) or cut_off else "warning",
-        f"{against_default(run, key)}: {why}. Its values have a standard deviation of "
-        f"{late(run, 'values/std'):.2g} (the returns: {late(run, 'returns/std'):.2g}) and explain "
-        f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance, and {leans:.0%} of "
-        "the advantages' variance comes from the critic.",
+        f"{against_default(run, key)}: {why}. {_spreads(run)}Its values explain "
+        f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance"
+        + (
+            f", and {leans:.0%} of the advantages' variance comes from the critic."
+            if run.has(names.MC_CORR)
+            else "."
+        ),
         f"Use the default of {key}."
         if not cut_off
         else "Check the value loss and its targets (`rlzoo check NAME`).",
@@ -155,14 +184,12 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     tail = median(last(run.series(names.EXPLAINED_VARIANCE)))
     if tail >= -0.1 or not returns_vary(run):
         return None
-    rate = run.key("critic.lr", 0.0)
+    rate = run.known("critic.lr", 0.0)
     return Finding(
         "problem",
         "The critic predicts returns worse than a constant would: its explained variance is "
-        f"{tail:.2f} (median of {late_span}); predicting the mean return gives 0. Values have a "
-        f"standard deviation of {late(run, 'values/std'):.2g}, returns of "
-        f"{late(run, 'returns/std'):.2g}. Its errors enter the "
-        f"advantages.{'' if rate > default('critic.lr') else unknown(run)}",
+        f"{tail:.2f} (median of {late_span}); predicting the mean return gives 0. {_spreads(run)}"
+        f"Its errors enter the advantages.{'' if rate > default('critic.lr') else unknown(run)}",
         f"Lower critic.lr (now {rate:g})."
         if rate > default("critic.lr")
         else "Check the sign of the value loss, its targets (the returns) and how values are "
@@ -201,8 +228,8 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         f"(standard deviation {late(run, 'values/std'):.2g}; that of the returns is "
         f"{late(run, 'returns/std'):.2g}), not from rewards. The reward went from {course(run)}.",
         (
-            f"Raise estimator.lam (now {run.key('estimator.lam'):g}) towards 1, or u"
-            if 0 <= run.key("estimator.lam", 1.0) < 1
+            f"Raise estimator.lam (now {run.known('estimator.lam'):g}) towards 1, or u"
+            if 0 <= run.known("estimator.lam", 1.0) < 1
             else "U"
         )
         + "se an estimator without a critic, until the critic explains something.",

@@ -9,10 +9,17 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.follows import follows, texts
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, course, late, right_or_wrong, samples_alike
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    late,
+    learning,
+    right_or_wrong,
+    samples_alike,
+    says_yes_or_no,
+)
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
@@ -29,9 +36,9 @@ READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": ""
 def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
     """`task.answer=a, task.template='{a}='`: the options that are not at their defaults."""
     return ", ".join(
-        f"{key}={option_text(run.key(key))}"
+        f"{key}={option_text(run.known(key))}"
         for key in keys
-        if run.key(key, READS[key]) != READS[key]
+        if run.known(key, READS[key]) != READS[key]
     )
 
 
@@ -256,6 +263,25 @@ def prompts_are_cut(run: Record) -> Finding | None:
         f"held-out ones. The reward went from {course(run)}.",
         "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
         {"limit": limit, "mean": length},
+    )
+
+
+@rule(names.LENGTH, names.TRUNCATED, explains=(*SYMPTOMS, *HARD, "length_limit_too_short",
+      "policy_does_not_move", "samples_are_copies"))  # fmt: skip
+def responses_are_empty(run: Record) -> Finding | None:
+    """Every response of the first step is one token that ends it."""
+    length, cut = run.series(names.LENGTH)[0], run.series(names.TRUNCATED)[0]
+    if length > 1 + 1e-6 or cut > 0.01 or run.has("turns/mean"):
+        return None
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"All responses of step {run.steps_of(names.LENGTH)[0]} have length {length:.0f}: the "
+        "end-of-sequence token, so every text is empty before any training. Either prompts end "
+        "with an end token that the tokenizer or the chat template appends, or the model has not "
+        f"learned to answer such prompts. The reward went from {course(run)}.",
+        "Look at the ids of a prompt (`rlzoo check model=NAME`); prompts must not end with the "
+        "end-of-sequence token. A chat model may need model.chat=always.",
+        {"length": length},
     )
 
 

@@ -11,6 +11,7 @@ from rlzoo_lab.doctor.series import (
     Finding,
     course,
     ends,
+    every,
     fallen,
     last,
     late,
@@ -18,9 +19,8 @@ from rlzoo_lab.doctor.series import (
     right_or_wrong,
     spans,
     trend,
-    updates,
 )
-from rlzoo_lab.doctor.suspects import compare_first, default, unknown
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
 from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
@@ -50,8 +50,9 @@ def signal_is_there(run: Record) -> bool:
     """Whether scores follow correctness, advantages follow scores, and the loss follows advantages.
     If so, a policy that does not improve learns too slowly; its learning signal is correct."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
-    rate = run.key("actor.lr", 0.0)
-    return min(known) > 0.5 and rate <= default("actor.lr") and noise_share(run) < 0.1
+    if min(known) <= 0.5 or noise_share(run) >= 0.1:
+        return False
+    return run.known("actor.lr", 0.0) <= default("actor.lr")
 
 
 @rule(names.SKIPPED, explains=SYMPTOMS)
@@ -71,6 +72,8 @@ def updates_skipped(run: Record) -> Finding | None:
 
 
 def _warm_start(run: Record) -> str:
+    if run.trainer:
+        return "a warm start (supervised training on your own pairs)"
     task = shlex.quote(str(run.key("task.name")))
     return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
 
@@ -81,7 +84,8 @@ def reward_constant(run: Record) -> Finding | None:
     """All responses of a step have the same score, so there is no signal."""
     spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
-    if flat <= 0.8 * len(spread) or run.solved:
+    # `no_signal_in_groups` judges groups: a trainer may record the spread within them.
+    if flat <= 0.8 * len(spread) or run.solved or (run.trainer and run.has(names.NO_SIGNAL)):
         return None
     level = fmean(run.series(names.REWARD))
     began = (
@@ -145,9 +149,9 @@ def no_response_is_right(run: Record) -> Finding | None:
 def no_signal_in_groups(run: Record) -> Finding | None:
     """All samples of a prompt have the same score, so group advantages are zero."""
     span = spans(run, names.NO_SIGNAL)[1]
-    if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
+    if run.has("critic/vf_loss") or run.known("rollout.samples", 2) < 2:
         return None  # a critic compares with its own prediction, not with the group
-    if run.key("estimator.name") in WITHOUT_GROUPS:
+    if run.known("estimator.name") in WITHOUT_GROUPS:
         return None
     tail = fmean(last(run.series(names.NO_SIGNAL)))
     if tail < 0.7:
@@ -199,7 +203,7 @@ def advantages_vanish(run: Record) -> Finding | None:
         "problem",
         f"Advantages do not vary (standard deviation {tail:.1g} in {span}; that of the scores is "
         f"{score:.2g}), so the gradient is only rounding error.",
-        f"Check what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
+        f"Check what estimator {run.known('estimator.name', '')} reads (`rlzoo trace RUN`, "
         "`rlzoo check`)."
         if score > 1e-3
         else "Check what the reward returns (samples.jsonl).",
@@ -225,8 +229,8 @@ def kl_exploding(run: Record) -> Finding | None:
         f"previous third (at most {max(values):.3g}): the policy writes texts that are very "
         "unlikely under the reference. The reward went from "
         f"{course(run)}.{'' if learning(run) else unknown(run)}",
-        f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
-        {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.key("kl.coef")},
+        f"To stay nearer, {nearer(run)}." if learning(run) else compare_first(run),
+        {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.known("kl.coef")},
     )
 
 
@@ -245,7 +249,7 @@ def entropy_collapse(run: Record) -> Finding | None:
         + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
         + ": samples of a prompt become identical, so the policy no longer explores."
         + ("" if fast else unknown(run)),
-        "Lower actor.lr, or raise kl.coef; actor.entropy_coef=0.001 preserves exploration."
+        f"Lower actor.lr, or {nearer(run)}; actor.entropy_coef=0.001 preserves exploration."
         if fast
         else compare_first(run),
         {"first": start, "last": tail},
@@ -262,7 +266,8 @@ def reward_flat(run: Record) -> Finding | None:
         return None
     before, after = ends(values)
     spread = late(run, names.SCORE_STD, 0.0)
-    few = len(values) * updates(run) < 60
+    each = run.known("train.epochs", 1) * run.known("train.minibatches", 1)
+    few = len(values) * every(run) * each < 60
     slow = signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
     short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
@@ -274,7 +279,7 @@ def reward_flat(run: Record) -> Finding | None:
         + (" The run is too short for a conclusion." if short else "" if slow else unknown(run)),
         "Train longer, or raise rollout.prompts for less noise."
         if short
-        else f"Raise actor.lr threefold (now {run.key('actor.lr'):g}): the gradient follows the "
+        else f"Raise {against_default(run, 'actor.lr')} threefold: the gradient follows the "
         "advantages and the advantages follow the scores, but the policy moved only "
         f"{abs(late(run, names.REF_KL)):.1g} nats per token."
         if slow
@@ -292,7 +297,7 @@ def _gradient(run: Record, name: str) -> Finding | None:
     middle = median(norms)
     if over <= 0.9 or middle <= 3 * limit:
         return None
-    eps = run.key(f"{name}.eps", 1e-6)
+    eps = run.known(f"{name}.eps", 0.0 if run.trainer else 1e-6)
     too_small = limit < 1e4 * eps
     return Finding(
         "warning" if middle > 30 * limit and (too_small or not learning(run)) else "note",

@@ -25,7 +25,7 @@ from rlzoo_lab.doctor.series import (
     spans,
     trend,
 )
-from rlzoo_lab.doctor.suspects import compare_first, default, unknown
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
 from rlzoo_lab.records.record import Record
 
 OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
@@ -100,7 +100,7 @@ def one_reward_displaces_another(run: Record) -> Finding | None:
         f"Reward {other} displaces reward {name}: held out, {name} goes from "
         f"{max(course[what]):.3g} at its best to {course[what][-1]:.3g}, while {other} reaches "
         f"{course[gained[0]][-1]:.3g}. The policy over-optimises {other}.",
-        f"Lower rewards.{other}.weight, give it a ceiling, or raise kl.coef; read samples.jsonl.",
+        f"Lower rewards.{other}.weight, give it a ceiling, or {nearer(run)}; read samples.jsonl.",
         {name: course[what], other: course[gained[0]]},
     )
 
@@ -123,7 +123,7 @@ def texts_become_alike(run: Record) -> Finding | None:
         f"{course(run, names.ENTROPY, 2)} nats per token. The task cannot check answers, so this "
         "is not certain.",
         "Read samples.jsonl: are the texts with high rewards the intended ones? If not, fix the "
-        "reward or raise kl.coef.",
+        f"reward or {nearer(run)}.",
         {"first": before, "last": after},
     )
 
@@ -189,12 +189,13 @@ def held_out_falls(run: Record) -> Finding | None:
             f"entropy rose from {start:.2g} to {floor:.2g} nats per token, so responses approach "
             "noise"
         )
-    if run.key("kl.place") == "none" or run.key("kl.coef", 0.0) == 0:
+    free = run.known("kl.coef", 1.0 if run.trainer else 0.0) == 0
+    if free or (run.known("kl.place") == "none" and not run.has(names.REF_KL)):
         causes.append("no KL penalty keeps the policy near the reference")
     elif late(run, names.REF_KL, 0.0) > 0.5:
         causes.append(f"it is {late(run, names.REF_KL):.2g} nats per token from the reference")
-    if (rate := run.key("actor.lr", 0.0)) > 4 * default("actor.lr"):
-        causes.append(f"actor.lr={rate:g} (default {default('actor.lr'):g})")
+    if run.known("actor.lr", 0.0) > 4 * default("actor.lr"):
+        causes.append(against_default(run, "actor.lr"))
     if not right_or_wrong(run) and not run.has(names.SCORE_NOISE):
         causes.append(
             "or the reward is noisy (this cannot be measured, because no text was sampled twice)"
@@ -214,7 +215,7 @@ def held_out_falls(run: Record) -> Finding | None:
         f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward went from "
         f"{course(run)}.{likely}{'' if likely else unknown(run)}",
         "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
-        "(stop.patience). To train longer, lower actor.lr or set a small kl.coef."
+        f"(stop.patience). To train longer, lower actor.lr or {nearer(run)}."
         if rose
         else compare_first(run),
         {"best_step": best["step"], "best": best[what], "last": final[what]},

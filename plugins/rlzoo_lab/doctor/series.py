@@ -86,6 +86,8 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
 
 def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
     """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
+    if not run.has(name):
+        return "(not recorded)"
     return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
 
 
@@ -118,6 +120,25 @@ def updates(run: Record) -> int:
     return run.key("train.epochs", 1) * run.key("train.minibatches", 1)
 
 
+def every(run: Record) -> int:
+    """Steps per recorded line: a trainer may log only every n-th, as a mean over n."""
+    numbers = run.steps_of(REWARD) or [0, 1]
+    return max(1, round((numbers[-1] - numbers[0]) / max(1, len(numbers) - 1)))
+
+
+def rounded(run: Record) -> bool:
+    """Whether another trainer wrote its numbers with at most three decimals, so that 0 may be any
+    small number."""
+    found = (x for name in run.steps.names() for x in run.series(name))
+    return bool(run.trainer) and all(abs(x - round(x, 3)) <= 1e-6 * abs(x) for x in found)
+
+
+def length_limit(run: Record, otherwise: str = "the length limit") -> str:
+    """`rollout.max_new_tokens=8`, as far as it is known."""
+    value = run.known("rollout.max_new_tokens")
+    return otherwise if value is None else f"rollout.max_new_tokens={value}"
+
+
 def learning(run: Record) -> bool:
     """Whether the reward or the held-out result improves."""
     return run.improved or rises(run)
@@ -147,9 +168,35 @@ def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | No
     return (what, best, final) if apart and lost > 0 and not small else None
 
 
+def rose_and_fell(run: Record) -> bool:
+    """Whether the held-out result or the reward first improved and then lost it."""
+    gone, values = fallen(run), run.series(REWARD)
+    if gone is not None and gone[1]["step"] > run.evaluations[0]["step"]:
+        return True
+    n = len(values) // 3
+    if n < 2:
+        return False
+    (before, after), error = ends(values), trend(values)[1]
+    middle = fmean(values[n : 2 * n])
+    return middle - before > 2 * error and middle - after > 3 * error
+
+
 def right_or_wrong(run: Record) -> bool:
     """Whether the task can check answers."""
     return run.accuracy is not None or run.has(RIGHT)
+
+
+def says_yes_or_no(run: Record) -> bool:
+    """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
+    by one row less, a little more."""
+    mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
+    rows = run.known("rollout.prompts", 64) * run.known("rollout.samples", 1)
+    gaps = (
+        min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
+            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
+        for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
+    )  # fmt: skip
+    return max(gaps, default=1.0) < 1e-4
 
 
 def samples_alike(run: Record) -> bool:
@@ -182,9 +229,9 @@ def movement(run: Record) -> float | None:
     found = []
     if run.has(REF_KL):
         found.append(abs(late(run, REF_KL)))
-    elif run.has(REF_KL_PER_RESPONSE):  # TRL's PPO has only it
-        found.append(abs(late(run, REF_KL_PER_RESPONSE)) / run.key("rollout.max_new_tokens", 64))
-    if run.has(PPO_KL) and updates(run) > 1:
+    elif run.has(REF_KL_PER_RESPONSE) and (limit := run.known("rollout.max_new_tokens")):
+        found.append(abs(late(run, REF_KL_PER_RESPONSE)) / limit)  # TRL's PPO has only it
+    if run.has(PPO_KL) and run.known("train.epochs", 1) * run.known("train.minibatches", 1) > 1:
         found.append(fmean(map(abs, run.series(PPO_KL))))
     return max(found) if found else None
 
@@ -195,7 +242,8 @@ def judged(metric: str) -> bool:
     return metric in READ or not (extreme or metric.startswith(UNREAD))
 
 
-READ = ("advantages/mean", "advantages/std", "advantages/max", "prompt_length/mean")
+READ = ("advantages/mean", "advantages/std", "advantages/max", "prompt_length/mean", "returns/max",
+        "returns/min")  # fmt: skip
 UNREAD = (
     "timing_s/", "tokens/", "perf/", "prompt_length/", "advantages/", "response_length/std",
     "critic/vf_explained_var/", "critic/vf_ceiling/",
@@ -207,10 +255,12 @@ def read_run(folder: RunFolder) -> Record:
     record = read_record(folder.path, judged, single=True)  # a run may have a million steps
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
-        planned = record.key("train.steps")
+        planned = record.known("train.steps")
         of = f" of {planned}" if planned else ""
         record.troubles.append(
             f"the run is not finished: step {done}{of}. It may still be running; otherwise "
             f"`rlzoo resume {folder.path}` continues it"
         )
+    elif record.trainer and (n := every(record)) > 1:
+        record.troubles.append(f"it has a line every {n} steps, perhaps of means over them")
     return record

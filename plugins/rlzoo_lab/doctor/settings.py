@@ -10,7 +10,6 @@ import numpy as np
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -19,13 +18,23 @@ from rlzoo_lab.doctor.series import (
     ends,
     late,
     learning,
+    length_limit,
     right_or_wrong,
     rises,
+    rose_and_fell,
+    says_yes_or_no,
     spans,
     updates,
     worse,
 )
-from rlzoo_lab.doctor.suspects import against_default, compare_first, default, own_data, unknown
+from rlzoo_lab.doctor.suspects import (
+    against_default,
+    compare_first,
+    default,
+    foreign,
+    own_data,
+    unknown,
+)
 from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, wilson
 
@@ -124,7 +133,7 @@ def clip_too_narrow(run: Record) -> Finding | None:
     }
     clipped = max((late(run, k, 0.0) for k in _clip_fractions(run)), default=0.0)
     kl = fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
-    if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.key("policy_loss.name")):
+    if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.known("policy_loss.name")):
         return None
     if clipped < 0.15 or kl > 0.02:
         return None
@@ -151,19 +160,21 @@ def update_too_large(run: Record) -> Finding | None:
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
     harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
-    epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
-    rank = run.key("model.lora.rank", 0)
-    times = {  # of what is usual
-        "train.epochs": epochs,
-        "train.minibatches": parts / default("train.minibatches"),
-        "actor.lr": run.key("actor.lr", 0.0) / default("actor.lr"),
-        "model.lora.alpha": run.key("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
+    rank = run.known("model.lora.rank", 0)
+    times = {  # of what is usual, as far as it is known
+        "train.epochs": run.known("train.epochs", 0),
+        "train.minibatches": run.known("train.minibatches", 0) / default("train.minibatches"),
+        "actor.lr": run.known("actor.lr", 0.0) / default("actor.lr"),
+        "model.lora.alpha": run.known("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
     blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL)
     blind = blind and known  # the KL of an update, which another trainer may not record
-    if not (kl > 0.3 or ((kl > 0.04 or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
+    # Runs that learn have up to 0.08 nats. That a run does not learn has many causes, so a smaller
+    # step is accused only with other evidence.
+    clear = kl > 0.1 or (kl > 0.04 and (clipped > 0.15 or rose_and_fell(run)))
+    if not (kl > 0.3 or ((clear or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
         return None
     effect = (
         f"has {clipped:.0%} of its tokens clipped"
@@ -171,13 +182,19 @@ def update_too_large(run: Record) -> Finding | None:
         else f"moves the policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens "
         "are clipped"
     )
-    what = against_default(run, key) if known else "None of the usual settings is high"
+    what = against_default(run, key) if known else "No recorded setting is high"
+    rate = run.known("actor.lr", max(run.series("actor/lr"), default=None))
+    made = "" if rate is None else f" at a learning rate of {rate:g}"
+    if {"train.epochs", "train.minibatches"} <= run.recipe.keys():
+        made = f" ({updates(run)} optimizer step{'s' * (updates(run) > 1)}{made})"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
+    own = [*foreign(run)] if kl <= 0.3 else []
+    if own:
+        lower = f"Run `rlzoo check NAME` on {own[0]}, which may be the cause. {lower}"
     return Finding(
         "problem" if harm else "warning",
-        f"{what}: updates are too large. One batch ({updates(run)} optimizer "
-        f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) {effect}; "
-        f"the reward went from {course(run)}.{'' if known else unknown(run)}",
+        f"{what}: updates are too large. One batch{made} {effect}; the reward "
+        f"went from {course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
@@ -209,7 +226,7 @@ def first_updates_break_the_policy(run: Record) -> Finding | None:
 def length_limit_too_short(run: Record) -> Finding | None:
     """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
-    at_once, tail = values[0], late(run, names.TRUNCATED)
+    at_once, tail, limit = values[0], late(run, names.TRUNCATED), length_limit(run, "Length limit")
     known = right_or_wrong(run)
     if at_once < 0.3 or max(at_once, tail) < 0.4 or not (known or says_yes_or_no(run)):
         return None
@@ -219,7 +236,7 @@ def length_limit_too_short(run: Record) -> Finding | None:
         min(values) > 0.98) else ""  # fmt: skip
     return Finding(
         "problem",
-        f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
+        f"{limit}: {at_once:.0%} of the "
         f"responses are truncated from the first step on, {tail:.0%} in "
         f"{spans(run, names.TRUNCATED)[1]}; a truncated response "
         f"{'does not count as correct' if known else 'is rarely a whole answer'}.{none}",
@@ -291,9 +308,9 @@ def batch_too_small(run: Record) -> Finding | None:
 @rule(explains=("held_out_falls",))
 def evaluation_too_small(run: Record) -> Finding | None:
     """An evaluation has too few prompts."""
-    n = run.key("eval.samples", 1024)
     if not run.evaluations:
         return None
+    n = run.key("eval.samples", 1024)
     different = min(n, distinct(run.by_prompt.get("index", -np.ones(n))))
     if different >= 48:
         return None
@@ -321,12 +338,12 @@ def evaluation_cut_off(run: Record) -> Finding | None:
     cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
     if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
         return None
-    limit = run.key("eval.max_new_tokens") or run.key("rollout.max_new_tokens")
+    limit = run.known("eval.max_new_tokens") or run.known("rollout.max_new_tokens")
     return Finding(
         "warning",
-        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are truncated, but "
-        f"only {late(run, names.TRUNCATED):.0%} of those in training. The held-out accuracy is too "
-        "low.",
+        f"eval.max_new_tokens{'' if limit is None else f'={limit}'}: {cut[-1]:.0%} of the held-out "
+        f"responses are truncated, but only {late(run, names.TRUNCATED):.0%} of those in training. "
+        "The held-out accuracy is too low.",
         "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
         {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
     )
@@ -344,9 +361,8 @@ def truncation_rising(run: Record) -> Finding | None:
     length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
     return Finding(
         "note" if learning(run) else "warning",
-        f"{tail:.0%} of the responses are truncated at rollout.max_new_tokens="
-        f"{run.key('rollout.max_new_tokens')} in {span[1]}{length}, after {before:.0%} "
-        f"in {span[0]}.",
+        f"{tail:.0%} of the responses are truncated at {length_limit(run)} in {span[1]}"
+        f"{length}, after {before:.0%} in {span[0]}.",
         "Penalize length: rollout.truncation=penalty rollout.truncation_penalty=0.5.",
         {"first": before, "last": tail},
     )

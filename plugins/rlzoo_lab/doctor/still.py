@@ -6,7 +6,18 @@ from statistics import median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, course, late, learning, movement, right, updates, worse
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    every,
+    late,
+    learning,
+    movement,
+    right,
+    rounded,
+    updates,
+    worse,
+)
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 from rlzoo_lab.records.record import Record
 
@@ -31,13 +42,16 @@ def actor_not_trained(run: Record) -> Finding | None:
 def learning_rate_zero(run: Record) -> Finding | None:
     """The policy's learning rate is 0 for most of the run, or too small to move any weight."""
     rates = run.series("actor/lr")
-    zero, reach = sum(rate == 0 for rate in rates), sum(rates) * updates(run)
+    zero, reach = sum(rate == 0 for rate in rates), sum(rates) * every(run)
     tiny = 0 < reach < 2e-6 and not (run.has(names.PPO_KL) or learning(run))
     # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
-    tiny = tiny and len(rates) >= 12 and run.key("actor.lr", max(rates)) < 1e-7
+    tiny = tiny and len(rates) >= 12 and run.known("actor.lr", max(rates)) < 1e-7
+    tiny = tiny and (reach := reach * updates(run)) < 2e-6
     if zero <= len(rates) / 2 and not tiny:
         return None
-    key = "actor.lr_schedule" if run.key("actor.lr", 0) and not tiny else "actor.lr"
+    if rounded(run):
+        run.key("actor.lr")  # else 0 may be any small number
+    key = "actor.lr_schedule" if run.known("actor.lr", 0) and not tiny else "actor.lr"
     return Finding(
         "problem",
         (f"{against_default(run, key)}: " if key in run.recipe else "")
@@ -52,16 +66,22 @@ def learning_rate_zero(run: Record) -> Finding | None:
     )
 
 
+def _named(run: Record, section: str) -> str:
+    """`policy_loss.name=ppo_clip`, as far as it is known."""
+    name = run.known(f"{section}.name")
+    return f"{section}.name={name}" if name else section.replace("_", " ")
+
+
 def _why_still(run: Record) -> tuple[str, str, str]:
     """(the key or component that holds the policy; why; advice)."""
-    rate = min(late(run, "actor/lr"), run.key("actor.lr", math.inf))
+    rate = min(late(run, "actor/lr"), run.known("actor.lr", math.inf))
     norm = median(run.series("actor/grad_norm") or [0.0])
-    limit, eps = run.key("actor.max_grad_norm") or norm, run.key("actor.eps", 1e-6)
-    warmup, rank = run.key("actor.lr_warmup", 0), run.key("model.lora.rank", 0)
+    limit, eps = run.known("actor.max_grad_norm") or norm, run.known("actor.eps", 0.0)
+    warmup, rank = run.known("actor.lr_warmup", 0), run.known("model.lora.rank", 0)
     pull, cut = run.series(names.PULL_CORR), limit < 0.1 * norm
     swallowed = 0 < min(norm, limit) < 300 * eps
     against = against_default
-    if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
+    if warmup and rate < 0.3 * run.known("actor.lr", 0.0):
         return (
             against(run, "actor.lr_warmup"),
             f"the learning rate reached only {rate:.2g} by the end",
@@ -69,13 +89,13 @@ def _why_still(run: Record) -> tuple[str, str, str]:
         )
     if norm == 0 and run.has("actor/grad_norm"):
         return (
-            f"policy_loss {run.key('policy_loss.name')}",
+            _named(run, "policy_loss"),
             "its gradient is exactly 0: the loss is detached from the weights, or no weight is "
             "trained",
             "Check the loss (`rlzoo check NAME`) and which weights are trained "
             "(model.lora.targets). Changing the learning rate does not help.",
         )
-    if rank and (scale := run.key("model.lora.alpha", 16.0) / rank) < 0.2:
+    if rank and (scale := run.known("model.lora.alpha", 16.0) / rank) < 0.2:
         return (
             against(run, "model.lora.alpha"),
             f"with model.lora.rank={rank} the adapter and its gradients (norm {norm:.2g}) are "
@@ -96,7 +116,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
             f"AdamW divides by it, so gradients of norm {norm:.2g} make almost no step",
             "Leave actor.eps at its default.",
         )
-    if run.key("model.dtype") in ("bfloat16", "float16") and not rank:
+    if run.known("model.dtype") in ("bfloat16", "float16") and not rank:
         return (
             against(run, "model.dtype"),
             "optimizer steps of this size are lost when weights of this type are rounded",
@@ -106,12 +126,12 @@ def _why_still(run: Record) -> tuple[str, str, str]:
         return (
             "The loss is too small",
             f"gradients have norm {norm:.1g}, too small compared with AdamW's eps or with a KL or "
-            f"entropy term: policy_loss {run.key('policy_loss.name')}, "
-            f"aggregation.name={run.key('aggregation.name')} or the advantages (standard "
+            f"entropy term: {_named(run, 'policy_loss')}, "
+            f"{_named(run, 'aggregation')} or the advantages (standard "
             f"deviation {late(run, 'raw_advantages/std', 0.0):.2g}) make it small." + unknown(run),
             compare_first(run),
         )
-    spent = f"{updates(run) * len(run.steps)} optimizer steps at this rate have no effect"
+    spent = f"{len(run.steps) * every(run)} steps at this rate have no effect"
     if rate < 0.3 * default("actor.lr") and (not pull or median(pull) > 0.3):
         return (
             against(run, "actor.lr"),
@@ -135,6 +155,8 @@ def policy_does_not_move(run: Record) -> Finding | None:
     varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
     if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # without a signal it should not move
         return None
+    if rounded(run):  # a KL of 0 may be any small number
+        return None
     what, why, advice = _why_still(run)
     norm = median(run.series("actor/grad_norm") or [0.0])
     return Finding(
@@ -151,7 +173,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
 def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     """AdamW's weight decay shrinks the weights considerably."""
     decay = run.key("actor.weight_decay", 0.0)
-    shrunk = sum(run.series("actor/lr")) * decay * updates(run)
+    shrunk = sum(run.series("actor/lr")) * every(run) * decay * updates(run)
     if shrunk < 0.2:
         return None
     return Finding(
@@ -170,7 +192,7 @@ def momentum_outlasts_the_run(run: Record) -> Finding | None:
     """AdamW averages gradients over more optimizer steps than the run has."""
     betas = run.key("actor.betas")
     usual = default("actor.betas")
-    steps = updates(run) * len(run.series("actor/lr"))
+    steps = updates(run) * len(run.series("actor/lr")) * every(run)
     if not isinstance(betas, list) or not betas or betas[0] <= usual[0]:
         return None
     memory = 1 / max(1 - betas[0], 1e-9)

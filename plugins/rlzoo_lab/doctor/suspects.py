@@ -77,7 +77,9 @@ def default(key: str) -> Any:
 
 
 def against_default(run: Record, key: str) -> str:
-    """`actor.lr=0.02 (default 0.0002)`"""
+    """`actor.lr=0.02 (default 0.0002)`; what another trainer does not record is only named."""
+    if run.trainer:
+        return f"{key}={option_text(run.recipe[key])}" if key in run.recipe else key
     usual, value = default(key), run.key(key)
     beside = "" if usual is None else f" (default {option_text(usual)})"
     return f"{key}={option_text(value)}{beside}"
@@ -94,7 +96,7 @@ def _composed(words: tuple[str, ...]) -> Flat | None:
 
 def _recipe(run: Record) -> Flat | None:
     """The recipe of a run, with its model and task, as it is without further words."""
-    if find_config("recipes", name := str(run.key("recipe", ""))) is None:
+    if run.trainer or find_config("recipes", name := str(run.key("recipe", ""))) is None:
         return None
     chosen = [f"{part}={run.key(f'{part}.name')}" for part in ("model", "task")]
     words = (f"recipe={name}", *(w for w in chosen if not w.endswith("=None")))
@@ -234,6 +236,17 @@ def unknown(run: Record) -> str:
         " The cause is unknown: the components are those of the recipe, and no setting is far "
         "from the recipe's."
     )
+
+
+def nearer(run: Record) -> str:
+    """What to do for a policy nearer to the reference: a KL term with kl.place=none has no effect,
+    but the loss may have a coefficient of its own."""
+    if run.known("kl.place") != "none":
+        value = run.known("kl.coef")
+        return "raise kl.coef" if value is None else f"raise kl.coef (it is {value})"
+    if run.has(names.REF_KL) and (beta := run.known("policy_loss.beta")) is not None:
+        return f"raise policy_loss.beta (it is {beta}; kl.place=none)"
+    return "set kl.place=loss with a small kl.coef (kl.place=none)"
 
 
 def compare_first(run: Record) -> str:

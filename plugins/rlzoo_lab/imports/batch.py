@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlzoo.errors import RlzooError, first_line
-from rlzoo.format.text import token_texts
+from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import at_last_action
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.imports.tokens import Responses
@@ -91,4 +91,4 @@ def _texts(folder: Path, ids: Sequence[int]) -> dict[int, str]:
         found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RlzooError(f"{folder} is not a tokenizer: {first_line(error)}") from None
-    return token_texts(found, [i for i in ids if i < len(found)])
+    return token_texts(found, ids)

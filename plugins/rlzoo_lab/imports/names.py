@@ -20,6 +20,9 @@ NOTES = {
         "verl's own KL estimator, averaged over each response and then over responses"
     ),
     ("verl", "critic/kl"): verl_kl,
+    ("verl", "critic/vf_explained_var"): (
+        "critic/vf_explained_var is of verl's returns, which contain values if lam < 1"
+    ),
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # The setting with which each trainer writes the tokens of its responses.

@@ -7,14 +7,15 @@ May import `mdp`, `runs` and the layers below; no language model.
     means      exact means of an estimator's output over all groups of episodes
     oracle     V, Q and advantages of every prefix, from a task's own score
     resources  `sample`, `score` and similar handles for column plugins, by enumeration
+    subject    an estimator and a recipe's loss on a world's episodes
     tree       a world as a tree of prefixes; values by backward recursion
     worlds     artificial worlds: where the reward is, and how noisy it is
 """
 
 from rlzoo_lab.oracle.bias import report
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld
 from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.oracle.tree import make_tree
 from rlzoo_lab.oracle.worlds import make_critic, make_world
 

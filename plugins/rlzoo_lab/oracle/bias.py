@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo_lab.oracle.means import EstimatorInWorld, Means, means
+from rlzoo_lab.oracle.means import Means, means
 from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.stats import jackknife_se
 
 STEP_KL = 0.01  # nats per response, of the steps that are compared
@@ -202,6 +203,9 @@ def _batches(
         alike = _whitened_ids(subject, groups[: count * size], size)
         if alike is not None:
             estimates = subject.whitened(estimates, taken, alike)
+        if policy := subject.policy:
+            parts = (x.split(size) for x in (estimates, taken, groups[: count * size]))
+            estimates = torch.cat([subject.push(policy, *x) for x in zip(*parts, strict=True)])
         g = _sampled(subject, taken, subject.weight[taken] * estimates, count)
         dots = (g * star).sum((-1, -2))
         cosines = dots / (g.norm(dim=(-1, -2)) * star.norm()).clamp(min=1e-300)

@@ -1,129 +1,14 @@
 """E[A^ | s, a] of an estimator: from one call, from every group, or from sampled partners."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo.ops import masked_sum, whiten
-from rlzoo.plugin.component import Component
-from rlzoo_lab.oracle.episodes import EpisodeTable
-from rlzoo_lab.oracle.oracle import Oracle
-
-Columns = dict[str, Any]
-
-# Columns of some episodes (rows (B,)), for the m-th draw of whatever is random in them.
-Fresh = Callable[[int, Tensor], Columns]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The weights that a recipe's loss gives the advantages in the policy's gradient.
-
-    weight: (B, T) the aggregation's, of each token of each episode, in the limit of large batches;
-        1 on average over tokens as visited, 0 in rows that leave the loss.
-    whiten: "batch" (in that limit too), "group" or "none".
-    """
-
-    weight: Tensor
-    whiten: str = "none"
-    ddof: int = 0
-
-
-ROWS_OF_LENGTHS = 100_000  # of a made-up batch that has every length as often as the world
-
-
-def make_loss(
-    aggregation: Callable[[Columns], Tensor],
-    episodes: EpisodeTable,
-    *,
-    whiten: str = "none",
-    ddof: int = 0,
-    kept: Tensor | None = None,
-) -> Loss:
-    """The loss of a recipe on all episodes of a world. kept: rows (B,) bool that enter it.
-
-    The aggregation runs on a batch that holds each length as often as the world does, by
-    rounding; a row's weight may depend on itself and on the batch's totals.
-    """
-    mask, p = episodes.mask, episodes.probability
-    live = mask if kept is None else mask & kept[:, None]
-    length = live.sum(1)
-    share = torch.zeros(mask.shape[1] + 1, dtype=p.dtype).index_add_(0, length, p)
-    count = torch.where(share > 0, (ROWS_OF_LENGTHS * share).round().clamp(min=1), 0).long()
-    lengths = torch.arange(len(count)).repeat_interleave(count)
-    step = torch.arange(mask.shape[1])
-    batch = (step < lengths[:, None]).to(p.dtype)
-    first = (count.cumsum(0) - count).clamp(max=len(batch) - 1)  # a row of each length
-    of_length = aggregation({"response_mask": batch})[first]
-    weight = torch.where(live, of_length[length], 0).to(p.dtype)
-    mean = masked_sum(weight, mask) @ p / (mask.sum(1).to(p.dtype) @ p)
-    return Loss(weight / mean.clamp(min=1e-300), whiten, ddof)
-
-
-@dataclass
-class EstimatorInWorld:
-    """An estimator with its options, evaluated on the episodes of an oracle."""
-
-    component: Component
-    options: Mapping[str, Any]
-    oracle: Oracle
-    episodes: EpisodeTable
-    columns: Columns
-    fresh: Fresh | None = None  # where the columns hold chance
-    samples: int = 4
-    prompts: int = 8  # per batch; matters to estimators that couple the batch
-    loss: Loss | None = None  # None: all tokens count the same
-    seed: int = 0
-
-    def __call__(self, columns: Mapping[str, Any]) -> Tensor:
-        """A^ (B, T)."""
-        return self.component(columns, **self.options)["advantages"]
-
-    def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
-        """The columns that the estimator sees, of some rows, in new groups."""
-        taken: Columns = {"response_mask": columns["response_mask"][rows]}
-        for name in self.component.needs:
-            x = columns[name]
-            if isinstance(x, list):
-                taken[name] = [x[i] for i in rows.tolist()]
-            else:
-                taken[name] = x[rows] if len(x) == len(self.episodes.probability) else x
-        taken["group_ids"] = group_ids
-        return taken
-
-    def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
-        """A^ of rows in groups."""
-        return self(self.take(columns, rows, group_ids))
-
-    @property
-    def couples(self) -> str:
-        """The other rows on which the loss of a row depends, in the limit of large batches."""
-        groups = self.loss is not None and self.loss.whiten == "group"
-        return "group" if groups and self.component.couples == "row" else self.component.couples
-
-    def whitened(self, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
-        """A^ of rows, standardised among those of the same id."""
-        mask = self.episodes.mask[rows].to(a.dtype)
-        return whiten(a, mask, ids, ddof=self.loss.ddof if self.loss else 0)
-
-    def in_groups(self, a: Tensor, rows: Tensor, group_ids: Tensor) -> Tensor:
-        """A^ of rows in groups, whitened where the recipe does so within groups."""
-        within = self.loss is not None and self.loss.whiten == "group"
-        return self.whitened(a, rows, group_ids) if within else a
-
-    @property
-    def weight(self) -> Tensor:
-        """(B, T) of each token in the loss."""
-        return self.episodes.mask.double() if self.loss is None else self.loss.weight
-
-    def draws(self, m: int) -> Columns:
-        everyone = torch.arange(len(self.episodes.probability))
-        return self.fresh(m, everyone) if self.fresh else self.columns
+from rlzoo.plugin.border import Bound
+from rlzoo_lab.oracle.subject import LARGE, EstimatorInWorld
 
 
 @dataclass
@@ -141,11 +26,61 @@ class Means:
     method: str
 
 
+LARGE_BATCHES = 4
+
+
+def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor, str]:
+    """(R, S, V) the pull of a policy loss that couples the batch, in the limit of large ones: each
+    episode is in a batch as often as in the world, by rounding, in drawn groups. And how."""
+    e, size, pulls = subject.episodes, subject.samples, []
+    draw = generator(subject.seed, "diagnose/large")
+    count = (LARGE * e.probability / e.probability.sum()).round().long()
+    every = torch.arange(len(count)).repeat_interleave(count)
+    for m in range(LARGE_BATCHES):
+        groups = []
+        for prompt in range(subject.oracle.tree.prompts):
+            mine = every[e.prompt[every] == prompt]
+            mine = mine[torch.randperm(len(mine), generator=draw)]
+            groups.append(mine[: len(mine) // size * size])
+        rows = torch.cat(groups)
+        ids = torch.arange(len(rows)) // size
+        a = subject.among(subject.draws(m), rows, ids)
+        if subject.loss is not None and subject.loss.whiten != "none":
+            alike = ids if subject.loss.whiten == "group" else 0 * ids
+            a = subject.whitened(a, rows, alike)
+        a = subject.weight[rows] * subject.push(policy, a, rows, ids)
+        total, often = torch.zeros_like(e.scores), torch.zeros(len(count), dtype=a.dtype)
+        total.index_add_(0, rows, a)
+        often.index_add_(0, rows, torch.ones(len(rows), dtype=a.dtype))
+        sums = _Sums(subject)
+        pulls.append(sums.gather(total / often.clamp(min=1)[:, None]) / sums.mass.clamp(min=1e-300))
+    return torch.stack(pulls), f"{LARGE_BATCHES} batches of {len(rows):,} rows"
+
+
 ROWS = 400_000  # that an estimator is called on, at most, for a mean
 
 
 def means(subject: EstimatorInWorld) -> Means:
     """E[A^ | s, a] and related moments."""
+    loss = subject.loss
+    if loss is None or loss.policy is None:
+        return _means(subject)
+    plain = _means(replace(subject, loss=replace(loss, policy=None)))
+    if loss.policy_couples == "batch":
+        pull, method = _in_large_batches(subject, loss.policy)
+    else:
+        if loss.whiten == "batch":
+            mass = _Sums(subject).mass
+            standard = _mean_and_scale(mass, plain.mean, plain.square)
+            subject = replace(subject, loss=replace(loss, standard=standard))
+        found = _means(subject)
+        pull, method = found.pull, found.method
+    methods = dict.fromkeys((plain.method, f"cos: {method}"))
+    exact = method == "exact"
+    return replace(plain, pull=pull, method=plain.method if exact else ", ".join(methods))
+
+
+def _means(subject: EstimatorInWorld) -> Means:
     if subject.couples == "row":
         return _row_by_row(subject)
     kinds, size = _kinds(subject), subject.samples
@@ -188,7 +123,7 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
         if subject.loss is not None:
             seen.append(subject.loss.weight)
         listed = subject.fresh is not None
-        for name in subject.component.needs:
+        for name in subject.needs:
             x = columns[name]
             listed |= isinstance(x, list)
             if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
@@ -266,7 +201,9 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
         columns = subject.draws(m)
         estimates, pulls = (torch.zeros_like(subject.episodes.scores) for _ in range(2))
         for kind, usual in zip(kinds, level, strict=True):
-            drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
+            drawn = torch.empty(0, dtype=torch.long)
+            if size > 1:
+                drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
             rows = kind.rows if subject.fresh is None else kind.members
             partners = rows[drawn]
             if batch:
@@ -329,6 +266,13 @@ def _draw_groups(
     return rows.flatten()
 
 
+def some_groups(subject: EstimatorInWorld, n: int = 32) -> tuple[Tensor, Tensor]:
+    """(rows (n G,), group ids) of n groups, drawn."""
+    draw = generator(subject.seed, "diagnose/groups")
+    rows = _draw_groups(subject, _kinds(subject), n, draw)
+    return rows, torch.arange(len(rows)) // subject.samples
+
+
 class _Sums:
     """Collects A^ of every episode, weighted by its probability, at each choice (S, V).
 
@@ -381,9 +325,15 @@ class _Sums:
         """(R, S, V) the weights in the gradient; with whitening, those of a growing batch:
         an affine map."""
         pull, loss = torch.stack(self.pulls), self.subject.loss
-        if loss is None or loss.whiten != "batch":
+        if loss is None or loss.whiten != "batch" or loss.policy is not None:
             return pull
-        share = self.mass / self.mass.sum()
-        middle = (share * mean.mean(0)).sum()
-        spread = ((share * square).sum() - middle.square()).clamp(min=0)
-        return (pull - middle * self._per_choice(loss.weight)) * (spread + 1e-8).rsqrt()
+        middle, scale = _mean_and_scale(self.mass, mean, square)
+        return (pull - middle * self._per_choice(loss.weight)) * scale
+
+
+def _mean_and_scale(mass: Tensor, mean: Tensor, square: Tensor) -> tuple[float, float]:
+    """(mean, 1 / standard deviation) of A^ over tokens, as whitening over a batch has them."""
+    share = mass / mass.sum()
+    middle = (share * mean.mean(0)).sum()
+    spread = ((share * square).sum() - middle.square()).clamp(min=0)
+    return float(middle), float((spread + 1e-8).rsqrt())

@@ -98,6 +98,9 @@ class _Tokenizer:
     def batch_decode(self, rows: Any, **_: Any) -> list[str]:
         return [self.decode(row) for row in rows]
 
+    def convert_ids_to_tokens(self, i: int) -> str:
+        return self.decode([i])
+
 
 def supply(
     zoo: Any,

@@ -23,7 +23,8 @@ class Columns(Sequence[Line]):
 
     wanted: whether a name is kept; default: all.
     single: 4 bytes a number, rounded to float32 (relative error at most 6e-8).
-    `not_finite` is of the first line with a NaN or an infinity, kept or not: (its step, the names).
+    `not_finite` is of the first line with a NaN or an infinity, kept or not: (its step, the names);
+    `not_finite_steps` are the steps of all.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Columns(Sequence[Line]):
         self.there: dict[str, bytearray] = {}  # of a column with gaps: 1 where there is a value
         self.others: dict[int, dict[str, Any]] = {}  # values that are not numbers
         self.not_finite: tuple[int, list[str]] | None = None
+        self.not_finite_steps: list[int] = []
         self._wanted, self._known = wanted, dict[str, bool]()
         for line in lines:
             self.append(line)
@@ -47,9 +49,12 @@ class Columns(Sequence[Line]):
         n = self._count
         for name, value in line.items():
             kind = type(value)
-            if kind is float and self.not_finite is None and not math.isfinite(value):
-                bad = [k for k, v in line.items() if type(v) is float and not math.isfinite(v)]
-                self.not_finite = line["step"], bad
+            if kind is float and not math.isfinite(value):
+                if self.not_finite is None:
+                    bad = [k for k, v in line.items() if type(v) is float and not math.isfinite(v)]
+                    self.not_finite = line["step"], bad
+                if self.not_finite_steps[-1:] != [line["step"]]:
+                    self.not_finite_steps.append(line["step"])
             if not self._keeps(name):
                 continue
             if (kind is float or kind is int) and self._put(name, value, n):
@@ -110,6 +115,8 @@ class Columns(Sequence[Line]):
         out.others = {i: line for i, line in self.others.items() if i < count}
         if self.not_finite and out and self.not_finite[0] <= out[-1]["step"]:
             out.not_finite = self.not_finite
+            until = out[-1]["step"]
+            out.not_finite_steps = [n for n in self.not_finite_steps if n <= until]
         return out
 
     def names(self) -> set[str]:

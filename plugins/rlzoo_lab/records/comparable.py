@@ -32,7 +32,7 @@ COMPARED = {TOKENS, REWARD, REF_KL_PER_RESPONSE}
 # These must agree for scores to be on one scale, and so must the task, the model, how evaluations
 # decode and, where the score is compared, what it consists of: docs/compare.md gives the reasons.
 TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes", "model.system",
-         "model.chat")  # fmt: skip
+         "model.chat", "model.chat_args")  # fmt: skip
 
 # Parts of the score that accuracy does not have.
 PAID = ("rewards", "rewards.", "rollout.truncation", "rollout.truncation_penalty")

@@ -24,6 +24,14 @@ from rlzoo_lab.records.columns import Columns, bounded
 TRAINING = "training reward"
 
 
+class Unknown(Exception):
+    """A setting, `key`, that an imported run does not record: never a default of rlzoo's."""
+
+    def __init__(self, key: str):
+        super().__init__(f"{key} is unknown")
+        self.key = key
+
+
 @dataclass
 class Record:
     """The data of a run: a mapping per training step and per evaluation, its recipe (dotted key ->
@@ -152,8 +160,21 @@ class Record:
     def has(self, name: str) -> bool:
         return name in self.steps.numbers
 
+    @property
+    def trainer(self) -> str:
+        """The trainer of an imported run; empty for a run of rlzoo."""
+        imported = self.summary.get("imported")
+        return str(imported.get("from", "another trainer")) if isinstance(imported, dict) else ""
+
     def key(self, dotted: str, default: Any = None) -> Any:
-        """A value of the recipe."""
+        """A value of the recipe. Raises Unknown if an imported run does not record it."""
+        if self.trainer and dotted not in self.recipe:
+            raise Unknown(dotted)
+        return self.known(dotted, default)
+
+    def known(self, dotted: str, default: Any = None) -> Any:
+        """A value of the recipe; `default` if it is null or unknown: for words, and for judgements
+        that do not depend on it."""
         value = self.recipe.get(dotted)
         return default if value is None else value
 

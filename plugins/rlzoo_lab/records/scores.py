@@ -155,11 +155,19 @@ def rows_of_arrays(
             except (TypeError, ValueError):
                 curve = {}
             if len(curve) < len(row) or not all(abs(x) < LARGEST for x in curve.values()):
+                got = in_short(row)
                 raise UsageError(
-                    f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {in_short(row)}"
+                    f"compare_scores: {name}: expected numbers below {LARGEST:g}. Got {got}"
                 )
             points[str(name), seed] = curve
             seed += 1
+    sizes = {str(name): sum(n == str(name) for n, _ in points) for name in scores}
+    if paired and len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} has {n}" for name, n in sizes.items())
+        raise UsageError(
+            f"compare_scores: paired scores need the same number of seeds: {told}. Give the scores "
+            "of common seeds, or paired=False"
+        )
     if not points:
         raise UsageError("compare_scores: expected a mapping of names to scores")
     return rows_of(points, "scores", "score")

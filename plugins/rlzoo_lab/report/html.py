@@ -61,7 +61,7 @@ def read_report(folder: RunFolder) -> Report:
 def page(report: Report, refresh: float | None = None) -> str:
     """The whole document. refresh: seconds until the browser reloads it."""
     record = report.record
-    planned = record.key("train.steps")
+    planned = record.known("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
     whose = record.summary.get("imported") if record.summary else None
     how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."] if whose else []
@@ -83,15 +83,15 @@ def page(report: Report, refresh: float | None = None) -> str:
 
 
 def _subtitle(report: Report) -> str:
-    key = report.record.key
+    key = report.record.known
     model = key("model.name") or key("model.path")
     told = " · ".join(
         str(word)
-        for word in (key("recipe"), model and f"{model} on {key('task.name')}",
+        for word in (key("recipe"), model and f"{model} on {key('task.name', 'an unknown task')}",
                      key("estimator.name"), f"seed {key('seed', '?')}")
         if word
     )  # fmt: skip
-    steps, state = report.record.key("train.steps"), report.state
+    steps, state = report.record.known("train.steps"), report.state
     done = f"step {report.step:,}" + (f" of {steps:,}" if isinstance(steps, int) else "")
     return (
         f'<p class="muted"><span class="state {state}">{state}</span> {done} · {escape(told)}</p>'

@@ -96,9 +96,9 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
 
 def gae_options(record: Record) -> dict[str, float] | None:
     """gamma and lam of a run that uses GAE; None for any other estimator."""
-    name = record.key("estimator.name")
-    lam = record.key("estimator.lam") if name == "gae" else AS_GAE.get(name)
-    gamma = record.key("estimator.gamma")
+    name = record.known("estimator.name")
+    lam = record.known("estimator.lam") if name == "gae" else AS_GAE.get(name)
+    gamma = record.known("estimator.gamma")
     if not (isinstance(lam, int | float) and isinstance(gamma, int | float)):
         return None
     return {"gamma": float(gamma), "lam": float(lam)}

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def run(arguments: argparse.Namespace) -> Result:
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
     record = doctor.opened(arguments.path)
+    if record.trainer:
+        raise UsageError(f"--retrain: {arguments.path} is from another trainer ({record.trainer})")
     findings, left_out = doctor.examine(record)
     able = in_order([s for s in suspects(record) if s.words], findings)
     if not able:
@@ -57,8 +60,10 @@ def run(arguments: argparse.Namespace) -> Result:
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
     cause = experiments.cause(able)
+    findings = _less_the_cleared(findings, experiments)
     after = experiments.best.record if experiments.best else None
     findings = [*_with(cause, findings, after), *_without(cause, record, findings, experiments)]
+    findings.sort(key=lambda f: f.severity == "note")
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
     return Result(
@@ -86,6 +91,22 @@ def _forecast(record: Record, first: int, most: int) -> str:
     return f"--retrain: {first} to {most} training runs{each}; Ctrl-C keeps finished ones"
 
 
+def _less_the_cleared(findings: list[Finding], experiments: Any) -> list[Finding]:
+    """The findings; one that accuses a setting whose reset did not help becomes a note."""
+    cleared = experiments.cleared()
+    out = []
+    for f in findings:
+        key = f.what.partition("=")[0]
+        if f.severity != "note" and key in cleared and not experiments.interrupted:
+            what = (
+                f"{f.what} But it is not the cause: with {key} reset, the run ends at "
+                f"{cleared[key].score:.3f} ({signed(cleared[key].difference)})."
+            )
+            f = replace(f, severity="note", what=what)
+        out.append(f)
+    return out
+
+
 def _with(cause: Finding | None, findings: list[Finding], after: Record | None) -> list[Finding]:
     """The cause, then what is still found where it is gone; the rest follows from it."""
     if cause is None or cause.severity == "note" or after is None:
@@ -99,16 +120,15 @@ def _with(cause: Finding | None, findings: list[Finding], after: Record | None) 
 def _without(
     cause: Finding | None, record: Record, findings: list[Finding], experiments: Any
 ) -> list[Finding]:
-    """Where no reset helps: that settings and components are not the cause. A task's setting that
-    does worse at the recipe's value is not cleared: the user's data may need another."""
+    """Where no reset helps: that settings and components are not the cause."""
     trials = [t for t in experiments.trials if t.difference is not None]
     unclear = [t.reset for t in trials if t.reset.startswith("task.") and t.difference < 0]
-    tested = [t for t in trials if not (unclear and t.reset in (*unclear, ALL))]
+    tested = [t.reset for t in trials if not (unclear and t.reset in (*unclear, ALL))]
     if cause is not None or not trials or experiments.interrupted:
         return []
     best = max(trials, key=lambda t: t.difference)
     known = learning(record) or any(f.severity != "note" for f in findings)
-    cleared = ", ".join(t.reset for t in tested if t.reset != ALL)
+    cleared = ", ".join(experiments.cleared())
     return [
         Finding(
             "note" if known else "warning",
@@ -119,7 +139,7 @@ def _without(
             + f" Not cleared, since the data may need it: {', '.join(unclear)}." * bool(unclear),
             f"Look at what was not reset: {''.join(f'{k}, ' for k in unclear)}the task, its data "
             "and answers, and the model.",
-            {"tested": [t.reset for t in tested]},
+            {"tested": tested},
             rule="no_reset_helps",
         )
     ]

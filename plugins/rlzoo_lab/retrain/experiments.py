@@ -108,6 +108,7 @@ class Experiments:
         self.arguments, self.interrupted = arguments, 0
         self.trials: list[Trial] = []
         self.best: Trial | None = None  # what the finding is about
+        self.accused: Sequence[Suspect] = ()  # by the finding
         done = run.evaluations[-1]["step"]
         self.steps = int(run.key("train.steps", done) if run.summary else done)
 
@@ -158,9 +159,11 @@ class Experiments:
         return [*trials, *self._try(alone[far:][: max(0, self.left - 2)])]
 
     def keep(self, suspects: Sequence[Suspect]) -> list[Trial]:
-        """Retrain with everything reset but one suspect, as far as the budget goes."""
+        """Retrain with everything reset but one suspect, as far as the budget goes: first with
+        those that were not reset by themselves."""
+        tried = [t.suspect for t in self.trials]
         asked = []
-        for s in suspects[: self.left]:
+        for s in sorted(suspects, key=lambda s: s in tried)[: self.left]:
             words = tuple(w for other in suspects if other is not s for w in other.words)
             asked.append((Trial(f"{ALL} but {s.key}", s.value, s.usual, s.words, suspect=s), words))
         return self._try(asked)
@@ -220,39 +223,55 @@ class Experiments:
             10 * _gain(t)))  # fmt: skip
         for trial in helped[:2]:
             if self.repeats(trial):
-                return self.finding(trial)
+                return self.finding(trial, [trial.suspect])
         together = next((t for t in trials if t.helps and not t.suspect), None)
         if together is None or self.interrupted or not self.repeats(together):
             return None
-        harms = self.keep([t.suspect for t in trials if t.suspect])
+        reset = [s for s in suspects if {*s.words} <= {*together.words}]
+        harms = self.keep(reset)
         for trial in harms:
             if trial.record and together.record:
                 lost, interval, span = apart([(together.record, trial.record)], len(harms))
                 trial.helps = bool(interval and interval.low > 0 and lost >= LEAST * span)
-        return self.finding(together, [t for t in harms if t.helps])
+        harms = [t for t in harms if t.helps]
+        return self.finding(together, [t.suspect for t in harms] or reset, harms)
 
-    def finding(self, trial: Trial, harms: Sequence[Trial] = ()) -> Finding:
-        self.best = trial
+    def cleared(self) -> dict[str, Trial]:
+        """Settings whose reset by itself was tried and did not help, if nothing accuses them. The
+        data may need a task's setting that does worse at the recipe's value."""
+        found = {t.suspect.key: t for t in self.trials if t.suspect and t.reset == t.suspect.key
+                 and t.difference is not None and not t.helps}  # fmt: skip
+        accused = {s.key for s in self.accused}
+        return {key: t for key, t in found.items() if key not in accused
+                and not (key.startswith("task.") and _gain(t) < 0)}  # fmt: skip
+
+    def finding(
+        self, trial: Trial, accused: Sequence[Suspect | None], kept: Sequence[Trial] = ()
+    ) -> Finding:
+        """kept: the trials that accuse, in each of which all was reset but one suspect."""
+        self.best, self.accused = trial, [s for s in accused if s]
         before, after = held_out(self.run), trial.score or 0.0
-        accused = [t for t in (harms or [trial]) if t.suspect] or [
-            t for t in self.trials if t.suspect and " but " not in t.reset
-        ]
-        what = ", ".join(f"{t.suspect.key}={t.value}" for t in accused if t.suspect)
-        usual = ", ".join(t.usual for t in accused)
+        what = ", ".join(f"{s.key}={s.value}" for s in self.accused)
+        usual = ", ".join(s.usual for s in self.accused)
+        how = "with all differences from the recipe reset" if kept else f"with {usual}"
+        lost = "".join(
+            f" With all but {t.suspect.key} reset, it ends at {t.score:.3f}."
+            for t in kept if t.suspect and t.score is not None
+        )  # fmt: skip
         start = held_out(self.run, 0)
-        own = any(t.suspect and t.suspect.own for t in accused)
+        own = any(s.own for s in self.accused)
         # If the run learns, a setting is accused only if it costs at least half of the gain.
         minor = learning(self.run) and not own and before - start > 0.5 * (after - start)
         metric = "accuracy" if self.run.accuracy is not None else "score"
         again = "" if trial.again is None else f"; with the next seed {signed(trial.again)}"
-        words = " ".join(w for t in accused for w in t.words)
+        words = " ".join(w for s in self.accused for w in s.words)
         return Finding(
             "note" if minor else "warning" if learning(self.run) else "problem",
-            f"{what}: when trained again with {usual}, the run ends at a held-out {metric} of "
+            f"{what}: when trained again {how}, the run ends at a held-out {metric} of "
             f"{after:.3f} instead of {before:.3f}. The difference is "
             f"{signed(trial.difference or 0.0)} "
             f"{bracket(trial.interval) if trial.interval else ''} (same seed, {self.steps} steps, "
-            f"95% interval over prompts, for all training runs together{again}).",
+            f"95% interval over prompts, for all training runs together{again}).{lost}",
             f"Set {words}{', or correct your component (`rlzoo check NAME`)' if own else ''}.",
             {"reset": words, "before": before, "after": after, "difference": trial.difference},
             rule="retraining_helps",

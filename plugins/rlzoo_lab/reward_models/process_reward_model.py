@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import resolve_path
-from rlzoo.lm.prompts import Prompt, through_template
+from rlzoo.lm.prompts import Prompt
+from rlzoo.lm.templates import through_template
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
 from rlzoo.runs.disk import read_mapping

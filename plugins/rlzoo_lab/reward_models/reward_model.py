@@ -8,11 +8,13 @@ from typing import Any
 
 from rlzoo.accel.device import pick_device
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
-from rlzoo.lm.loading import resolve_path
-from rlzoo.lm.prompts import Prompt, through_template
+from rlzoo.lm.loading import need_sentencepiece, resolve_path
+from rlzoo.lm.prompts import Prompt, PromptFormat, opened, without_end
+from rlzoo.lm.templates import bind, through_template
 from rlzoo.lm.weights import load_weights, reading
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
+from rlzoo.runs.disk import read_mapping
 
 
 class RewardModel:
@@ -128,15 +130,20 @@ def load(
             dtype=getattr(torch, dtype),
             trust_remote_code=False,
         )
-    return model.to(device).eval().requires_grad_(False), load_tokenizer(folder)
+    report = folder / "report.json"
+    chat_args = read_mapping(report).get("chat_args") if report.is_file() else None
+    return model.to(device).eval().requires_grad_(False), load_tokenizer(folder, chat_args)
 
 
-def make(folder: Path, kind: str, labels: int) -> tuple[Any, Any]:
-    """(model, tokenizer): the network in `folder` under a new head, or one that it has."""
+def make(
+    folder: Path, kind: str, labels: int, chat_args: dict[str, Any] | None = None
+) -> tuple[Any, Any]:
+    """(model, tokenizer): the network in `folder` under a new head, or one that it has. chat_args:
+    arguments of the chat template."""
     import torch
     import transformers
 
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, chat_args)
     how: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with _quiet(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **how)
@@ -148,11 +155,15 @@ def make(folder: Path, kind: str, labels: int) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path, chat_args: dict[str, Any] | None = None) -> Any:
     from transformers import AutoTokenizer
 
+    need_sentencepiece(folder)
     with _quiet(folder):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    return bind(found, chat_args, "--chat-arg")
 
 
 @contextlib.contextmanager
@@ -180,6 +191,8 @@ def encode(
     encoder reads a pair of texts, in its tokenizer's own format, of which no special token is cut
     off.
     """
+    if ended:
+        response = without_end(tokenizer, response, PromptFormat(tokenizer).end_of_turn)
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
     elif not isinstance(prompt, str):
@@ -188,7 +201,7 @@ def encode(
         pair = tokenizer(prompt, response, return_special_tokens_mask=True)
         return _last(pair["input_ids"], pair["special_tokens_mask"], limit)
     else:
-        ids = tokenizer(prompt)["input_ids"] + continued(tokenizer, response)
+        ids = opened(tokenizer, tokenizer(prompt)["input_ids"]) + continued(tokenizer, response)
         ids = ids + [tokenizer.eos_token_id] * ended
     return _last(ids, [i == tokenizer.bos_token_id for i in ids[:1]], limit)
 

@@ -6,6 +6,7 @@ No torch at module level, so that the commands report errors before importing it
 import argparse
 import hashlib
 import math
+import re
 import shutil
 import sys
 import time
@@ -31,6 +32,8 @@ from rlzoo_lab.written import Written
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
+
+CHAT_ARG = "--chat-arg"
 
 IGNORED = -100  # the label that cross-entropy leaves out
 
@@ -92,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         default="stop",
         help="skip leaves bad rows out and counts them",
     )
+    add(
+        CHAT_ARG,
+        action="append",
+        metavar="NAME=VALUE",
+        help="an argument of the chat template, such as enable_thinking=false; repeatable",
+    )
     for name in columns:
         add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
 
@@ -118,23 +127,40 @@ def refuse_beyond(bounds: Mapping[str, tuple[bool, str]], given: Mapping[str, An
             raise UsageError(f"{name} {text}. Got {given[name[2:].replace('-', '_')]}")
 
 
+def chat_args(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the chat template: the preset's of --model, and those of --chat-arg."""
+    from omegaconf import OmegaConf
+
+    given = arguments.chat_arg or []
+    if wrong := next((x for x in given if not re.fullmatch(r"\w+=.*", x)), None):
+        raise UsageError(f"{CHAT_ARG} must have the form NAME=VALUE. Got {wrong!r}")
+    own = _of_preset(arguments.model, "model.chat_args") or {}
+    found: Any = OmegaConf.to_container(OmegaConf.merge(own, OmegaConf.from_dotlist(given)))
+    return found
+
+
+def _of_preset(model: str, key: str) -> Any:
+    """A value of the preset that --model names; None if it is a folder, or has no such key."""
+    from omegaconf import OmegaConf
+
+    file = None if Path(model).is_dir() else find_config("model", model)
+    return OmegaConf.select(OmegaConf.load(file), key) if file else None
+
+
 def add_chat(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("--chat", choices=("auto", "always", "never"), help=help)
 
 
 def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start") -> Any:
     """How prompts are formatted: according to --chat, otherwise to the preset named by --model."""
-    from omegaconf import OmegaConf
+    from rlzoo.lm.prompts import SAMPLE, PromptFormat
 
-    from rlzoo.lm.prompts import PromptFormat, how_read
-
-    file = None if Path(arguments.model).is_dir() else find_config("model", arguments.model)
-    own = OmegaConf.select(OmegaConf.load(file), "model.chat") if file else None
-    chat = arguments.chat or own or "auto"
-    if tokenizer.chat_template:
-        note = how_read(chat, (row.prompt for row in start.training))
+    chat = arguments.chat or _of_preset(arguments.model, "model.chat") or "auto"
+    reader = PromptFormat(tokenizer, chat)
+    asked = [row.prompt for row in start.training[:SAMPLE]]
+    for note in reader.examined(asked, chat_args(arguments), CHAT_ARG) if asked else []:
         say(note.replace("model.chat=", "--chat "))
-    return PromptFormat(tokenizer, chat)
+    return reader
 
 
 def find_model(name: str) -> Path:
@@ -263,6 +289,7 @@ def save(
 ) -> dict[str, Any]:
     """Write the model and its report.json into the folder; returns the report."""
     names = ("model", "data", "seed", "epochs", "lr", "batch")
+    results = {**results, "chat_args": chat_args(arguments)}
     report = {name: getattr(arguments, name) for name in names} | dict(results)
     report["data"] = str(arguments.data)
     model.save_pretrained(folder)

@@ -44,7 +44,8 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     from rlzoo.lm.loading import load_causal_lm, load_tokenizer
     from rlzoo_lab.reward_models.reward_model import longest
 
-    model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
+    model = load_causal_lm(start.folder)
+    tokenizer = load_tokenizer(start.folder, chat_args=fit.chat_args(arguments), key=fit.CHAT_ARG)
     reader = fit.prompt_format(arguments, tokenizer, start)
 
     def encoded(row: Verdict) -> TokenIds:  # the verdict travels behind the response

@@ -38,7 +38,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     from rlzoo_lab.reward_models.reward_model import longest, make
 
     set_seed(arguments.seed)  # of the new head
-    model, tokenizer = make(start.folder, KIND, LABELS)
+    model, tokenizer = make(start.folder, KIND, LABELS, fit.chat_args(arguments))
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0  # a causal LM has no dropout; the new head would

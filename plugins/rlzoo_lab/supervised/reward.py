@@ -109,7 +109,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     from rlzoo_lab.reward_models.reward_model import encode, inputs, longest, score
 
     set_seed(arguments.seed)  # of the new head
-    model, tokenizer = new(start.folder)
+    model, tokenizer = new(start.folder, fit.chat_args(arguments))
 
     def encoded(pair: Preference) -> TokenIds:
         chosen, rejected = (encode(tokenizer, pair.prompt, x) for x in (pair.chosen, pair.rejected))
@@ -141,11 +141,12 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     return fit.save(model, tokenizer, arguments, results, folder)
 
 
-def new(folder: Path) -> tuple[Any, Any]:
-    """(model, tokenizer): the network in `folder` under a new head of one label."""
+def new(folder: Path, chat_args: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """(model, tokenizer): the network in `folder` under a new head of one label. chat_args:
+    arguments of the chat template."""
     from rlzoo_lab.reward_models.reward_model import make
 
-    model, tokenizer = make(folder, "SequenceClassification", 1)
+    model, tokenizer = make(folder, "SequenceClassification", 1, chat_args)
     # A score is read at the last token that is not padding: padding by EOS would hide it.
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError, in_short
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Demonstration, read_demonstrations
@@ -48,7 +49,8 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
     from rlzoo_lab.reward_models.reward_model import longest
 
-    model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
+    model = load_causal_lm(start.folder)
+    tokenizer = load_tokenizer(start.folder, chat_args=fit.chat_args(arguments), key=fit.CHAT_ARG)
     reader = fit.prompt_format(arguments, tokenizer, start)
     ends = eos_ids(model.config, tokenizer)
 
@@ -80,12 +82,20 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
 def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
     """(prompt, response) as token ids; a response ends as the chat template ends a turn, where the
-    prompt goes through one, else by EOS."""
-    from rlzoo.mdp.rules import continued
+    prompt goes through one, else by EOS; once, also where the response contains its end.
 
+    Raises UsageError if text follows an end: nothing is ever sampled after one."""
+    from rlzoo.lm.prompts import without_end
+    from rlzoo.mdp.rules import continued, token_name
+
+    tokenizer = reader.tokenizer
     end = reader.end_of_turn if reader.templated(prompt) else None
-    end = reader.tokenizer.eos_token_id if end is None else end
-    return reader.encode(prompt), [*continued(reader.tokenizer, response), end]
+    end = tokenizer.eos_token_id if end is None else end
+    text = without_end(tokenizer, response, end)
+    for name in (token_name(tokenizer, i) for i in {end, tokenizer.eos_token_id}):
+        if name in text:
+            raise UsageError(f"response {in_short(response)}: text follows {name}, which ends it")
+    return reader.encode(prompt), [*continued(tokenizer, text), end]
 
 
 def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def equation(name: str, form: str, value: float, **terms: tuple[str, float | str
 def _line(name: str, symbols: str, numbers: str, value: float) -> str:
     """Without repeating what is already a single number."""
     single = numbers in (plain(value), factor(value))
-    return " = ".join([name, symbols, *([] if single else [numbers]), plain(value)])
+    middle = [symbols, *([] if single else [numbers])]
+    return " = ".join([name, *(x for x in middle if x != plain(value)), plain(value)])
 
 
 class BatchRow:
@@ -363,6 +364,9 @@ def _linear(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str
             return None
         lines.append(_line(f"A_{t}", *_sum_of(terms, constant[t].item()), one(raw, t)))
     told = ["R_i: the sum of the rewards of response i"] if "sequence_rewards" in names else []
+    grouped = "group_ids" in probe.estimator.needs and len(probe.rows) == 1
+    if grouped and one.actions and not raw[one.row].any():
+        told.append("a group of one has nothing to compare the response with, so it gets 0")
     return [*told, *_same_everywhere(lines)]
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import UsageError
-from rlzoo.format.text import token_texts
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import token_texts
 from rlzoo.recipe.plan import Plan
 from rlzoo.step.columns import add_advantages, loss_mask
 from rlzoo_lab.numbers import number, option_text

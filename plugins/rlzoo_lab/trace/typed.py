@@ -1,6 +1,7 @@
 """A trace of typed numbers, without a model."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,9 @@ def _less_kl(
     return less_penalty(scores, kl, mask, coef=config.coef, spread=config.spread), config.coef
 
 
+PLAIN = re.compile(r"[-+.0-9eE]+")  # a finite number as training has it: no nan, inf or 1_000
+
+
 def _read(name: str, typed: str) -> list[list[float]]:
     """Numbers at commas, rows at semicolons; brackets around either, as Python has them, are left
     out."""
@@ -87,6 +91,8 @@ def _read(name: str, typed: str) -> list[list[float]]:
         rows.append([])
         for word in split_values(line):
             try:
+                if not PLAIN.fullmatch(word.strip()):
+                    raise ValueError
                 rows[-1].append(float(word))
             except ValueError:
                 commas = ",".join(word.split())
@@ -109,6 +115,11 @@ def _column(name: str, typed: str, shape: str, lengths: list[int], leader: str) 
     rows = _read(name, typed if wide else typed.replace(",", ";"))
     wanted = lengths if wide else [1] * len(lengths)
     _check_lengths(name, [len(row) for row in rows], wanted, leader)
+    most = max((x for row in rows for x in row), default=0.0)
+    if name.endswith("log_probs") and most > 0:
+        raise UsageError(
+            f"--{name.replace('_', '-')}: a log-probability is at most 0. Got {most:g}"
+        )
     return _padded(rows) if wide else _padded(rows)[:, 0]
 
 

@@ -84,11 +84,13 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
     }
     if "turns" in drawn:  # a conversation's rows continue from their beginning
         return whole | {"turns": drawn["turns"], "responses": drawn["responses"]}
+    from rlzoo.lm import decoded  # here: it imports torch's models
+
     texts = [  # without the EOS that ended it, as the rollout's own `responses`
         x[: n - int(ended)]
         for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)
     ]
-    return whole | {"responses": tokenizer.batch_decode(texts, skip_special_tokens=False)}
+    return whole | {"responses": decoded(tokenizer, texts)}
 
 
 @hookimpl

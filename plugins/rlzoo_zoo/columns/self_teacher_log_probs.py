@@ -81,13 +81,16 @@ def peers(groups, right):
 
 def encoded(tokenizer, prompt, messages, solution, template):
     """Token ids of a prompt with a solution."""
+    from rlzoo.lm import opened  # here: it imports transformers
+
     plain = "\n".join(m["content"] for m in messages) == prompt
     asked = prompt if plain else messages[-1]["content"]
     said = template.format(prompt=asked, solution=solution)
     if not plain:
         chat = [*messages[:-1], {**messages[-1], "content": said}]
         said = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    return tokenizer(said, add_special_tokens=plain)["input_ids"]
+    ids = tokenizer(said, add_special_tokens=plain)["input_ids"]
+    return opened(tokenizer, ids) if plain else ids
 
 
 def left_padded(lists, prompt_ids, prompt_mask):
@@ -109,7 +112,8 @@ def mixed_log_probs(policy, reference, columns, mix):
     theirs, ours = (p.logits(columns)[:, :-1] for p in (reference, policy))  # (b, t, V)
     wide = torch.promote_types(ours.dtype, torch.float32)
     theirs, ours = theirs.to(wide), ours.to(wide)
-    log_q = (torch.lerp(theirs, ours, mix) / policy.temperature).log_softmax(-1)
+    mixed = (1 - mix) * theirs + mix * ours  # lerp is NaN at a logit of -inf
+    log_q = (mixed / policy.temperature).log_softmax(-1)
     chosen = columns["response_ids"][:, : log_q.shape[1], None]
     found = log_q.gather(-1, chosen).squeeze(-1)
     return torch.nn.functional.pad(found, (0, steps - found.shape[1]))

@@ -26,7 +26,8 @@ def real(
     the advantages has no effect. The gradient in s is at most 1/tau; it shrinks for a correct
     response as it becomes more likely and for a wrong one as it becomes less likely, the opposite
     of a ratio times an advantage. Groups are not split between mini-batches. It fails with
-    advantages whose sign is not a label, such as a critic's.
+    advantages whose sign is not a label, such as a critic's, and while correct responses are rare:
+    n of them in a group add up to a weight of n / (1 + n) at ratio 1, the wrong ones to nearly 1.
     Source: Zhai et al. 2026, arXiv:2602.05630; the form comes from the authors' code (Red-RL/REAL,
     compute_policy_loss_real), which uses the rewards 1 and 0 as labels.
     """
@@ -53,6 +54,7 @@ def _soft_count(x, counts, group_ids):
 
 
 CAUTION = {
+    "actor.lr > 0.0002": "at the rates of the other recipes it rose and fell, or did not learn",
     "whiten = batch": "whitening over the batch changes the sign of advantages, which is the label",
     "aggregation.name != seq_mean_token_sum": "the loss divides its group's loss among its tokens",
 }

@@ -8,7 +8,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+# A fence within a string is neither at the beginning of a line nor at the end of one.
+FENCE = re.compile(r"(?ims)```(?:json)?[ \t]*\n(.*?)(?:^[ \t]*```|```[ \t]*$)")
 
 
 def judge(job: dict[str, Any]) -> dict[str, Any]:

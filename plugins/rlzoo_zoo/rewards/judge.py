@@ -1,7 +1,6 @@
 """A language model as the judge: any OpenAI-compatible endpoint scores responses by a rubric."""
 
 import json
-import re
 import warnings
 from collections import OrderedDict
 from multiprocessing.pool import ThreadPool
@@ -10,6 +9,7 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.json_text import json_objects
 from rlzoo_zoo.rewards import http
 
 RUBRIC = (
@@ -45,13 +45,14 @@ def judge(
 
     It sends one POST to /v1/chat/completions for each new (prompt, response, answer), at
     temperature 0: the rubric as the system message, then task, response and reference as JSON. It
-    uses the last JSON object with a number "score" in the reply; a score outside [low, high] is
-    clipped. Equal rows are sent once, and scores are cached in memory, so that a repeated response
-    costs nothing. Failed requests are retried as in the reward `http`. A reply without a score, or
-    no reply, stops the run with its last checkpoint intact; with on_failure=zero, such responses
-    score 0 with a warning. Secrets do not belong in recipes: `headers_from` names an environment
-    variable for them, which the command line must allow with `--allow-env NAME`. It fails when the
-    policy learns to exploit the judge. A run is deterministic only if the endpoint is.
+    uses the last JSON object with a number "score" in the reply, whatever is around it; a score
+    outside [low, high] is clipped. Equal rows are sent once, and scores are cached in memory, so
+    that a repeated response costs nothing. Failed requests are retried as in the reward `http`. A
+    reply without a score, or no reply, stops the run with its last checkpoint intact; with
+    on_failure=zero, such responses score 0 with a warning. Secrets do not belong in recipes:
+    `headers_from` names an environment variable for them, which the command line must allow with
+    `--allow-env NAME`. It fails when the policy learns to exploit the judge. A run is deterministic
+    only if the endpoint is.
     Source: Zheng et al. 2023, arXiv:2306.05685; OpenAI's chat completions API.
     """
     check(url=url, model=model, low=low, high=high, headers_from=headers_from)
@@ -114,16 +115,23 @@ def _score(endpoint, ask, on_failure):
         if on_failure == "stop":
             raise
         return None
-    for text in reversed(re.findall(r"\{[^{}]*\}", reply)):
-        try:
-            score = json.loads(text).get("score")
-        except ValueError:
-            continue
-        if isinstance(score, (int, float)) and not isinstance(score, bool) and score == score:
-            return float(score)
+    try:
+        scores = [score for value in json_objects(reply) for score in _scores_in(value)]
+    except RecursionError:
+        scores = []
+    if scores:
+        return scores[-1]
     if on_failure == "stop":
         raise http.HttpError(f"{endpoint.place}: the judge's reply has no score: {reply[:60]!r}")
     return None
+
+
+def _scores_in(value):
+    """The number "score" of an object, or those of the values in it if it has none itself."""
+    if isinstance(value, dict) and isinstance(score := value.get("score"), (int, float)):
+        return [] if isinstance(score, bool) else [float(max(min(score, 1e300), -1e300))]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [score for each in inner for score in _scores_in(each)]
 
 
 def check(*, url, model, low, high, headers_from, **_):

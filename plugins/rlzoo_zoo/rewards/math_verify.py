@@ -23,12 +23,16 @@ def math_verify(
 
     The result is the expression that math-verify finds in the response: in `\boxed{}`, in LaTeX, or
     a plain number or expression near the end. `\frac{2}{4}`, `0.5` and `1/2` are equal, as are sets
-    in any order, and `x=3` and `3`. The answer is parsed in the same way, as LaTeX if it has no
-    delimiters. An answer that cannot be parsed is an error; any answer of a list is correct. It
-    runs in a separate process, which ends itself if a response takes longer than `timeout` or more
-    than 4 GB; that response scores 0, and others are not affected. No part of a response is
-    executed: expressions are parsed, and only digits and operators are evaluated. It fails on
-    answers that are words, and near the timeout, where scores depend on the machine.
+    in any order, `x=3` and `3`, an interval and its inequality. `rlzoo_zoo.rewards.math_text` has
+    the rules for what the library reads otherwise: texts in any language, numbers as people write
+    them, bases, times. The answer is parsed in the same way, as LaTeX if it has no delimiters. All
+    parts of an answer of several (`$5$;$10$`, `4 and 9`) must be in the last box, boxes or line, in
+    order after `;`; an option (`C`) is the last one that the response names. An answer that cannot
+    be parsed is an error; any answer of a list is correct. It runs in a separate process, which
+    ends itself if a response takes longer than `timeout` or more than 4 GB; that response scores 0,
+    and others are not affected. No part of a response is executed: expressions are parsed, and only
+    digits and operators are evaluated. It fails on words outside a box, on decimal commas (`1,5` is
+    a list), and near the timeout, where scores depend on the machine.
     Source: huggingface/Math-Verify; Cobbe et al. 2021, arXiv:2110.14168.
     """
     refuse_missing()

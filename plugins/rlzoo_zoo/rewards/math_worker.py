@@ -3,11 +3,24 @@ verdict per line of stdout. It imports no torch, and ends itself where a job tak
 
 import json
 import os
+import re
 import resource
 import signal
 import sys
 from collections.abc import Callable
+from fractions import Fraction
+from itertools import permutations
 from typing import Any
+
+from rlzoo_zoo.numbers import ascii_digits, last, last_box, only, plain, same
+from rlzoo_zoo.rewards.math_text import (
+    INTERVAL,
+    formula,
+    interval,
+    parts_in,
+    parts_of,
+    readable,
+)
 
 MEMORY = 4 * 2**30  # bytes of address space
 
@@ -32,17 +45,76 @@ def serve(judge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 
 def judge(job: dict[str, Any]) -> dict[str, Any]:
+    """The verdict on a response; where that is None, whether all answers can be read."""
+    for answer in job["answers"]:
+        parts, ordered = parts_of(answer)
+        for part in parts:
+            if not gold(part):
+                return {"error": f"the answer {answer!r} cannot be read as mathematics"}
+        if job["response"] is not None and right(parts, ordered, job["response"]):
+            return {"right": True}
+    return {"right": job["response"] is None}
+
+
+def right(parts: list[str], ordered: bool, response: str) -> bool:
+    """Whether a response gives all parts of an answer."""
+    if len(parts) == 1:
+        return equal(parts[0], response)
+    given = parts_in(response, len(parts))
+    if given is None:
+        return False
+    results = [f"${part.strip().strip('$')}$" for part in given]
+    orders = [results] if ordered or len(parts) > 4 else map(list, permutations(results))
+    return any(all(map(equal, parts, order)) for order in orders)
+
+
+def equal(answer: str, response: str) -> bool:
+    """Whether a response has a part of an answer as its result, first by the rules that math-verify
+    lacks."""
     from math_verify import parse, verify
 
-    result = parse(job["response"], parsing_timeout=None)
-    for answer in job["answers"]:
-        delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
-        gold = parse(answer if delimited else f"${answer}$", parsing_timeout=None)
-        if not gold:
-            return {"error": f"the answer {answer!r} cannot be read as mathematics"}
-        if verify(gold, result, timeout_seconds=None):
-            return {"right": True}
-    return {"right": False}
+    box = last_box(response)
+    result = ascii_digits(response if box is None else box)
+    if ratio := RATIO.fullmatch(ascii_digits(answer)):
+        given = RATIO.findall(result)
+        return bool(given) and same_ratio(ratio.groups(), given[-1])
+    if INTERVAL.fullmatch(formula(answer)) and (means := interval(result.replace("$", ""))):
+        response = f"${means}$"
+    found = parse(readable(response), parsing_timeout=None)
+    if verify(gold(answer), found, timeout_seconds=None):
+        return True
+    want, got = only(plain(answer)), last(response) if box is None else only(plain(box))
+    if want and got and got.other is not None and same(got, want, Fraction(0)):
+        return True  # `60 million` for 60, `12.5 percent` for 12.5
+    letter = LETTER.fullmatch(answer.strip())
+    return letter is not None and letter[1] == chosen(result)
+
+
+def gold(answer: str) -> list[Any]:
+    """An answer as math-verify reads it; empty where it cannot."""
+    from math_verify import parse
+
+    text = formula(answer)
+    bare = not any(mark in text for mark in ("$", "\\boxed", "\\(", "\\["))
+    return parse(f"${text}$" if bare else text, parsing_timeout=None)
+
+
+RATIO = re.compile(r"(?<![\d:])(\d+):(\d+)(?![\d:])")
+LETTER = re.compile(r"\\?(?:text(?:bf)?\{)?\(?([A-J])\)?\}?")
+CHOICE = re.compile(r"(?<![A-Za-z'])\(?([A-J])(?![A-Za-z']|\s[a-z])")
+
+
+def same_ratio(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two ratios are equal; those that may be times (`10:30`) must have equal parts."""
+    (a, b), (c, d) = map(int, one), map(int, other)
+    time = len(one[1]) == 2 and a < 24 and b < 60
+    return (a, b) == (c, d) if time else a * d == b * c
+
+
+def chosen(text: str) -> str | None:
+    """The option that a text names last."""
+    *_, letter = (None, *CHOICE.findall(text))
+    return letter
 
 
 if __name__ == "__main__":

@@ -3,26 +3,18 @@
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo_zoo.numbers import Number, last, last_box, last_number, numbers, only, plain, same
 from rlzoo_zoo.rewards.exact_match import accepted
 
-# Not a part of `1.2.3`, nor the 1 of `1e9999`, whose digits do not count.
-_UNSIGNED = (
-    r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?|\.\d+)"
-    r"(?!\d|\.\d|[eE][-+]?\d)"
-)
-# A sign after a digit, a letter or a bracket is an operator; digits glued to letters are a name.
-NUMBER = re.compile(
-    rf"(?:(?<![\w)\]}}.^])(?P<sign>[-+])[$€£]?|[$€£]|(?<![\w.^]))"
-    rf"(?P<top>{_UNSIGNED})(?:\s*/\s*(?P<bottom>{_UNSIGNED}))?"
-)
-LATEX_FRACTION = re.compile(r"(-?)\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-BRACE = re.compile(r"(\\f?box(?:ed)?\s*)?\{|\}")
-LONGEST = 400  # characters of a number: what Python multiplies out in no time
+MARKED = re.compile(r"####[ \t]*(.*)")
+TWO = re.compile(r"(?<![\d ,.'])[1-9]\d*,(?!\d{3}(?!\d))\d+(?![,.\d])")  # a comma, decimal or not
+LIST = re.compile(r"\s*(?:[,;]\s*)?(?:and\b|or\b|[,;])\s*\$?\s*")
 
 
 def numeric(
@@ -35,13 +27,14 @@ def numeric(
 ):
     r"""1 if the response's number equals the answer's, otherwise 0, (B,).
 
-    The number is the last one in the last `\boxed{...}` (boxed), the last one in the response
-    (last), or boxed if there is a box and last otherwise (auto). Numbers are parsed exactly, as
-    fractions: `1,234.50`, `-3`, `1/2`, `\frac{1}{2}`, `2.5e3`; `$`, `%` and units are ignored. A
-    number is correct within tolerance, or within relative * |answer|. An answer without a number is
-    an error; any answer of a list is correct. It fails when the last number is not the result ("so
-    42, as in step 3"), on decimal commas (`1,5` ends with 5) and on mixed fractions (`1 1/2` is
-    1/2).
+    The number is the one in the last `\boxed{...}` (boxed), the last one in the response (last), or
+    that of a box, of a last line `#### N`, or the last one (auto). `rlzoo_zoo.numbers` has the
+    rules: in sentences of any language, with any digits, signs and separators, exactly, as
+    fractions; units are ignored, `50%` is 50 or 0.5, `1,5` is 1.5, `1 1/2` is 1.5, `18, not 16` is
+    18. Expressions (`3\pi`), times and a box with several numbers do not count. A number is correct
+    within tolerance, or within relative * |answer|. An answer that is not one number, or may be two
+    (`1,5`), is an error; any answer of a list is correct. It fails when the last number is not the
+    result ("so 42, as in step 3").
     Source: the final number of Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
     rows = zip(responses, answers, strict=True)
@@ -51,44 +44,58 @@ def numeric(
 
 
 def equal(response: str, answer: str, find: str, tolerance: float, relative: float) -> bool:
-    want = last_number(answer)
+    want = key(answer)
     if want is None:
-        raise ValueError(f"the answer {answer!r} contains no number")
-    box = None if find == "last" else last_box(response)
-    if box is None and find == "boxed":
-        return False
-    got = last_number(response if box is None else box)
+        raise ValueError(fault(answer))
+    got = result(response, find)
     if got is None:
         return False
-    allowed = max(Fraction(tolerance), Fraction(relative) * abs(want))
-    return abs(got - want) <= allowed
+    assert want.value is not None
+    return same(got, want, max(Fraction(tolerance), Fraction(relative) * abs(want.value)))
 
 
-def last_number(text: str) -> Fraction | None:
-    """The last number in a text, exactly; None where there is none."""
-    text = text.replace("−", "-").replace("{,}", ",").replace("\\!", "").replace("\\,", "")
-    text = LATEX_FRACTION.sub(r" \1\2/\3 ", text.replace("\\$", "$"))
-    *_, found = (None, *NUMBER.finditer(text))
-    if found is None or len(found[0]) > LONGEST:
+def result(response: str, find: str) -> Number | None:
+    """The number that a response gives as its result."""
+    box = None if find == "last" else last_box(response)
+    if box is not None:
+        return alone(box)
+    if find == "boxed":
         return None
-    sign = -1 if found["sign"] == "-" else 1
-    top, bottom = _exactly(found["top"]), _exactly(found["bottom"] or "1")
-    return sign * top / bottom if bottom else None
+    marked = MARKED.findall(response) if find == "auto" else []
+    return (only(plain(marked[-1])) if marked else None) or last(response)
 
 
-def _exactly(digits: str) -> Fraction:
-    return Fraction(digits.replace(",", ""))
+def alone(text: str) -> Number | None:
+    """The last number of a box, unless it is the last of a list."""
+    text = plain(text)
+    found = [number for number in numbers(text) if not number.denied]
+    listed = len(found) > 1 and LIST.fullmatch(text[found[-2].end : found[-1].start])
+    return found[-1] if found and not listed else None
 
 
-def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, braces balanced; None where none is closed."""
-    found, opened = None, []
-    for brace in BRACE.finditer(text):
-        if brace[0] != "}":
-            opened.append(brace)
-        elif opened and (begin := opened.pop())[1]:
-            found = text[begin.end() : brace.start()]
-    return found
+@lru_cache(4096)
+def key(answer: str) -> Number | None:
+    """The number of an answer; None where it is not one, or may be two."""
+    text = given(answer)
+    return None if TWO.search(text) else only(plain(text))
+
+
+def given(answer: str) -> str:
+    """The part of an answer that has its number: its last box or `#### N`, if it has one."""
+    box = last_box(answer)
+    return [answer, *MARKED.findall(answer)][-1] if box is None else box
+
+
+def fault(answer: str) -> str | None:
+    """Why an answer cannot be judged by its number; None where it can."""
+    if key(answer) is not None:
+        return None
+    if TWO.search(text := given(answer)):
+        one = text.strip().replace(",", ".")
+        return f"the answer {answer!r} may be one number or two; write {one!r} or use math"
+    if last_number(answer) is None:
+        return f"the answer {answer!r} contains no number"
+    return f"the answer {answer!r} is not one number; use math for expressions and lists"
 
 
 def check(*, tolerance, relative, **_):

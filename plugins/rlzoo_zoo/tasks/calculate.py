@@ -1,9 +1,13 @@
 """The tool of the task `calculator`; it imports no torch, for it runs in a process of its own."""
 
 import ast
+from decimal import Decimal
 from fractions import Fraction
 from operator import add, mul, sub, truediv
 
+from rlzoo_zoo.numbers import ascii_digits
+
+LARGEST = 500  # digits of a number
 STEPS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
 
 
@@ -17,17 +21,24 @@ def calculate(expression: str) -> str:
 
 
 def arithmetic(text: str) -> Fraction:
-    """The value of numbers, + - * / and brackets, exactly; ValueError on anything else."""
-    return value(ast.parse(text.strip(), mode="eval").body)
+    """The value of numbers, + - * / (also × ÷) and brackets, exactly, with digits and signs of any
+    script; ValueError on anything else."""
+    text = ascii_digits(text).replace("×", "*").replace("÷", "/").strip()
+    return value(ast.parse(text, mode="eval").body, text)
 
 
-def value(node):
+def value(node, text):
     if isinstance(node, ast.BinOp) and type(node.op) in STEPS:
-        return STEPS[type(node.op)](value(node.left), value(node.right))
+        return STEPS[type(node.op)](value(node.left, text), value(node.right, text))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -value(node.operand)
+        return -value(node.operand, text)
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         raise ValueError("True and False are not numbers")
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return Fraction(node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, float):
+        written = ast.get_source_segment(text, node) or ""
+        if abs(Decimal(written).adjusted()) > LARGEST:
+            raise ValueError("the exponent is too large")
+        return Fraction(written)  # 0.1 is 1/10, and its float is not
     raise ValueError("only numbers, + - * / and brackets")

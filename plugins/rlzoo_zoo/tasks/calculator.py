@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo_zoo.numbers import last_number
 from rlzoo_zoo.tasks.calculate import calculate
 from rlzoo_zoo.tasks.outcomes import LastTurn
 from rlzoo_zoo.tasks.tools import Tools
@@ -70,7 +71,7 @@ class Calculator(LastTurn):
     def final(self, text):
         if self.form == "python":
             return text
-        return (re.findall(r"-?\d+", text.replace(",", "")) or [""])[-1]
+        return str(last_number(text))
 
     def demonstrate(self, example, generator):
         # Wrong: an answer without the tool, one digit of which is another.

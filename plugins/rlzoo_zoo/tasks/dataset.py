@@ -11,9 +11,10 @@ from rlzoo.errors import DataError, nearest
 from rlzoo_zoo.data import hold_out, messages_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
-from rlzoo_zoo.rewards.numeric import last_number, numeric
+from rlzoo_zoo.rewards.numeric import fault, numeric
 from rlzoo_zoo.rewards.regex import compile_pattern, found
 from rlzoo_zoo.tasks.outcomes import outcome
+from rlzoo_zoo.words import has_word
 
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
@@ -29,7 +30,7 @@ class Dataset:
     `{column}` filled in (`{{` is a brace). answer_pattern extracts the final answer from the column
     `answer`: its first group, if it has one, at the last match. response_pattern does the same for
     responses. `checker` decides correctness: exact (ignoring outer white space), numeric (the last
-    or boxed number), math (math-verify), contains (as a whole word), or none. Score (B,): 1.0 if
+    or boxed number), math (math-verify), contains (as whole words), or none. Score (B,): 1.0 if
     correct and terminated. Bad rows stop the run or are skipped and counted: invalid JSON, a
     missing or null column, an empty prompt, characters unknown to the tokenizer, an answer that the
     checker cannot parse. Prompts that exceed max_prompt tokens or the model's limit are handled by
@@ -292,8 +293,8 @@ class Dataset:
         for text in accepted(answer):
             if not text.strip():
                 raise ValueError("empty answer")
-            if self.checker == "numeric" and last_number(text) is None:
-                raise ValueError(f"the answer {text!r} contains no number")
+            if self.checker == "numeric" and (why := fault(text)):
+                raise ValueError(why)
 
 
 def counting(count, limit):
@@ -330,7 +331,7 @@ def extract(pattern, text):
 
 def contains(response, answer, casefold):
     answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
-    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", response) is not None
+    return has_word(response, answer)
 
 
 def no_column(name, columns):

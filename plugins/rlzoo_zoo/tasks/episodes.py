@@ -5,6 +5,7 @@ A conversation has no memory: `respond(turns, answers)` answers from the turns. 
 its history in a bounded cache and makes one step; without one the game is replayed from its seed.
 """
 
+import math
 import random
 import re
 import warnings
@@ -129,6 +130,10 @@ class Episodes:
                     said.append(chooser.choice(self.moves(live, here.text)))
                 live, here = self.forward(live, here, answer, said[-1:])
                 course.append(here)
+            if not all(map(math.isfinite, here.rewards)):
+                raise ValueError(
+                    f"games: {game!r} gives the reward {here.rewards[-1]} (seed {seed})"
+                )
             live, here = self.begin(answer)
             for n, wanted in enumerate(course):
                 if n:

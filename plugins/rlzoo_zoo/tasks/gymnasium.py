@@ -1,28 +1,30 @@
 """Environments of gymnasium as conversations, with numbers as text and moves as numbers."""
 
+import importlib
 import re
 from typing import Annotated, Literal
 
-import numpy
-
 from rlzoo import Range, hookimpl
-from rlzoo.errors import first_line, nearest
+from rlzoo.errors import first_line, in_short, nearest
+from rlzoo_zoo.tasks import spaces
 from rlzoo_zoo.tasks.episodes import Episodes
 from rlzoo_zoo.tasks.reasoning_gym import setting
 
 
 class Gymnasium(Episodes):
-    """Environments of gymnasium by id. The policy's turn is an action: the last number of its text
-    for discrete actions, otherwise as many numbers as an action has. The environment answers with
-    the next observation, or with `not a move` if the text has no action, which costs a turn.
+    """Environments of gymnasium by id. The policy's turn is an action: the last number of its text,
+    or as many numbers as an action has, by the rules of the reward `numeric`; with a space of
+    texts, the turn itself. The environment answers with the next observation, or with `not a move`
+    if the text has no action within the bounds, which costs a turn. Other spaces are refused.
 
-    games: ids; config: settings of `gymnasium.make`, a list of `name=value`; show: observations as
-    "numbers", or as "text" drawn by the environment, with brackets around marks that a terminal
-    would color. seeds: number of seeds per game, one in five held out. turns: maximum number of
-    turns. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their sum;
-    "last" (B,) the last one. success: the score from which an episode is correct. stop: a text that
-    ends a turn. held: live games in the cache. A game whose replay differs is rejected. For other
-    texts, override `obs_to_text` and `parse` in a subclass.
+    games: ids, or `module:id` to import the module that registers it; config: settings of
+    `gymnasium.make`, a list of `name=value`; show: observations as "numbers", or as "text" drawn by
+    the environment, with brackets around marks that a terminal would color. seeds: number of seeds
+    per game, one in five held out. turns: maximum number of turns. pays: "turn" scores (B, T), each
+    turn's reward at its last action; "sum" (B,) their sum; "last" (B,) the last one. success: the
+    score from which an episode is correct. stop: a text that ends a turn. held: live games in the
+    cache. A game whose replay differs is rejected. For other texts, override `obs_to_text` and
+    `parse` in a subclass.
     Source: Towers et al. 2024, arXiv:2407.17032.
     """
 
@@ -47,9 +49,15 @@ class Gymnasium(Episodes):
         )
 
     def start(self, game, seed):
+        module, _, name = game.rpartition(":")
+        if module:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise ValueError(f"games: {game!r}: {first_line(error)}") from None
         registry = self.gymnasium.registry
-        if game not in registry:
-            raise ValueError(f"games: there is no environment {game!r}{nearest(game, registry)}")
+        if name not in registry:
+            raise ValueError(f"games: there is no environment {name!r}{nearest(name, registry)}")
         drawn = {"render_mode": "ansi"} if self.show == "text" else {}
         try:
             env = self.gymnasium.make(game, **drawn, **self.config)
@@ -57,7 +65,14 @@ class Gymnasium(Episodes):
             raise ValueError(f"games: {game!r} cannot be created: {first_line(error)}") from None
         observation, _ = env.reset(seed=seed)
         env.action_space.seed(seed)
-        return env, f"{game}: {self.describe(env)}\n{self.obs_to_text(env, observation)}"
+        try:
+            return env, f"{name}: {self.describe(env)}\n{self.obs_to_text(env, observation)}"
+        except ValueError as error:
+            raise ValueError(
+                f"games: {game!r}: {error} (action space {in_short(env.action_space)}, observation "
+                f"space {in_short(env.observation_space)}); override describe, moves, parse and "
+                "obs_to_text in a subclass of Gymnasium"
+            ) from None
 
     def step(self, live, move):
         action = self.parse(live, move)
@@ -67,39 +82,21 @@ class Gymnasium(Episodes):
         return self.obs_to_text(live, observation), float(reward), terminated or truncated
 
     def moves(self, live, text):
-        action = live.action_space.sample()
-        return [" ".join(map(str, numpy.ravel(action).tolist())), "?"]
+        return [spaces.written(live.action_space.sample()), "?"]
 
     def describe(self, env):
         """The form of an action, for the prompt."""
-        space = env.action_space
-        if hasattr(space, "n"):
-            return f"a move is a number from {space.start} to {space.start + space.n - 1}."
-        return f"a move is {int(numpy.prod(space.shape))} numbers."
+        return f"a move is {spaces.describe(env.action_space)}."
 
     def obs_to_text(self, env, observation):
         """An observation as text."""
         if self.show == "text":
             return re.sub(r"\x1b\[[\d;]*m", "", re.sub(MARKED, r"[\1]", str(env.render())))
-        if isinstance(observation, str):
-            return observation
-        if isinstance(observation, dict):
-            return "\n".join(f"{k}: {self.obs_to_text(env, v)}" for k, v in observation.items())
-        return " ".join(f"{x:.4g}" for x in numpy.ravel(numpy.asarray(observation, dtype=float)))
+        return spaces.shown(observation)
 
     def parse(self, env, text):
         """The action that a text means, or None."""
-        space = env.action_space
-        numbers = re.findall(r"-?\d{1,9}(?:\.\d{1,9})?", text)
-        if hasattr(space, "n"):
-            action = int(numbers[-1]) if numbers and "." not in numbers[-1] else None
-            return action if action is not None and space.contains(action) else None
-        count = int(numpy.prod(space.shape))
-        if len(numbers) < count:
-            return None
-        values = numpy.array([float(x) for x in numbers[-count:]]).reshape(space.shape)
-        values = values.astype(space.dtype)
-        return values if space.contains(values) else None
+        return spaces.read(env.action_space, text.removesuffix(self.stops[0] if self.stops else ""))
 
 
 MARKED = r"\x1b\[[\d;]*m(.)\x1b\[0m"  # one character in color

@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rlzoo.errors import first_line, nearest
+from rlzoo_zoo.json_text import placed_objects
 from rlzoo_zoo.rewards.worker import Worker
 
 LONGEST = 4000  # characters of a turn in which calls are read
 REMEMBERED = 4096  # results
 MOST = 8  # calls in one turn
-JSON_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+# A `</tool_call>` in a string is a part of it.
+JSON_CALL = re.compile(r'<tool_call>((?:"(?:[^"\\]|\\.)*"|.)*?)(?:</tool_call>|\Z)', re.DOTALL)
+FENCE = re.compile(r"\s*(?:```\w*\s*)?")
 PYTHON_CALL = re.compile(r"\[([^\[\]\n]*)\]")
 STOPS = {"json": "</tool_call>", "python": "]"}
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
@@ -140,13 +143,26 @@ def declaration(function: Callable[..., Any]) -> str:
 
 
 def read_json(text: str) -> Call:
-    found = json.loads(text)
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        raise ValueError("a call must be a JSON object with name and arguments")
-    arguments = found.get("arguments", {})
+    """A call as one JSON object, in a code fence or bare: `name` with `arguments`, or `parameters`
+    as in Llama's templates, an object or its JSON text; or these within `function`."""
+    found = list(placed_objects(text))
+    if len(found) != 1 or not all(map(FENCE.fullmatch, found[0][1:])):
+        raise ValueError("a call must be one JSON object with name and arguments")
+    call = found[0][0]
+    if isinstance(call.get("function"), dict):
+        call = call["function"]
+    given = [key for key in ("arguments", "parameters") if key in call]
+    unknown = call.keys() - {"id", "type", "name", *given}
+    if not isinstance(call.get("name"), str) or len(given) > 1 or unknown:
+        raise ValueError(
+            f"a call must be a JSON object with name and arguments. Got {', '.join(call)[:60]}"
+        )
+    arguments = call[given[0]] if given else {}
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
     if not isinstance(arguments, dict):
         raise ValueError("arguments must be a JSON object")
-    return Call(found["name"], (), arguments)
+    return Call(call["name"], (), arguments)
 
 
 def read_python(text: str) -> Call:

@@ -170,6 +170,13 @@ def share_of_all_rows(log_probs, advantages):
     return loss, {"pg_share": torch.ones_like(loss) / len(loss)}
 
 
+@broken("policy_losses", "rows_without_an_action_count_nothing", couples="batch")
+def centred_over_all_rows(log_probs, advantages, response_mask, group_ids):
+    """A dropped row counts in its group's mean, with an advantage of 0.  Source: here."""
+    mean = group_mean(advantages.sum(1), group_ids)[:, None]
+    return -log_probs * (advantages - 0.1 * mean) * response_mask
+
+
 @broken("estimators", "discount_is_marked")
 def undeclared_discount(rewards, response_mask, *, gamma: Annotated[float, Range(0, 1)] = 1.0):
     """Source: here."""
@@ -188,7 +195,7 @@ def off_by_one(value_preds, returns):
     return (value_preds - returns.roll(1, 1)).square()
 
 
-@broken("aggregations", "empty_rows_do_not_count", couples="batch")
+@broken("aggregations", "rows_without_an_action_count_nothing", couples="batch")
 def mean_over_all_rows(response_mask):
     """Source: here."""
     length = response_mask.sum(-1, keepdim=True).clamp(min=1)

@@ -67,6 +67,7 @@ LOW, HIGH = [0.31, 0.33, 0.30, 0.32, 0.34], [0.95, 0.96, 0.94, 0.97, 0.95]
         ({"sampler": {"name": "vllm"}}, "sampler"),
         ({"model": {"name": "nano"}}, "model"),
         ({"model": {"name": "tiny", "system": "Think."}}, "model.system"),
+        ({"model": {"name": "tiny", "chat_args": {"think": False}}}, "model.chat_args"),
     ],
 )  # fmt: skip
 def test_other_decoding_sampler_or_model_is_refused_or_named(tmp_path, config, named):

@@ -117,6 +117,12 @@ def test_scores_without_shared_seeds_use_welchs_test():
     [pair] = document["pairs"]
     assert pair["unpaired"]
     assert document["rows"][1]["seeds"] == [4, 5, 6]
+    assert "Welch" in document["method"]
+
+
+def test_paired_scores_of_unequal_numbers_of_seeds_are_refused():
+    with pytest.raises(RlzooError, match="a has 4, b has 3"):
+        rlzoo.compare_scores({"a": A, "b": B[:3]})
 
 
 @pytest.mark.parametrize(

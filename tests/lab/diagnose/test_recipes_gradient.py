@@ -3,6 +3,7 @@
 import pytest
 from rich.console import Console
 
+from rlzoo import RlzooError
 from rlzoo.cli import parser_of
 from rlzoo_lab.diagnose import exact, tables
 
@@ -42,3 +43,49 @@ def test_a_discount_is_said():
     assert "gamma = 0.5; the truth uses gamma = 1" in text
     _, text = ask("recipe=ppo_mc", "--critic", "zero", "--batches", "0")
     assert "the truth is of gamma" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "cosine"),
+    [
+        # Sums written out by hand: of the states with the highest entropy, a fifth of the tokens.
+        (["recipe=grpo", "policy_loss=high_entropy"], 0.205),
+        (["recipe=real"], 0.969),
+        (["recipe=grpo"], 0.976),
+        (["recipe=grpo", "policy_loss=echo"], 0.976),  # of one turn, without observations
+        (["recipe=grpo", "policy_loss=turn_clip"], 0.976),
+    ],
+)
+def test_the_cosine_is_of_the_recipes_own_policy_loss(words, cosine):
+    (row,), text = ask(*words, "--batches", "0")
+    assert row["cosine"] == pytest.approx(cosine, abs=6e-4)
+    assert row["own_cosine"] == pytest.approx(1, abs=1e-6)
+    assert row["policy_loss"] in text
+
+
+def test_a_loss_on_whitened_advantages_is_that_of_a_large_batch():
+    words = ("recipe=ppo_gae", "--critic", "noisy", "--batches", "4096", "policy_loss=awr")
+    (row,), _ = ask(*words)
+    assert row["cosine"] < 0.99
+    assert row["batches"]["4096"]["cosine"] == pytest.approx(row["cosine"], abs=0.01)
+
+
+def test_what_the_gradient_leaves_out_is_named():
+    words = ("sampler=rounded", "correction=tis", "rollout.top_p=0.9", "policy_loss=ppo_entropy")
+    _, text = ask("recipe=grpo", *words, "--batches", "0")
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fine"), [("bpco", True), ("reinforce_pp", True), ("grpo", False), ("tpo", False)]
+)
+def test_groups_of_one_are_refused_only_where_groups_are_compared(recipe, fine):
+    words = ["recipe=grpo", "policy_loss=tpo", "estimator=reinforce"] if recipe == "tpo" else [
+        f"recipe={recipe}"]  # fmt: skip
+    words += ["rollout.samples=1", "--critic", "exact", "--batches", "0"]
+    if fine:
+        assert len(ask(*words)[0]) == 1
+    else:
+        with pytest.raises(RlzooError, match="samples"):
+            ask(*words)

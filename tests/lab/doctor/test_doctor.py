@@ -115,7 +115,7 @@ def names(run):
 
 def test_a_healthy_record_has_no_finding():
     assert names(record()) == {}
-    assert examine(record())[1] == []
+    assert examine(record())[1] == {}
 
 
 FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}
@@ -189,6 +189,10 @@ CASES = {  # rule -> (triggers, does not)
     "other_numbers_count_as_correct": (
         sampled(record({"response/right": 1.0}), NEAR),
         sampled(record({"response/right": 0.5}), [(*t[:3], float(t[1] == t[2])) for t in NEAR]),
+    ),
+    "responses_are_empty": (
+        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 0.0}),
+        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 1.0}),  # by the limit
     ),
     "solved_before_training": (record(accuracy=(1.0, 1.0)), record(accuracy=(0.9, 1.0))),
     "held_out_prompts_are_trained_on": (
@@ -786,6 +790,34 @@ def test_a_ratio_to_another_sampler_is_meant_to_differ_from_1():
     assert both & set(names(record(off)))
     alone = {"actor/first_ratio_gap": 0.2, "sampler/log_prob_gap": 0.0}
     assert "ratio_not_one_at_first" in names(record(alone, recipe=ratio))
+
+
+@pytest.mark.parametrize(
+    ("metric", "at", "says"),
+    [("actor/pg_loss", (1, 2, 18), "float16"), ("reward/mean", (4,), "reward returns")],
+)
+def test_a_remedy_for_nan_is_about_what_is_not_finite(metric, at, says):
+    values = [float("nan") if i + 1 in at else 0.1 for i in range(N)]
+    found = names(record({metric: values}))["not_finite"]
+    assert found.evidence["steps"] == list(at)
+    assert says in found.advice
+
+
+@pytest.mark.parametrize(
+    ("kl", "clipped", "reward", "accuses"),
+    [
+        (0.045, 0.02, FALLS["reward/mean"], False),  # as in runs that learn: something else falls
+        (0.08, 0.05, 0.3, False),
+        (0.06, 0.2, FALLS["reward/mean"], True),
+        (0.06, 0.02, lambda x: 0.2 + 0.6 * x * (x < 0.6), True),  # rose and fell
+        (0.15, 0.04, FALLS["reward/mean"], True),
+        (0.06, 0.2, HEALTHY["reward/mean"], False),
+    ],
+)
+def test_no_learning_by_itself_does_not_make_an_update_too_large(kl, clipped, reward, accuses):
+    changes = {"actor/ppo_kl": kl, "actor/pg_clipfrac": clipped, "reward/mean": reward}
+    found = names(record(changes, recipe={"actor.lr": 7e-4}, accuracy=(0.3, 0.29)))
+    assert ("update_too_large" in found) == accuses
 
 
 def test_solved_groups_are_a_note_not_a_problem():

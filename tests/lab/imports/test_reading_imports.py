@@ -52,7 +52,7 @@ def test_the_doctor_names_a_fault_and_what_was_not_recorded(tmp_path):
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": stuck}))
     rlzoo.verb("import", tmp_path / "trainer_state.json", out=tmp_path / "run")
     document = rlzoo.doctor(tmp_path / "run")
-    assert "reward_constant" in {finding["rule"] for finding in document["findings"]}
+    assert "no_signal_in_groups" in {finding["rule"] for finding in document["findings"]}
     assert "imported from trl" in str(document)
     assert "not recorded by it" in str(document)
 

@@ -8,7 +8,8 @@ from rlzoo_lab.oracle import bias
 from rlzoo_lab.oracle import means as exact_means
 from rlzoo_lab.oracle.bias import loss_gradient, report
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld, make_loss, means
+from rlzoo_lab.oracle.means import means
+from rlzoo_lab.oracle.subject import EstimatorInWorld, make_loss
 from rlzoo_lab.oracle.tree import make_tree
 from rlzoo_lab.oracle.worlds import make_critic, make_world
 

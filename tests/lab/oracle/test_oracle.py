@@ -11,9 +11,10 @@ from rlzoo import RlzooError
 from rlzoo.mdp.batch import Batch
 from rlzoo_lab.oracle.bias import b_perp, expected_gradient, report, truth
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld, means
+from rlzoo_lab.oracle.means import means
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.resources import Resources, supply
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.oracle.tree import action_values, count_states, expected, make_tree, visitation
 from rlzoo_lab.oracle.worlds import WORLDS, make_critic, make_world
 

@@ -5,7 +5,7 @@ import torch
 
 from rlzoo_lab.oracle.bias import report
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 from rlzoo_lab.oracle.tree import make_tree
 from rlzoo_lab.oracle.worlds import make_critic, make_world
 

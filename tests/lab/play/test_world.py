@@ -10,7 +10,8 @@ from helpers.play import answers, source_of
 from rlzoo.oracle import Oracle, make_tree
 from rlzoo_lab.oracle.bias import report
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import EstimatorInWorld, means
+from rlzoo_lab.oracle.means import means
+from rlzoo_lab.oracle.subject import EstimatorInWorld
 
 pytestmark = pytest.mark.skipif(ENGINE is None, reason="neither node nor chromium is installed")
 

@@ -112,8 +112,7 @@ def test_a_setting_that_the_data_need_is_not_cleared(retrained):
     found, _ = retrained(
         lambda c: BAD if c.task.digits == 1 else 0.0, "task.digits=1", "actor.lr=0.02"
     )
-    last = found["findings"][-1]
-    assert last["rule"] == "no_reset_helps"
+    (last,) = [f for f in found["findings"] if f["rule"] == "no_reset_helps"]
     assert "task.digits" in last["advice"]
     assert set(last["evidence"]["tested"]) == {"actor.lr", "kl.coef"}
 
@@ -147,6 +146,32 @@ def test_settings_that_harm_each_by_itself_are_named_together(retrained):
     for word in ("actor.lr=0.0002", "kl.coef=0.01"):
         assert word in finding["advice"]
     assert "top_p" not in finding["advice"]
+
+
+def test_a_difference_that_the_budget_did_not_reach_is_found_by_keeping_it(retrained):
+    # actor.lr is the first suspect, and the only one that is reset by itself.
+    found, done = retrained(lambda c: BAD if c.kl.coef > 0.05 else GOOD, "actor.lr=0.02", runs=4)
+    assert "everything_but_kl.coef--seed0" in done
+    (finding,) = accused(found)
+    assert "kl.coef=0.01" in finding["advice"]
+    assert "actor.lr" not in finding["advice"]
+    trials = {t["reset"]: t for t in found["experiments"]}
+    assert finding["evidence"]["after"] == trials["everything"]["score"]
+    assert trials["everything but kl.coef"]["score"] == pytest.approx(BAD, abs=0.05)
+
+
+def test_a_setting_that_a_retraining_clears_is_not_the_first_finding(retrained, tmp_path):
+    words = ["grpo", "model=nano", "task=addition", "train.steps=30", "actor.lr=0.02"]
+    write_run(tmp_path / "run", compose(words, load_zoo()), BAD, 0)
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        for i in range(31, 61):
+            file.write(json.dumps({"step": i, "reward/mean": BAD, "actor/ppo_kl": 0.5}) + "\n")
+    assert rlzoo.doctor(tmp_path / "run")["findings"][0]["rule"] == "update_too_large"
+    found, _ = retrained(lambda _: BAD)
+    assert found["findings"][0]["rule"] == "no_reset_helps"
+    (cleared,) = [f for f in found["findings"] if f["rule"] == "update_too_large"]
+    assert cleared["severity"] == "note"
+    assert "with actor.lr reset" in cleared["what"]
 
 
 def test_where_no_single_effect_repeats_everything_together_may(retrained):

@@ -119,7 +119,7 @@ def test_bos_is_not_cut_off():
     tokenizer = roberta()[2]
     tokenizer.sep_token = tokenizer.cls_token = None
     ids = encode(tokenizer, "abcdef", "cd", limit=5)
-    assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "</s>", "c", "d", "</s>"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "f", "c", "d", "</s>"]
     assert encode(tokenizer, "abcdef", "cd", limit=99) == encode(tokenizer, "abcdef", "cd")
 
 

@@ -149,3 +149,32 @@ def test_what_does_not_fit_is_one_line(zoo, words, said):
         traced(zoo, *words.split())
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rewards", "nan;1;0", "--estimator", "grpo"),
+        ("--rewards", "inf;1;0", "--estimator", "grpo"),
+        ("--rewards", "1_000;1", "--estimator", "grpo"),
+        ("--rewards", "１;0", "--estimator", "grpo"),
+        ("--rewards", "0,0,1", "--values", "0,nan,0"),
+        ("--scores", "0,0,1", "--old-log-probs=-1,-1,5", "--ref-log-probs=-1,-1,-1"),
+        ("--advantages", "1,1,1", "--old-log-probs=-1,-1,-1", "--log-probs=-1,-1,5"),
+    ],
+)
+def test_numbers_that_no_training_has_are_refused(zoo, words):
+    with pytest.raises(UsageError, match=r"not a number|log-probability"):
+        traced(zoo, *words)
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dr_grpo", "passk_max"])
+def test_a_group_of_one_says_why_it_gets_nothing(zoo, name):
+    def lines_of(rewards):
+        found = traced(zoo, "--rewards", rewards, "--estimator", name).credits[0].derivations
+        return [line for derivation in found for line in derivation.lines]
+
+    lines = lines_of("1")
+    assert any("group of one" in line for line in lines)
+    assert "A_0 = 0" in lines
+    assert not any("group of one" in line for line in lines_of("1;0"))

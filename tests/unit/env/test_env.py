@@ -490,7 +490,7 @@ def test_a_vocabulary_wider_than_the_tokenizers(model_dir, tmp_path):
     env.reset(seed=0)
     observation, *_, info = env.step(127)
     assert observation in env.observation_space
-    assert info["response"] == ""
+    assert info["response"] == "<|127|>"
 
 
 def test_rendering(make, capsys):

@@ -207,3 +207,44 @@ def test_a_pass_without_a_chosen_token_has_a_gradient_of_zeros():
     assert weight.grad is not None
     assert not weight.grad.any()
     assert not b.grad.any()
+
+
+def off(some, *given):
+    """The same with a bias of -inf at the tokens `some`: those that a model switches off."""
+    hidden, weight, bias, ids = given
+    with torch.no_grad():
+        bias[some] = -torch.inf
+    free = [i for i in range(VOCABULARY) if i not in some]
+    return hidden, weight, bias, torch.tensor(free)[ids % len(free)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("some", [[3], [0, 4, 10], list(range(VOCABULARY - 1))])
+def test_tokens_of_probability_0_add_nothing(chunk, some, dtype, temperature):
+    """Their logits are -inf, and 0 * -inf would be NaN."""
+    generator = torch.Generator().manual_seed(1)
+    w, v = torch.randn(2, ROWS, generator=generator, dtype=dtype)
+    given = off(some, *made_up(dtype))
+    found = head.log_prob_stats(
+        *given, temperature, entropy=True, entropy_grad=True, sum_pi_squared=True
+    )
+    free = [i for i in range(VOCABULARY) if i not in some]
+    hidden, weight, bias, ids = made_up(dtype)
+    ids = torch.tensor([free.index(i) for i in given[3]])
+    want, _ = plainly(hidden, weight[free], bias[free], ids, temperature)
+    for name, x in want.items():
+        torch.testing.assert_close(found[name], x, msg=name)
+    for out in (found, want):
+        (w @ out["log_probs"] + 1e30 * (v @ out["entropy"])).backward()
+    for ours, plain in zip((x.grad for x in given[:3]), (hidden, weight, bias), strict=True):
+        torch.testing.assert_close(ours, plain.grad, rtol=1e-4, atol=1e26)
+
+
+def test_full_kl_of_what_both_or_only_one_switches_off(chunk):
+    ours, theirs = off([2, 5], *made_up(seed=1)), off([2], *made_up(seed=2))
+    log_p, log_q = (plainly(*side)[1] for side in (ours, theirs))
+    some = [i for i in range(VOCABULARY) if i not in (2, 5)]
+    want = (log_p.exp() * (log_p - log_q))[:, some].sum(-1)
+    torch.testing.assert_close(head.full_kl(ours[:3], theirs[:3]), want)
+    assert head.full_kl(theirs[:3], ours[:3]).isposinf().all()  # what it may do, the other never

@@ -441,7 +441,8 @@ def test_a_run_reads_the_template_and_says_what_it_read(zoo, copy):
     from rlzoo.rollout.sample import collect
 
     folder = copy(chat_template=TEMPLATE)
-    world = make(zoo, folder, "model.system=Add.", "rollout.samples=2", recipe="grpo")
+    world = make(zoo, folder, "rollout.samples=2", recipe="grpo")
+    world.prompt_format.system = "Add."
     batch = collect(world, [Example(ASKED, "3"), Example("4+5=", "9")], 2, stream="x", step=0)
     assert batch["prompts"] == ["^s:Add.~u:1+2=~a:"] * 2 + ["4+5="] * 2
     assert batch["messages"][0] == [{"role": "system", "content": "Add."}, *ASKED]

@@ -8,9 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from rlzoo.errors import ConversationError, RlzooError
-from rlzoo.format.text import token_texts
 from rlzoo.lm.prompts import PromptFormat, encode
-from rlzoo.mdp.rules import continued, decode_tokens
+from rlzoo.mdp.rules import continued, decode_tokens, token_texts
 from rlzoo.mdp.turns import Conversation, Turns
 from rlzoo.plugin.protocols import Abilities
 from rlzoo_lab.reward_models import reward_model

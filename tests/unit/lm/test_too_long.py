@@ -1,16 +1,21 @@
 """Prompts that are too long for the model are found before anything is trained."""
 
 import json
+import shutil
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 import rlzoo
 from helpers.architectures import save_model
+from helpers.worlds import changed
 from rlzoo.errors import DataError, ModelError
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.sample import resources
 from rlzoo_lab.eval.policy import evaluate_policy
 
 LIMIT = 8  # new tokens: of 64 positions 56 are left to a prompt
@@ -95,3 +100,58 @@ def test_eval_scores_the_prompts_that_a_run_scores(zoo, model, data):
     given = words(model, data, "task.max_prompt=4", "eval.samples=20", "task.test_fraction=0.5")
     _, rows = evaluate_policy(None, given, ks=[1], responses=1)
     assert max(len(row["prompt"]) for row in rows) == 4
+
+
+@pytest.fixture
+def tight(tmp_path):
+    """(folder, words): a prompt of 8 tokens and 6 new ones are all of its 14 positions."""
+    folder = save_model(tmp_path / "tight", "gpt2", n_positions=14)
+    path = tmp_path / "tight.jsonl"
+    rows = [{"prompt": f"{100 + i}" * 2 + "+=", "answer": str(i)} for i in range(60)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = ["rollout.max_new_tokens=6", "rollout.prompts=4", "rollout.samples=4", "eval.samples=2"]
+    return folder, [*words(folder, path)[1:], *sizes]
+
+
+@pytest.mark.parametrize("recipe", ["grpo", "ppo_gae", "vineppo"])
+def test_all_positions_of_a_model_are_used(tight, recipe, tmp_path):
+    """Branches begin within a response: a prefix that is longer than others has less room."""
+    folder, more = tight
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    table = model.transformer.wpe.weight
+    model.transformer.wpe = torch.nn.Embedding(40, table.shape[1])
+    model.transformer.wpe.weight.data[:14] = table.data
+    model.config.n_positions = 40
+    wide = shutil.copytree(folder, tmp_path / "wide")
+    model.save_pretrained(wide)
+    small = rlzoo.open_recipe(recipe, [f"model.path={folder}", *more])
+    large = rlzoo.open_recipe(recipe, [f"model.path={wide}", *more])
+    (ours, _), (theirs, _) = small.step(), large.step()
+    assert (ours["prompt_mask"].sum(1) + ours["response_mask"].sum(1)).max() == 14
+    assert ours.keys() == theirs.keys()
+    for name, x in ours.items():
+        if isinstance(x, torch.Tensor):
+            torch.testing.assert_close(x, theirs[name], msg=name, atol=1e-5, rtol=1e-5)
+        else:
+            assert x == theirs[name]
+
+
+def test_a_row_ends_where_the_positions_do(tight, zoo):
+    folder, more = tight
+    world = make(zoo, f"model.path={folder}", *more, "kl.coef=0")
+    world = changed(world, eos_ids=[])
+    ids, mask = torch.full((2, 12), 7), torch.ones(2, 12)
+    mask[1, :5] = 0
+    drawn = resources(world, {}, ("x",), 0)["sample"](ids, mask, max_new_tokens=7)
+    assert drawn["response_mask"].sum(1).tolist() == [2, 7]
+    assert drawn["truncated"].all()
+    with pytest.raises(ModelError, match="prompts of 7 tokens and 8 new tokens exceed"):
+        world.policy.generate(ids, mask, None, 8)
+
+
+def test_a_critic_that_reads_the_answer_has_to_fit_too(tight, zoo):
+    folder, more = tight
+    with pytest.raises(ModelError, match=r"critic.privileged=answer: .* are 17 tokens"):
+        build_world(make_plan(compose(
+            ["recipe=ppo_gae", f"model.path={folder}", *more, "critic.privileged=answer"], zoo
+        ), zoo))  # fmt: skip

@@ -433,6 +433,9 @@ class Pieces:
     def decode(self, ids, skip_special_tokens, clean_up_tokenization_spaces):
         return "".join(self.texts[i] for i in ids)
 
+    def convert_ids_to_tokens(self, i):
+        return self.texts[i]
+
 
 def test_a_turn_ends_with_the_token_that_completes_a_stop():
     draw = np.random.default_rng(0)

@@ -146,6 +146,18 @@ def test_other_widths_of_logits_are_refused_where_the_whole_kl_is_asked_for(
         world_of(zoo, asked, "vopd")
 
 
+@pytest.mark.parametrize(("recipe", "key"), [("opd", "teacher.path"), ("ppo_gae", "critic.init")])
+def test_a_model_must_read_all_ids_of_the_policy(zoo, words, teacher_dir, tmp_path, recipe, key):
+    """A head with more rows than tokens samples ids that a narrower embedding does not have."""
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng():
+        model = build_model(WIDER, tokenizer)
+    model.resize_token_embeddings(len(tokenizer) + 8)
+    save(model, tokenizer, tmp_path)
+    with pytest.raises(ModelError, match=rf"^{key}: .* ids, but the policy may sample"):
+        world_of(zoo, [*words, f"model.path={tmp_path}", f"{key}={teacher_dir}"], recipe)
+
+
 def test_memory_counts_the_teachers_weights(zoo, asked, teacher_dir):
     found = estimate(plan_of(zoo, "recipe=opd", *asked))
     items = {item.what: item.bytes for item in found.items}

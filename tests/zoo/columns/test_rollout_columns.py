@@ -20,6 +20,12 @@ class Letters:
     def batch_decode(self, rows, skip_special_tokens):
         return ["".join(chr(97 + i) for i in row) for row in rows]
 
+    def decode(self, row, skip_special_tokens):
+        return self.batch_decode([row], skip_special_tokens)[0]
+
+    def convert_ids_to_tokens(self, i):
+        return chr(97 + i)
+
 
 def fake_sample(lengths, limit=None, calls=None):
     """Continuations of `lengths` tokens, cycling over rows: 5, 5, ..., EOS; what it saw: calls."""

@@ -1,5 +1,7 @@
 """SDPO: which answer is shown, what the self-teacher then says, and the published loss."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -161,3 +163,19 @@ def test_a_prompt_that_the_solution_makes_too_long_is_told(zoo, tmp_path):
              "rollout.max_new_tokens=5", f"{TEACHER}.success=0", "device=cpu"]  # fmt: skip
     with pytest.raises(RlzooError, match="self_teacher_log_probs: with a solution shown, a row of"):
         rlzoo.open_recipe("sdpo", words, zoo=zoo).sample()
+
+
+@pytest.mark.parametrize("off", [[1], [0, 1]])
+def test_a_token_that_a_model_switches_off_stays_off(off):
+    """lerp(-inf, x) would be NaN."""
+    logits = torch.tensor([[[0.5, -0.2, 0.1], [0.3, 0.4, 0.2]]])  # (1, T + 1, V)
+    other = logits.flip(1).clone()
+    other[..., off] = -torch.inf
+    policy, reference = (
+        SimpleNamespace(logits=lambda columns, x=x: x, temperature=0.7) for x in (logits, other)
+    )
+    columns = {"response_ids": torch.tensor([[2]])}
+    found = mixed_log_probs(policy, reference, columns, 0.25)
+    mixed = ((0.75 * other + 0.25 * logits) / 0.7)[:, :1]
+    free = [i for i in range(3) if i not in off]
+    torch.testing.assert_close(found, mixed[..., free].log_softmax(-1)[..., -1])

@@ -81,6 +81,13 @@ def test_the_blends_critic_learns_the_return_and_a_lone_response_is_compared_wit
     close(found["returns"], torch.tensor([[1.0]], dtype=F64))
 
 
+def test_a_response_without_an_action_has_no_share_in_the_blends_value():
+    columns = group([1.0, 1, 0, 0], 0.4)
+    columns["response_mask"][3] = columns["values"][3] = 0
+    found = advantages("blend", columns)  # abs(m - V) = 0.1: not significant, so b = V
+    close(found, torch.tensor([0.6, 0.6, -0.4, 0], dtype=F64))
+
+
 def test_blend_refuses_a_reward_range_without_width():
     with pytest.raises(ValueError, match="low"):
         ZOO.estimators["blend"].refuse({"low": 1.0, "high": 1.0})

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -59,6 +60,20 @@ def test_a_shift_of_the_groups_rewards_changes_nothing():
     moved = {**columns, "advantages": columns["advantages"] + 7}
     for name in ("vargrad", "gvpo"):
         assert_close(push(name, columns), push(name, moved), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["vargrad", "gvpo", "tpo", "real"])
+@pytest.mark.parametrize("dropped", [[3], [0, 2], [1, 2, 3]])
+def test_a_response_without_an_action_is_no_member_of_its_group(name, dropped):
+    columns = group(REWARDS, REFERENCE + 0.2 * torch.arange(4), REFERENCE)
+    columns["sequence_scores"] = (columns["sequence_scores"] > 0.2).double()
+    kept = [i for i in range(4) if i not in dropped]
+    columns["response_mask"][dropped] = 0
+    fewer = {key: x[kept] for key, x in columns.items()}
+    found, wanted = 4 * push(name, columns), len(kept) * push(name, fewer)
+    assert_close(found[kept], wanted, rtol=1e-12, atol=1e-15)
+    assert not found[dropped].any()
+    assert bool(wanted.any()) == (len(kept) > 1)
 
 
 def test_real_holds_every_push_below_one_over_tau():

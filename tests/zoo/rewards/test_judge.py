@@ -106,6 +106,32 @@ def test_the_last_object_with_a_score_counts(server):
     assert ask(server, ["a"]).tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        (r'{"score": 7, "why": "the step with \\frac{1}{2} is right"}', 0.7),
+        (r'{"score": 7, "why": "\sqrt{2} and \cos{x}"}', 0.7),  # not escaped
+        ('{"why": "a } and a {", "score": 7}', 0.7),
+        ('```json\n{"score": 7,\n "why": "line\nbreak"}\n```\nDone {}.', 0.7),
+        ('For x in {1, 2}: {"score": 7}', 0.7),
+        ('{"result": {"parts": [1], "score": 7}}', 0.7),
+        ('{"score": 7, "parts": [{"score": 2}]}', 0.7),
+        ('{"score": 2} {"score": 7} {"score": true} {"score": NaN}', 0.7),
+        ('{"why": "{\\"score\\": 2}", "score": 7}', 0.7),
+        ('{"score": 1e999}', 1), ('{"score": -1' + "0" * 400 + "}", 0),
+        ('{"parts": [{"score": 2}], "why": "cut o', None), ('{"a":' * 5000, None),
+        ('{"score": "7"}', None), ("{" * 5000 + '{"score": 7}', None),
+    ],
+)  # fmt: skip
+def test_a_score_among_braces(server, reply, score):
+    server.reply = lambda row: reply
+    if score is not None:
+        assert ask(server, ["a"]).tolist() == [pytest.approx(score)]
+    else:
+        with pytest.raises(RlzooError, match="no score"):
+            ask(server, ["a"])
+
+
 def test_a_reply_without_a_score_stops_the_run_or_scores_0(server):
     server.reply = lambda row: "It is fine." if row["response"] == "bad" else '{"score": 10}'
     with pytest.raises(RlzooError, match="no score"):

@@ -351,11 +351,39 @@ def test_each_checker_by_the_verifier_of_its_name(tmp_path):
     assert right("exact", tagged, response_pattern="<a>(.*?)</a>") == [True, False]
 
 
-def test_contains_wants_whole_words():
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a (b) c", "(b)"), ("Paris.", "Paris"), ("it is _Paris_", "Paris"),
+        ("new  York", "new York"),
+        ("我在北京工作", "北京"), ("答えは東京です", "東京"), ("서울입니다", "서울"),
+        ("共12个", "12"),
+        ("คำตอบคือกรุงเทพ", "กรุงเทพ"), ("ຄຳຕອບແມ່ນວຽງຈັນ", "ວຽງຈັນ"), ("我在Paris工作", "Paris"),
+        ("ភ្នំពេញគឺ", "ភ្នំពេញ"), ("उत्तर दिल्ली है", "दिल्ली"), ("use C++.", "C++"), ("C++11", "C++"),
+        ("on .NET 8", ".NET"), ("C#的", "C#"), ("x=-5", "-5"), ("is 12.", "12"), ("12.0", "12"),
+        ("cafe\u0301 noir", "café"), ("l'été", "été"), ("well-known", "known"), ("A+", "A+"),
+        ("f(x)=2", "f(x)"), ("一加一", "一"),
+    ],
+)  # fmt: skip
+def test_contains_finds_words_of_any_script(text, word):
+    assert contains(text, word, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Paris, of course", "paris"), ("142", "42"), ("party", "art"), ("a_b", "b"), ("été", "t"),
+        ("C++", "C"), ("C# too", "C"), ("10-5", "-5"), ("x.5", ".5"), ("1,200", "200"),
+        ("12.5", "12"), ("3.12", "12"), ("กี่", "ก"), ("दिल्ली", "दिल"), ("e\u0323x", "e"),
+        ("Straße", "stra"), ("привет", "вет"), ("北京", "东京"), ("v12", "12"),
+    ],
+)  # fmt: skip
+def test_contains_finds_no_parts_of_words(text, word):
+    assert not contains(text, word, False)
+
+
+def test_contains_may_ignore_case():
     assert contains("Paris, of course", "paris", True)
-    assert not contains("Paris, of course", "paris", False)
-    assert not contains("142", "42", False)
-    assert contains("a (b) c", "(b)", False)
 
 
 def test_a_cut_off_response_scores_nothing(sums):

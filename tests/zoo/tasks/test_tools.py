@@ -2,7 +2,6 @@
 
 import json
 import time
-from fractions import Fraction
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.tasks.calculate import calculate
 from rlzoo_zoo.tasks.calculator import Calculator
-from rlzoo_zoo.tasks.tools import Tools
+from rlzoo_zoo.tasks.tools import JSON_CALL, Tools, read_json
 
 pytestmark = pytest.mark.process
 
@@ -60,12 +59,36 @@ def test_a_call_is_run_and_a_turn_without_one_is_not_answered(tools):
         (call("double", text="a" * 5000), "characters"),
         ("<tool_call>" + "[" * 3000 + "</tool_call>", "error"),
         (call("write", path="/no/such/place"), "FileNotFoundError"),
+        (call("double", text="a")[:-12] + "}</tool_call>", "one JSON object"),
+        ('<tool_call>{"name": "double"} {"name": "double"}</tool_call>', "one JSON object"),
+        ('<tool_call>{"name": "double", "args": {"text": "a"}}</tool_call>', "args"),
+        ('<tool_call>{"name": "double", "arguments": {}, "parameters": {}}</tool_call>', "param"),
+        ('<tool_call>{"name": "double", "arguments": "text"}</tool_call>', "error"),
     ],
 )
 def test_a_broken_call_is_answered_with_its_fault(tools, text, fault):
     answer = tools["json"].answer(text)
     assert answer.startswith("error")
     assert fault in answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "f", "parameters": {"a": "}{\\""}}',
+        '{"name": "f", "arguments": "{\\"a\\": \\"}{\\\\\\"\\"}"}',
+        '{"type": "function", "function": {"name": "f", "arguments": {"a": "}{\\""}}}',
+        '```json\n{"id": "1", "name": "f", "arguments": {"a": "}{\\""}}\n```',
+    ],
+)
+def test_a_call_in_the_forms_of_several_models(text):
+    assert read_json(text) == ("f", (), {"a": '}{"'})
+
+
+def test_a_call_may_have_its_end_in_a_string():
+    inside = json.dumps({"name": "f", "arguments": {"a": "</tool_call>"}})
+    assert JSON_CALL.findall(f"<tool_call>{inside}</tool_call> <tool_call>{{") == [inside, "{"]
+    assert JSON_CALL.findall('<tool_call>"</tool_call>') == ['"']
 
 
 @pytest.mark.parametrize(
@@ -119,13 +142,20 @@ def test_the_declaration_has_names_types_and_descriptions():
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("12*(3+4)", "84"), ("1/3", "1/3"), ("-2 - .5", "-5/2"), ("0.1+0.2", None)]
-)
+    ("text", "value"),
+    [
+        ("12*(3+4)", "84"), ("1/3", "1/3"), ("-2 - .5", "-5/2"), ("0.1+0.2", "3/10"),
+        ("1.1*3", "33/10"), ("3.", "3"), ("1.5e-3 * 2", "3/1000"), ("  (0.7 +0.1)*10", "8"),
+        ("0.123456789012345678901", "123456789012345678901/1000000000000000000000"),
+        ("1e400/1e399", "10"), ("7×8", "56"), ("１２−６÷４", "21/2"), ("2.50*2", "5"),
+    ],
+)  # fmt: skip
 def test_calculate_is_exact(text, value):
-    assert calculate(text) == (value or str(Fraction(0.1) + Fraction(0.2)))
+    assert calculate(text) == value
 
 
-@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1"])
+@pytest.mark.parametrize("text", ["x", "2**3", "f(1)", "1 if 1 else 2", "'a'*9", "True+1", "1e999",
+                                  "1e-99999999999"])  # fmt: skip
 def test_calculate_computes_nothing_else(text):
     with pytest.raises(ValueError):
         calculate(text)
@@ -144,6 +174,7 @@ def test_calculator_by_hand():
     assert task.score([turns[:2]], ["1776"], ~yes).tolist() == [0]
     assert task.respond([[*said, "x", *said, "x", *said]]) == [None]  # the third call is too many
     assert Calculator(calls=0).respond([said]) == [None]
+    assert Calculator(form="json").final("所以答案是1,776。") == "1776"
 
 
 def test_results_are_masked_tokens_of_the_row(zoo):
