@@ -86,6 +86,8 @@ class Models:
         task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
         if self.tokenizer.chat_template:
             self.notes.append(how_read(config.model.chat, drawn(task, name, "train")))
+        if unread := self.prompt_format.unread(drawn(task, name, "train")):
+            self.notes.append(unread)
         self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)

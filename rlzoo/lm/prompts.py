@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
-Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
+Prompt = str | list[dict[str, Any]]  # text, or chat messages {"role", "content", ...}
 
 
 class PromptFormat:
@@ -37,7 +38,7 @@ class PromptFormat:
         """Whether the prompt goes through the chat template."""
         return self.chat == "always" or (self.chat == "auto" and not isinstance(prompt, str))
 
-    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
+    def messages(self, prompt: Prompt) -> list[dict[str, Any]]:
         """The prompt as chat messages."""
         found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         if self.system and self.templated(prompt):
@@ -89,6 +90,25 @@ class PromptFormat:
         ids, seen = left_pad(rows, int(self.tokenizer.pad_token_id), mask.device)
         return {**columns, "prompt_ids": ids, "prompt_mask": seen.to(mask)}
 
+    def unread(self, prompts: Iterable[Prompt]) -> str | None:
+        """A line on the fields of chat messages that leave no trace in what the policy reads."""
+        chats = [prompt for prompt in islice(prompts, SAMPLE) if not isinstance(prompt, str)]
+        lost = {name for chat in chats for message in chat for name in message}
+        for chat in chats:
+            for name in lost & {name for message in chat for name in message}:
+                without = [{k: v for k, v in m.items() if k != name} for m in chat]
+                if name in ("role", "content") or self._differ(chat, without):
+                    lost.discard(name)
+        names = ", ".join(sorted(lost))
+        return f"the policy does not read these fields of messages: {names}" if lost else None
+
+    def _differ(self, chat: Prompt, other: Prompt) -> bool:
+        text = self.text(chat)
+        try:
+            return text != self.text(other)
+        except ModelError:  # the template requires the field
+            return True
+
     @cached_property
     def end_of_turn(self) -> int | None:
         """The special token by which the chat template ends an assistant's message, if any."""
@@ -123,9 +143,12 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
 
 
 def through_template(
-    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]], **how: Any
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], **how: Any
 ) -> Any:
-    """`apply_chat_template`, with a template's error on one line."""
+    """`apply_chat_template` with the tools that the messages declare (a field `tools`), and with a
+    template's error on one line."""
+    if tools := next((m["tools"] for m in messages if m.get("tools")), None):
+        how["tools"] = tools
     roles = ", ".join(str(m.get("role")) for m in messages)
     with reading(f"the tokenizer's chat template does not support messages from {roles}"):
         return tokenizer.apply_chat_template(messages, **how)

@@ -44,7 +44,9 @@ LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
 def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
     add(
-        "data", metavar="DATA", help="a JSONL or Parquet file, or a folder or hub id for `datasets`"
+        "data",
+        metavar="DATA",
+        help="files (JSON lines or array, CSV, Parquet; with commas or `*`), a folder or a hub id",
     )
     add(
         "--model",
@@ -134,7 +136,17 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start")
     if tokenizer.chat_template:
         note = how_read(chat, (row.prompt for row in start.training))
         say(note.replace("model.chat=", "--chat "))
-    return PromptFormat(tokenizer, chat)
+    reader = PromptFormat(tokenizer, chat)
+    if unread := reader.unread(_conversations(start.training)):
+        say(unread)
+    return reader
+
+
+def _conversations(rows: Sequence[Any]) -> Iterator[Any]:
+    """The prompts of rows, each with its response where that is a message."""
+    for row in rows:
+        whole = isinstance(row.prompt, list) and isinstance(row.response, dict)
+        yield [*row.prompt, row.response] if whole else row.prompt
 
 
 def find_model(name: str) -> Path:
@@ -187,6 +199,7 @@ def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
     a = arguments
     names = {name: getattr(a, name) for name in read.columns}
     data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    say(f"columns: {'; '.join(data.forms)}")
     sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
     folder = find_model(a.model)
 

@@ -1,14 +1,22 @@
 """Mathematics: the response's result equals the answer according to the library math-verify."""
 
 import atexit
-from typing import Annotated
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
 
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo.errors import in_short
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.exact_match import accepted
 from rlzoo_zoo.rewards.worker import Worker
+
+NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")  # what math-verify reads in any case
+MOST = 8  # processes that try answers
 
 refuse_missing = needs("math_verify", "verify", "math-verify")
 
@@ -40,6 +48,35 @@ def verdicts(responses, answers, timeout: float = 5.0) -> list[bool]:
         _WORKER.ask({"answers": accepted(a), "response": r, "timeout": timeout})
         for r, a in zip(responses, answers, strict=True)
     ]
+
+
+def unreadable(answers: Mapping[str, Any], timeout: float = 5.0) -> dict[str, str]:
+    """{name: fault} of the answers, {name: answer}, that cannot be read as mathematics. Each one is
+    tried, by as many processes as there are processors."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, answer in answers.items():
+        names.setdefault(tuple(accepted(answer)), []).append(name)
+    todo = [some for some in names if not all(map(NUMBER.fullmatch, some))]
+    count = max(1, min(os.cpu_count() or 1, MOST, len(todo) // 100))  # of processes
+    workers = [_WORKER, *(Worker("math_worker", "math_verify") for _ in range(count - 1))]
+
+    def tried(worker: Worker, some: tuple[str, ...]) -> str:
+        try:
+            read = worker.ask({"answers": some, "response": None, "timeout": timeout})
+        except ValueError as error:
+            return str(error)
+        return "" if read else f"the answer {in_short(some[0])} takes too long to read"
+
+    def part(i: int) -> list[tuple[tuple[str, ...], str]]:
+        return [(some, tried(workers[i], some)) for some in todo[i::count]]
+
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            found = [pair for pairs in pool.map(part, range(count)) for pair in pairs]
+    finally:
+        for worker in workers[1:]:
+            worker.stop()
+    return {name: fault for some, fault in found if fault for name in names[some]}
 
 
 _WORKER = Worker("math_worker", "math_verify")

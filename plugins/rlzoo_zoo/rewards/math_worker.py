@@ -32,17 +32,19 @@ def serve(judge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 
 def judge(job: dict[str, Any]) -> dict[str, Any]:
+    """The verdict on a response; where that is None, whether all answers can be read."""
     from math_verify import parse, verify
 
-    result = parse(job["response"], parsing_timeout=None)
+    only_read = job["response"] is None
+    result = [] if only_read else parse(job["response"], parsing_timeout=None)
     for answer in job["answers"]:
         delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
         gold = parse(answer if delimited else f"${answer}$", parsing_timeout=None)
         if not gold:
             return {"error": f"the answer {answer!r} cannot be read as mathematics"}
-        if verify(gold, result, timeout_seconds=None):
+        if not only_read and verify(gold, result, timeout_seconds=None):
             return {"right": True}
-    return {"right": False}
+    return {"right": only_read}
 
 
 if __name__ == "__main__":

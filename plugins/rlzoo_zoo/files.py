@@ -1,0 +1,203 @@
+"""Rows of one file: JSON lines or arrays, CSV, Parquet. A bad row is named by its line."""
+
+import csv
+import gzip
+import importlib.util
+import io
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rlzoo.errors import DataError, first_line, nearest
+from rlzoo_zoo.messages import refuse_half_characters
+
+SUFFIXES = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv",
+    ".parquet": "parquet",
+}  # fmt: skip
+NO_COLUMNS = "not an object with columns"
+Found = tuple[str, int, Mapping[str, Any] | None, str]  # place, number, values, fault
+
+Opened = gzip.GzipFile | io.BufferedReader
+
+BOM, GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def kind_of_file(file: Path) -> str | None:
+    """By its content, where that decides, else by its suffix; None where neither does."""
+    start = _start(file)
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.removeprefix(BOM).lstrip()[:1] in (b"{", b"["):
+        return "jsonl"
+    return SUFFIXES.get(Path(file.name.removesuffix(".gz")).suffix.lower())
+
+
+def _open(file: Path) -> Opened:
+    with file.open("rb") as raw:
+        packed = raw.read(2) == GZIP
+    return gzip.open(file) if packed else file.open("rb")
+
+
+def _start(file: Path) -> bytes:
+    with _open(file) as lines:
+        try:
+            return lines.read(200)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{file}: {first_line(error)}") from None
+
+
+def _text(file: Path, name: str) -> Opened:
+    """A file of text, opened; raises DataError if it cannot be read."""
+    start = _start(file)
+    if start.startswith(UTF16):
+        raise DataError(f"{name}: not UTF-8 but UTF-16; `iconv -f UTF-16 -t UTF-8` converts it")
+    if start.startswith(b"version https://git-lfs"):
+        raise DataError(f"{name}: a pointer of Git LFS, not the data; `git lfs pull` gets it")
+    return _open(file)
+
+
+def _json(file: Path, name: str, split: str) -> Iterator[Found]:
+    """JSON lines; or an array of objects, or an object that has one."""
+    with _text(file, name) as lines:
+        rows = _whole(lines, name, split)
+        if rows is not None:
+            for index, row in enumerate(rows):
+                fault = _fault(row)
+                yield f"{name} row {index}", index, None if fault else row, fault
+            return
+        lines.seek(0)
+        for line_number, line in enumerate(lines, 1):
+            place, index = f"{name}:{line_number}", line_number - 1
+            text = line.removeprefix(BOM) if line_number == 1 else line
+            if text.strip():
+                values, fault = _object(text)
+                yield place, index, values, fault
+
+
+def _object(line: bytes) -> tuple[Any, str]:
+    """(the object that a line is, "") or (None, its fault)."""
+    try:
+        values = json.loads(line.decode())
+        plain = isinstance(values, dict) and b"\\ud" not in line.lower()
+        fault = "" if plain else _fault(values)
+    except UnicodeDecodeError:
+        return None, "not UTF-8"
+    except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" starting at")
+        return None, f"not JSON: {what} at column {error.colno}"
+    except (RecursionError, ValueError):  # nested or numbers without end
+        return None, "not JSON: too large"
+    return None if fault else values, fault
+
+
+def _fault(row: Any) -> str:
+    if not isinstance(row, dict):
+        return NO_COLUMNS
+    try:
+        refuse_half_characters(row)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _whole(lines: Opened, name: str, split: str) -> list[Any] | None:
+    """The rows of a file that is one JSON value; None where it has lines."""
+    first = next((line for line in lines if line.strip(BOM + b" \t\r\n")), b"")
+    only = not any(line.strip() for line in lines)
+    is_array = first.removeprefix(BOM).lstrip()[:1] == b"["
+    if only and not (is_array or PurePosixPath(name.removesuffix(".gz")).suffix == ".json"):
+        return None
+    if not only and _object(first.removeprefix(BOM))[1] in ("", NO_COLUMNS):
+        return None
+    lines.seek(0)
+    try:
+        found = json.loads(lines.read().decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else _wrapped(found, name, split)
+
+
+def _wrapped(found: Any, name: str, split: str) -> list[Any]:
+    """The rows of an object with lists of objects, `{"data": [...]}`; else it is the only row."""
+    lists = {
+        key: value
+        for key, value in (found.items() if isinstance(found, dict) else ())
+        if isinstance(value, list) and value and all(isinstance(x, dict) for x in value)
+    }
+    messages = any({"role", "from"} & x.keys() for rows in lists.values() for x in rows)
+    if not lists or messages:
+        return [found]
+    return next(iter(lists.values())) if len(lists) == 1 else chosen(lists, split, name)
+
+
+def _csv(file: Path, name: str, split: str) -> Iterator[Found]:
+    """A table with a header; every value is text."""
+    with _text(file, name) as raw:
+        # Bytes that are not UTF-8 make a bad row, not a bad file.
+        text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
+        head, csv_limit = text.readline(), csv.field_size_limit(2**31 - 1)
+        text.seek(0)
+        separators = "\t" if ".tsv" in file.name.lower() else ",\t;|"
+        # The one that divides the header into most columns; at a tie, the comma.
+        separator = max(separators, key=lambda s: len(next(csv.reader([head], delimiter=s), [])))
+        rows = csv.reader(text, delimiter=separator, strict=True)
+        header = next(rows, [])
+        if twice := [column for column in header if header.count(column) > 1]:
+            raise DataError(f"{name}: two columns have the name {twice[0]!r}")
+        index = 0
+        while True:
+            place, cells, fault = f"{name}:{rows.line_num + 1}", None, ""
+            try:
+                cells = next(rows)
+                "".join(cells).encode()
+            except StopIteration:
+                break
+            except csv.Error as error:
+                fault = f"not CSV: {first_line(error)}"
+            except UnicodeEncodeError:
+                fault = "not UTF-8"
+            if cells is not None and not cells:
+                continue
+            if cells and not fault and len(cells) != len(header):
+                fault = f"has {len(cells)} cells, but the header has {len(header)}"
+            values = None if fault or cells is None else dict(zip(header, cells, strict=True))
+            yield place, index, values, fault
+            index += 1
+        csv.field_size_limit(csv_limit)
+
+
+def _parquet(file: Path, name: str, split: str) -> Iterator[Found]:
+    require("pyarrow", name)
+    import pyarrow
+    from pyarrow import parquet
+
+    index = 0
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches():
+                for values in batch.to_pylist():
+                    yield f"{name} row {index}", index, values, ""
+                    index += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{name}: not a Parquet file: {first_line(error)}") from None
+
+
+READERS = {"jsonl": _json, "csv": _csv, "parquet": _parquet}
+
+
+def chosen(parts: Mapping[str, Any], split: str, path: str) -> Any:
+    """The split that is named, or the only one."""
+    if split in parts or (not split and len(parts) == 1):
+        return parts[split] if split else next(iter(parts.values()))
+    there = ", ".join(parts)
+    wrong = f"there is no split {split!r}" if split else "name the split"
+    raise DataError(f"{path}: {wrong}{nearest(split, parts)} (available: {there})")
+
+
+def require(package: str, path: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise DataError(f"{path}: needs {package}: pip install 'rlzoo-llm[data]'")
