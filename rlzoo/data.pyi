@@ -1,3 +1,4 @@
+from rlzoo_zoo.data import MEDIA as MEDIA
 from rlzoo_zoo.data import Message as Message
 from rlzoo_zoo.data import Prompt as Prompt
 from rlzoo_zoo.data import column as column

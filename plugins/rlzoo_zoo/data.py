@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rlzoo.errors import DataError, NotCached, UsageError, first_line, nearest, typed_path
 from rlzoo_zoo.files import READERS, SUFFIXES, Found, chosen, kind_of_file, require
+from rlzoo_zoo.messages import MEDIA as MEDIA
 from rlzoo_zoo.messages import Message as Message
 from rlzoo_zoo.messages import Prompt as Prompt
 from rlzoo_zoo.messages import column as column

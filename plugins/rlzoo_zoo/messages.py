@@ -23,6 +23,7 @@ ROLES = {
 CALLS = ("function_call", "tool_call")  # roles of the assistant's turns that are calls
 NAMES = ("role", "from", "content", "value")
 NEEDS = "must be a string, or messages with role and content"
+MEDIA = ("image", "images", "video", "videos", "audio", "audios")  # columns that are not text
 TEXTS = ("text", "input_text", "output_text")
 WRITTEN = re.compile(r"""\s*(?:array\()?\[\s*\{\s*\\*["'](?:role|from|content|value)\\*["']""")
 LITERAL = re.compile(r"\s*[\[{]\s*[\[{']")
@@ -126,7 +127,8 @@ def no_column(name: str, row: Mapping[str, Any]) -> str:
     there = list(_names(row))
     ends = [n for n in there if n.endswith(f".{name}")]
     near = f"; did you mean {ends[0]!r}?" if ends else nearest(name, there)
-    return f"there is no column {name!r}{near} (available: {', '.join(there) or 'none'})"
+    listed = ", ".join(there[:20]) + ", ..." * (len(there) > 20)
+    return f"there is no column {name!r}{near} (available: {listed or 'none'})"
 
 
 def _names(row: Mapping[str, Any]) -> Iterator[str]:
@@ -155,6 +157,8 @@ def _message(given: Mapping[str, Any]) -> Message:
     rest = {k: v for k, v in _without_nulls(given).items() if k not in NAMES and v != ""}
     if not isinstance(role, str):
         raise ValueError(f"{NEEDS}. Got {in_short(dict(given))}")
+    if isinstance(content, list):
+        content = _parts(content, rest)
     if role in CALLS:
         rest["tool_calls"], content = decoded(content), ""
     elif "function_call" in rest:  # how one call was written before there were several
@@ -165,20 +169,27 @@ def _message(given: Mapping[str, Any]) -> Message:
         content = "" if content is None else content
     if "tools" in rest:
         rest["tools"] = tools_of(rest["tools"])
-    role = "assistant" if role in CALLS else ROLES.get(role, role)
-    return {"role": role, "content": _text(content, given), **rest}
-
-
-def _text(content: Any, given: Mapping[str, Any]) -> str:
-    if isinstance(content, list):
-        for part in content:
-            kind = part.get("type", "text") if isinstance(part, Mapping) else type(part).__name__
-            if kind not in TEXTS or not isinstance(part.get("text"), str):
-                raise ValueError(f"has a part of type {kind!r}; only text is read")
-        content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise ValueError(f"{NEEDS}, as text. Got {in_short(dict(given))}")
-    return content
+    role = "assistant" if role in CALLS else ROLES.get(role, role)
+    return {"role": role, "content": content, **rest}
+
+
+def _parts(content: Any, rest: dict[str, Any]) -> Any:
+    """The text of a content of parts; its reasoning and calls go into `rest`."""
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, Mapping) else type(part).__name__
+        value = part.get("text", part.get("value")) if isinstance(part, Mapping) else None
+        if kind in CALLS:
+            rest.setdefault("tool_calls", []).append(decoded(value))
+        elif kind in TEXTS and isinstance(value, str):
+            texts.append(value)
+        elif kind == "reasoning" and isinstance(value, str):
+            rest["reasoning_content"] = rest.get("reasoning_content", "") + value
+        else:
+            raise ValueError(f"has a part of type {kind!r}; only text is read")
+    return "".join(texts)
 
 
 def _call(given: Any) -> dict[str, Any]:

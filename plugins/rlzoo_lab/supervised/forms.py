@@ -25,8 +25,10 @@ PREFERENCES = {
     "chosen and rejected": "- chosen rejected",
     "ShareGPT, chosen and rejected": "conversations chosen rejected",
     "Alpaca, chosen and rejected": "instruction chosen rejected",
+    "chosen and rejected messages": "- chosen_messages rejected_messages",
     "question, chosen and rejected": "question chosen rejected",
     "messages and rejected response": "- messages rejected_response",
+    "messages and rejected messages": "- messages rejected_messages",
     "query, response and rejected response": "query response rejected_response",
     "OpenAI preferences": "input.messages preferred_output non_preferred_output",
 }

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlzoo.data import Message, Prompt, prompt_of, read
+from rlzoo.data import MEDIA, Message, Prompt, prompt_of, read
 from rlzoo.errors import DataError, in_short
 from rlzoo_lab.supervised import forms
 from rlzoo_lab.supervised.forms import named, needed
 
 Response = str | Message
+SPOKEN = {"tool_calls", "reasoning_content", "reasoning", "thinking"}  # next to a message's text
+WEIGHTS = ("weight", "loss_weight", "loss", "train")  # of a message in training
 
 
 class Preference(NamedTuple):
@@ -86,6 +88,8 @@ class Reader(Generic[Row]):
             try:
                 if line.values is None:
                     raise ValueError(line.fault)
+                if media := next((m for m in MEDIA if line.values.get(m)), None):
+                    raise ValueError(f"{media!r} is not empty; only text is read")
                 form, columns = forms.recognised(line.values, self.forms, self.columns, names or {})
                 rows.append(self.parse(line.values, columns))
                 text = isinstance(forms.value(line.values, columns["prompt"]), str)
@@ -136,7 +140,10 @@ def _demonstration(row: Mapping[str, Any], names: Mapping[str, str]) -> Demonstr
         raise ValueError(f"{name!r} has no response")
     for label in ("label", "kto_tag"):
         if row.get(label) is False:
-            raise ValueError(f"{label!r} is false: not a response to imitate")
+            raise ValueError(
+                f"{label!r} is false, so the response is not to be imitated; --on-bad-row skip "
+                "leaves such rows out"
+            )
     return Demonstration(prompt, response)
 
 
@@ -189,7 +196,9 @@ def _split(
     *before, last = found
     if last["role"] != "assistant":
         raise ValueError(f"{name!r} ends with a message of {last['role']!r}, not assistant")
-    response = last["content"] if last.keys() == {"role", "content"} else last
+    if any(last.get(name, 1) in (0, False) for name in WEIGHTS):
+        raise ValueError(f"{name!r} ends with a message whose weight is 0")
+    response = last if last.keys() & SPOKEN else last["content"]
     if not before:
         return prompt(), response
     if of_prompt != "-" and before[0]["role"] == "assistant":  # what came of the prompt meanwhile

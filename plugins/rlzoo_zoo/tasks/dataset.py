@@ -9,7 +9,7 @@ import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo.errors import DataError, in_short
-from rlzoo_zoo.data import column, hold_out, no_column, prompt_of, read
+from rlzoo_zoo.data import MEDIA, column, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, unreadable, verdicts
 from rlzoo_zoo.rewards.numeric import numeric
@@ -128,6 +128,8 @@ class Dataset:
         """(B,) bool, by the same functions that are rewards by themselves."""
         if self.response_pattern:
             responses = [extract(self.response_pattern, r) or "" for r in responses]
+        if self.checker in ("exact", "contains"):
+            answers = [spellings(answer) for answer in answers]
         if self.checker == "exact":
             return exact_match(responses, answers, casefold=self.casefold, spaces=True) > 0
         if self.checker == "numeric":
@@ -228,37 +230,42 @@ class Dataset:
     def load(self, path, format, subset, split, first=0) -> list[Example]:
         """The examples of one file or split, by index from `first`; bad rows stop, or are skipped
         and counted."""
-        examples: dict[str, Example] = {}  # by place
-        faults: dict[int, str] = {}  # by index
+        examples: dict[int, Example] = {}  # by the row's number, as the next two
+        places: dict[int, str] = {}
+        faults: dict[int, str] = {}
         columns: dict[str, Any] = {}
+        media: set[str] = set()
         wanted, found = self.wanted(), set[str]()
         for row in read(path, format=format, subset=subset, split=split):
-            fault = row.fault
+            fault, places[row.number] = row.fault, row.place
             if row.values is not None:
+                media |= {name for name in MEDIA if row.values.get(name)}
                 columns = {**columns, **row.values} if row.values.keys() - columns else columns
                 found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:
-                    examples[row.place] = self.example(row.values, first + row.number)
+                    examples[row.number] = self.example(row.values, first + row.number)
                 except ValueError as error:
                     fault = str(error)
             if fault:
-                faults[row.number] = f"{row.place}: {fault}"
+                faults[row.number] = fault
                 if self.on_bad_row == "stop":
                     break
-        for place, fault in self.refused({p: e.answer for p, e in examples.items()}):
-            faults[examples.pop(place).index - first] = f"{place}: {fault}"
-        worst = faults[min(faults)] if faults else ""
+        faults |= self.refused({number: e.answer for number, e in examples.items()})
+        kept = [example for number, example in examples.items() if number not in faults]
+        worst = next((f"{places[n]}: {faults[n]}" for n in sorted(faults)), "")
         if faults and self.on_bad_row == "stop":
             raise DataError(worst)
         lost = [name for name in wanted if name not in found]
         if columns and lost:  # in no row: a wrong name, not a bad row
             raise DataError(f"{path}: {no_column(lost[0], columns)}")
-        if not examples:
+        if not kept:
             raise DataError(f"{path}: no usable row{f' ({worst})' if faults else ''}")
         if faults:
-            total = len(examples) + len(faults)
+            total = len(kept) + len(faults)
             self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {worst}")
-        return list(examples.values())
+        if media:
+            self.notes.append(f"{path}: prompts are text; not read: {', '.join(sorted(media))}")
+        return kept
 
     def wanted(self) -> list[str]:
         """The columns that are read."""
@@ -311,23 +318,35 @@ class Dataset:
             found.append(part)
         return found if isinstance(answer, list) else found[0]
 
-    def refused(self, answers) -> list[tuple[str, str]]:
-        """(place, fault) of each answer, of {place: answer}, with which the checker can do nothing:
-        its verifier tries all of them."""
-        faults: dict[str, str] = {}
+    def refused(self, answers) -> dict[int, str]:
+        """{number: fault} of each answer, of {number: answer}, with which the checker can do
+        nothing: its verifier tries them."""
+        faults: dict[int, str] = {}
         if self.checker == "none":
-            return []
-        for place, answer in answers.items():
+            return faults
+        for number, answer in answers.items():
             try:
                 if not all(text.strip() for text in accepted(answer)):
                     raise ValueError("empty answer")
                 if self.checker == "numeric":
                     numeric([""], [answer])  # raises
             except ValueError as error:
-                faults[place] = str(error)
+                faults[number] = str(error)
         if self.checker == "math":
-            faults |= unreadable({p: a for p, a in answers.items() if p not in faults})
-        return list(faults.items())
+            found, left = unreadable({n: a for n, a in answers.items() if n not in faults})
+            faults |= found
+            if left:
+                self.notes.append(f"{left} answers are only read when they are drawn")
+        return faults
+
+
+def spellings(answer):
+    """An answer with its other spellings: `true` for True, and `12` for 12.0, which a table with
+    empty cells has for 12."""
+    several = answer if isinstance(answer, list) else [answer]
+    more = [str(a).lower() for a in several if isinstance(a, bool)]
+    whole = [a for a in several if isinstance(a, float) and a.is_integer() and abs(a) < 1e15]
+    return [*several, *more, *map(int, whole)] if more or whole else answer
 
 
 def has(row, name) -> bool:

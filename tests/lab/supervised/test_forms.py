@@ -61,6 +61,8 @@ DEMONSTRATIONS = [
     ({"prompt": None, "response": None, "messages": [USER, said("a")]}, ([USER], "a")),
     ({"prompt": "p", "messages": [USER, said("a")]}, ([USER], "a")),
     ({"messages": [USER, said("a")], "label": True}, ([USER], "a")),
+    ({"messages": [{**USER, "weight": 0}, {**said("a"), "weight": 1.0}], "images": []},
+     ([{**USER, "weight": 0}], "a")),
 ]  # fmt: skip
 
 PREFERENCES = [
@@ -77,6 +79,9 @@ PREFERENCES = [
     ({"question": "hi", "system": "s", "chosen": "a", "rejected": "b"},
      ([SYSTEM, USER], "a", "b")),
     ({"messages": [USER, said("a")], "rejected_response": "b"}, ([USER], "a", "b")),
+    ({"messages": [USER, said("a")], "rejected_messages": [USER, said("b")]}, ([USER], "a", "b")),
+    ({"chosen_messages": [USER, said("a")], "rejected_messages": [USER, said("b")]},
+     ([USER], "a", "b")),
     ({"query": "q", "response": "a", "rejected_response": "b"}, ("q", "a", "b")),
     ({"input": {"messages": [USER], "tools": []}, "preferred_output": [said("a")],
       "non_preferred_output": [said("b")]}, ([USER], "a", "b")),
@@ -136,6 +141,8 @@ def test_every_form_has_a_row_here_and_a_line_on_the_page(read, rows, tmp_path):
          ["--response chosen"]),
         (read_demonstrations, {"messages": [USER, said("a")], "label": False},
          ["'label' is false"]),
+        (read_demonstrations, {"messages": [USER, {**said("a"), "weight": 0}]}, ["weight is 0"]),
+        (read_demonstrations, {"messages": [USER, said("a")], "images": ["a.png"]}, ["'images'"]),
         (read_demonstrations, {"messages": [USER, said("")]}, ["'messages' has no response"]),
         (read_demonstrations, {"messages": [USER]}, ["ends with a message of 'user'"]),
         (read_demonstrations, {"messages": [said("a")]}, ["'messages' has no prompt"]),

@@ -436,14 +436,33 @@ def test_values_of_a_table_are_answers_or_bad_rows(tmp_path):
             made(str(path), answer=name)
 
 
+def test_a_table_with_empty_cells_has_its_numbers_as_floats(tmp_path):
+    from pyarrow import Table
+    from pyarrow import parquet as pq
+
+    rows = [{"question": q, "answer": a} for q, a in (("a", 12.0), ("b", 12.0), ("c", None))]
+    pq.write_table(Table.from_pylist(rows), tmp_path / "table.parquet")
+    for checker in ("exact", "contains", "numeric", "math"):
+        task = made(str(tmp_path / "table.parquet"), checker=checker, on_bad_row="skip")
+        answers = [e.answer for e in everything(task)]
+        assert task.is_correct(["12", "12.0"], answers).tolist() == [True, True]
+        assert task.is_correct(["120", "1"], answers).tolist() == [False, False]
+    assert made(write(tmp_path / "a.jsonl", [{"question": q, "answer": True} for q in "ab"])).right(
+        ["true", "True", "false"], [True] * 3
+    ).tolist() == [True, True, False]
+
+
 def test_many_answers_are_tried_by_several_processes(monkeypatch):
     from rlzoo_zoo.rewards import math_verify
 
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     answers = {f"{i}": rf"{i}^{{7}}" for i in range(200)} | {"bad": r"\boxed{}", "n": "12"}
-    faults = math_verify.unreadable(answers)
+    faults, left = math_verify.unreadable(answers)
     assert set(faults) == {"bad"}
-    assert set(math_verify.unreadable({"slow": "2^{" * 4000}, timeout=0.01)) == {"slow"}
+    assert left == 0
+    assert set(math_verify.unreadable({"slow": "2^{" * 4000}, timeout=0.01)[0]) == {"slow"}
+    monkeypatch.setattr(math_verify, "TRIED", 150)
+    assert math_verify.unreadable(answers) == ({}, 51)  # a number needs no trial
 
 
 # ---------------------------------------------------------------- what is right
