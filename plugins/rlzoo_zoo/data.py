@@ -38,6 +38,8 @@ SPLITS = {
 }
 ABOUT = re.compile(r"dataset_infos?\.json|state\.json|dataset_dict\.json")  # no rows
 
+Patterns = dict[str | None, list[str]]
+
 
 class Row(NamedTuple):
     """place: `file:line` or `file row 3`; number: from 0, over all files; values: None where there
@@ -125,15 +127,16 @@ def _numbered(parts: Iterable[Iterator[Found]]) -> Iterator[Row]:
 def _data_files(path: str, folder: Path, subset: str, split: str) -> list[Path]:
     """The files of one split in a folder, as its README.md lists them or by their names."""
     configs = _configs(path, folder)
-    if configs:
-        name = subset or ("default" if "default" in configs else "")
-        if name not in configs and (name or len(configs) > 1):
-            wrong = f"there is no subset {name!r}" if name else "name the subset"
-            raise DataError(f"{path}: {wrong} (available: {', '.join(configs)})")
-        patterns = configs[name] if name else next(iter(configs.values()))
-        parts = {s: [f for p in some for f in _below(folder, p)] for s, some in patterns.items()}
-    else:
-        parts = _by_name(path, folder, _below(folder, f"{subset}/**/*" if subset else "**/*"))
+    name = subset or ("default" if "default" in configs else "")
+    if configs and name not in configs and (name or len(configs) > 1):
+        wrong = f"there is no subset {name!r}" if name else "name the subset"
+        raise DataError(
+            f"{path}: {wrong}{nearest(name, configs)} (available: {', '.join(configs)})"
+        )
+    everywhere = {None: [f"{subset}/**/*" if subset else "**/*"]}
+    patterns = configs.get(name) or next(iter(configs.values()), everywhere)
+    found = {s: [f for p in some for f in _below(folder, p)] for s, some in patterns.items()}
+    parts = _by_name(path, folder, found[None]) if None in found else found
     files = chosen(parts, split, path) if parts else []
     for file in files:
         _refuse_outside(path, folder, file)
@@ -148,7 +151,8 @@ def _data_files(path: str, folder: Path, subset: str, split: str) -> list[Path]:
 
 def _below(folder: Path, pattern: str) -> list[Path]:
     """The files of rows in a folder that fit a pattern, sorted, without hidden ones."""
-    if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts or ":" in pattern:
+    parts = Path(pattern).parts
+    if not parts or Path(pattern).is_absolute() or ".." in parts or ":" in pattern:
         raise DataError(f"{folder}: README.md names data outside of this folder: {pattern!r}")
     found = [folder / pattern] if (folder / pattern).is_file() else sorted(folder.glob(pattern))
     return [
@@ -186,8 +190,9 @@ def _by_name(path: str, folder: Path, files: Sequence[Path]) -> dict[str, list[P
     return {"train": unnamed, **found} if unnamed else found
 
 
-def _configs(path: str, folder: Path) -> dict[str, dict[str, list[str]]]:
-    """{subset: {split: patterns}} of README.md's header; empty without one."""
+def _configs(path: str, folder: Path) -> dict[str, Patterns]:
+    """{subset: {split: patterns}} of README.md's header; empty without one. The split is None where
+    names of files show it."""
     file = folder / "README.md"
     if not file.is_file():
         return {}
@@ -197,20 +202,18 @@ def _configs(path: str, folder: Path) -> dict[str, dict[str, list[str]]]:
     header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
     try:
         configs = (yaml.safe_load(header[1]) or {}).get("configs") if header else None
-        found = {}
+        found: dict[str, Patterns] = {}
         for config in configs or []:
-            named = config.get("data_files")
-            if named is None:
-                continue
-            parts: dict[str, list[str]] = {}
+            where, named = config.get("data_dir"), config.get("data_files", [])
+            parts = found[str(config["config_name"])] = {}
             for item in named if isinstance(named, list) else [named]:
-                split, some = ("train", item) if isinstance(item, str) else (
-                    item["split"], item["path"]
-                )  # fmt: skip
-                some = [some] if isinstance(some, str) else some
-                where = config.get("data_dir")
-                parts.setdefault(split, []).extend(f"{where}/{p}" if where else p for p in some)
-            found[str(config["config_name"])] = parts
+                split, some = ("train", item)
+                if not isinstance(item, str):
+                    split, some = item["split"], item["path"]
+                for pattern in [some] if isinstance(some, str) else some:
+                    parts.setdefault(split, []).append(str(Path(where or "") / pattern))
+            if not parts:
+                parts[None] = [f"{where}/**/*" if where else "**/*"]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"{path}: README.md: its header cannot be read: {first_line(error)}"

@@ -17,7 +17,6 @@ SUFFIXES = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv",
     ".parquet": "parquet",
 }  # fmt: skip
-NO_COLUMNS = "not an object with columns"
 Found = tuple[str, int, Mapping[str, Any] | None, str]  # place, number, values, fault
 
 Opened = gzip.GzipFile | io.BufferedReader
@@ -63,62 +62,57 @@ def _text(file: Path, name: str) -> Opened:
 def _json(file: Path, name: str, split: str) -> Iterator[Found]:
     """JSON lines; or an array of objects, or an object that has one."""
     with _text(file, name) as lines:
-        rows = _whole(lines, name, split)
-        if rows is not None:
-            for index, row in enumerate(rows):
-                fault = _fault(row)
-                yield f"{name} row {index}", index, None if fault else row, fault
+        if _has_lines(lines, name):
+            lines.seek(0)
+            for index, line in enumerate(lines):
+                if line.strip():
+                    values, fault, _ = _parsed(line)
+                    fault = fault or _fault(values, b"\\ud" in line.lower())
+                    yield f"{name}:{index + 1}", index, None if fault else values, fault
             return
         lines.seek(0)
-        for line_number, line in enumerate(lines, 1):
-            place, index = f"{name}:{line_number}", line_number - 1
-            text = line.removeprefix(BOM) if line_number == 1 else line
-            if text.strip():
-                values, fault = _object(text)
-                yield place, index, values, fault
+        found, fault, number = _parsed(lines.read())
+        if fault:
+            yield f"{name}:{number}", number - 1, None, fault
+            return
+        rows = found if isinstance(found, list) else _wrapped(found, name, split)
+        for index, row in enumerate(rows):
+            fault = _fault(row)
+            yield f"{name} row {index}", index, None if fault else row, fault
 
 
-def _object(line: bytes) -> tuple[Any, str]:
-    """(the object that a line is, "") or (None, its fault)."""
+def _has_lines(lines: Opened, name: str) -> bool:
+    """Whether each line is a JSON value, and the file is not one."""
+    first = next((line.strip() for line in lines if line.strip(BOM + b" \t\r\n")), b"")
+    whole = first.removeprefix(BOM).startswith(b"[")
+    whole = whole or PurePosixPath(name.removesuffix(".gz")).suffix == ".json"
+    several = any(line.strip() for line in lines)
+    return not whole or (several and not _parsed(first)[1])
+
+
+def _parsed(text: bytes) -> tuple[Any, str, int]:
+    """(the value of a JSON text, "", 0) or (None, its fault, the fault's line in it)."""
     try:
-        values = json.loads(line.decode())
-        plain = isinstance(values, dict) and b"\\ud" not in line.lower()
-        fault = "" if plain else _fault(values)
+        return json.loads(text.decode("utf-8-sig")), "", 0
     except UnicodeDecodeError:
-        return None, "not UTF-8"
+        return None, "not UTF-8", 1
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" starting at")
-        return None, f"not JSON: {what} at column {error.colno}"
+        return None, f"not JSON: {what} at column {error.colno}", error.lineno
     except (RecursionError, ValueError):  # nested or numbers without end
-        return None, "not JSON: too large"
-    return None if fault else values, fault
+        return None, "not JSON: too large", 1
 
 
-def _fault(row: Any) -> str:
+def _fault(row: Any, doubtful: bool = True) -> str:
+    """The fault of a JSON value as a row. doubtful: whether it may have half a character."""
     if not isinstance(row, dict):
-        return NO_COLUMNS
+        return "not an object with columns"
     try:
-        refuse_half_characters(row)
+        if doubtful:
+            refuse_half_characters(row)
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _whole(lines: Opened, name: str, split: str) -> list[Any] | None:
-    """The rows of a file that is one JSON value; None where it has lines."""
-    first = next((line for line in lines if line.strip(BOM + b" \t\r\n")), b"")
-    only = not any(line.strip() for line in lines)
-    is_array = first.removeprefix(BOM).lstrip()[:1] == b"["
-    if only and not (is_array or PurePosixPath(name.removesuffix(".gz")).suffix == ".json"):
-        return None
-    if not only and _object(first.removeprefix(BOM))[1] in ("", NO_COLUMNS):
-        return None
-    lines.seek(0)
-    try:
-        found = json.loads(lines.read().decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, list) else _wrapped(found, name, split)
 
 
 def _wrapped(found: Any, name: str, split: str) -> list[Any]:
@@ -189,7 +183,7 @@ def _parquet(file: Path, name: str, split: str) -> Iterator[Found]:
 READERS = {"jsonl": _json, "csv": _csv, "parquet": _parquet}
 
 
-def chosen(parts: Mapping[str, Any], split: str, path: str) -> Any:
+def chosen(parts: Mapping[Any, Any], split: str, path: str) -> Any:
     """The split that is named, or the only one."""
     if split in parts or (not split and len(parts) == 1):
         return parts[split] if split else next(iter(parts.values()))

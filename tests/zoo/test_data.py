@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,6 +48,7 @@ FILES = {
     "array.jsonl": json.dumps(ROWS),
     "array.json.gz": packed(json.dumps(ROWS)),
     "wrapped.json": json.dumps({"version": "1", "data": ROWS}),
+    "some.json": '{"data": [\n' + ",\n".join(map(json.dumps, ROWS)) + "\n]}",
     "long.json": json.dumps({"rows": ROWS, "count": 3}, indent=2),
     "a.csv": table(","),
     "bom.csv": b"\xef\xbb\xbf" + table(",").encode(),
@@ -87,6 +89,9 @@ MANY = {
     "splits.json": json.dumps({"train": ROWS, "test": ROWS[:1]}),
     "z/README.md": "---\nconfigs:\n- config_name: one\n  data_files: [{split: train, path: 'a*'}]\n"
     "- config_name: two\n  data_files: b.jsonl\n---\nText.",
+    "v/README.md": "---\nconfigs: [{config_name: m, data_dir: main}, {config_name: s, data_dir: .}]"
+    "\n---",
+    "v/main/train.jsonl": LINES, "v/main/test.csv": table(","), "v/more/train.jsonl": LINES,
     "z/a.jsonl": LINES, "z/b.jsonl": LINES[:24], "z/c.csv": "never,read\n",
     "w/.cache/hidden.jsonl": "{", "w/dataset_infos.json": "{}", "w/a.jsonl": LINES,
 }  # fmt: skip
@@ -99,7 +104,7 @@ MANY = {
         ("x", {"split": "test"}, 1),
         ("x/train-*.jsonl", {}, 6),
         ("x/train-0.jsonl, y/a.csv,x/test.jsonl", {}, 7),
-        ("**/*.jsonl", {}, 14),
+        ("**/*.jsonl", {}, 20),
         ("y", {"split": "train"}, 3),
         ("y", {"split": "validation"}, 3),
         ("math", {}, 2),
@@ -107,6 +112,9 @@ MANY = {
         ("splits.json", {"split": "test"}, 1),
         ("z", {"subset": "one"}, 3),
         ("z", {"subset": "two"}, 1),
+        ("v", {"subset": "m", "split": "train"}, 3),
+        ("v", {"subset": "s", "split": "train"}, 6),
+        ("x", {"subset": ".", "split": "train"}, 6),
         ("w", {}, 3),
     ],
 )
@@ -161,6 +169,7 @@ def test_what_is_not_read_is_a_line(files, path, fault, tmp_path, monkeypatch):
         ("a.jsonl", '{"q": 1}\n{"q": "\\ud800"}\n{}\n', 2, "half a character"),
         ("a.json", '[{"q": 1},{"q": "\\ud800"},{}]', None, "half a character"),
         ("a.json", '[{"q": 1},\n[1],{}]', None, "not an object"),
+        ("a.jsonl", b'{"q": 1}\n\xef\xbb\xbf{"q": 2}\n{"q": \xff}\n', 3, "not UTF-8"),
         ("a.jsonl", '{"q": 1\n{"q": 2}\n{}\n', 1, "not JSON"),
     ],
 )
@@ -170,6 +179,22 @@ def test_a_bad_row_is_named_and_the_others_are_read(name, content, line, fault, 
     assert fault in bad.fault
     assert len(rows) == 3
     assert bad.place.endswith(f":{line}" if line else " row 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('[\n{"q": 1},\n{"q": 2}\n{"q": 3}]', 4),
+        ('[{"q": 1},\n {"q": 2},\n]', 3),
+        ('{\n"data": [{"q": 1},\n{"q" 2}]}', 3),
+        ('{"data": [{"q": 1}, {"q" 2}]}', 1),
+        ('{"data": [\n{"q": 1},\n{"q": 2}\n', 4),
+    ],
+)
+def test_a_damaged_array_is_named_by_the_damaged_line(content, line, tmp_path):
+    (bad,) = read(str(put(tmp_path / "a.json", content)))
+    assert bad.place.endswith(f"a.json:{line}")
+    assert bad.fault.startswith("not JSON: ")
 
 
 def test_a_format_that_was_named_is_held_to_the_content(tmp_path):
@@ -206,6 +231,20 @@ def test_a_readme_names_no_file_outside(named, tmp_path):
     put(tmp_path / "set" / "a.jsonl", LINES)
     with pytest.raises(DataError, match="outside of this folder"):
         list(read(str(tmp_path / "set")))
+
+
+def test_a_set_of_the_hub_names_no_file_elsewhere(monkeypatch):
+    import datasets
+
+    from rlzoo.lm import loading
+
+    monkeypatch.setattr(loading, "reachable", lambda url: False)
+    for file in ("/etc/passwd", "https://example.org/a.jsonl"):
+        config = SimpleNamespace(data_files={"train": [file]})
+        builder = SimpleNamespace(config=config)  # nothing is prepared, or downloaded
+        monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, b=builder: b)
+        with pytest.raises(DataError, match=f"outside of the hub: '{file}'"):
+            read("owner/name")
 
 
 def test_a_link_leads_to_no_file_outside(tmp_path):

@@ -109,12 +109,9 @@ class Reader(Generic[Row]):
 
 def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
     of_prompt, *sides = names.values()
-    values = [needed(row, name) for name in sides]
-    if of_prompt == "-" and all(isinstance(value, str) for value in values):
-        (prompt, better), (other, worse) = (named(n, _dialogue, needed(row, n)) for n in sides)
-    else:
-        prompt, better = _split(row, of_prompt, values[0], sides[0])
-        other, worse = _split(row, of_prompt, values[1], sides[1], prompt)
+    prompt, better = _split(row, of_prompt, needed(row, sides[0]), sides[0])
+    known = None if isinstance(prompt, str) else prompt  # one dialogue, and another response to it
+    other, worse = _split(row, of_prompt, needed(row, sides[1]), sides[1], known)
     if prompt != other:
         raise ValueError(f"{sides[0]!r} and {sides[1]!r} answer different prompts")
     if better == worse:
@@ -192,7 +189,8 @@ def _split(
         return known
 
     if isinstance(found := named(name, prompt_of, value), str):
-        return prompt(), found
+        dialogue = of_prompt == "-" and known is None
+        return named(name, _dialogue, found) if dialogue else (prompt(), found)
     *before, last = found
     if last["role"] != "assistant":
         raise ValueError(f"{name!r} ends with a message of {last['role']!r}, not assistant")

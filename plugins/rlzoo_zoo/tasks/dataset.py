@@ -84,6 +84,7 @@ class Dataset:
         for pattern in (answer_pattern, response_pattern):
             compile_pattern(pattern)
         self.prompt, self.template, self.answer = prompt, template, answer
+        self.fields = [m[1] for m in FIELD.finditer(template) if m[1]]
         self.domain, self.of_index = domain, dict[int, str]()
         self.answer_pattern, self.response_pattern = answer_pattern, response_pattern
         self.checker, self.casefold, self.tolerance = checker, casefold, tolerance
@@ -269,10 +270,9 @@ class Dataset:
 
     def wanted(self) -> list[str]:
         """The columns that are read."""
-        fields = [m[1] for m in FIELD.finditer(self.template) if m[1]]
         answer = [] if self.answer is None else [self.answer]
         domain = [self.domain] if self.domain else []
-        return (fields if self.template else [self.prompt]) + answer + domain
+        return (self.fields if self.template else [self.prompt]) + answer + domain
 
     def example(self, row, index) -> Example:
         """Raises ValueError where the row is of no use."""
@@ -288,6 +288,8 @@ class Dataset:
                 raise ValueError(f"{name!r} is NaN")  # how tables write that there is none
         prompt: Any
         if self.template:
+            for name in self.fields:
+                refuse_structure(name, values[name])
             prompt = FIELD.sub(lambda m: str(values[m[1]]) if m[1] else m[0][0], self.template)
         else:
             prompt = prompt_of(values[self.prompt], row.get("tools"))
@@ -338,6 +340,15 @@ class Dataset:
             if left:
                 self.notes.append(f"{left} answers are only read when they are drawn")
         return faults
+
+
+def refuse_structure(name, value):
+    """Raise ValueError where a template would print the source of messages or of a mapping."""
+    inside = value if isinstance(value, list) else [value]
+    if any(isinstance(x, (dict, list)) for x in inside) or not isinstance(
+        prompt_of(str(value)), str
+    ):
+        raise ValueError(f"{name!r} is not text; name a value in it, as {{{name}.0.content}}")
 
 
 def spellings(answer):

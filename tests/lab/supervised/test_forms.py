@@ -146,7 +146,7 @@ def test_every_form_has_a_row_here_and_a_line_on_the_page(read, rows, tmp_path):
         (read_demonstrations, {"messages": [USER, said("")]}, ["'messages' has no response"]),
         (read_demonstrations, {"messages": [USER]}, ["ends with a message of 'user'"]),
         (read_demonstrations, {"messages": [said("a")]}, ["'messages' has no prompt"]),
-        (read_demonstrations, {"messages": "hi"}, ["'messages' has no prompt"]),
+        (read_demonstrations, {"messages": "hi"}, ["'messages' is text without its prompt"]),
         (read_demonstrations, {"messages": '[{"role": "user", "content'}, ["looks like messages"]),
         (read_demonstrations, {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
          ["'messages' has a part of type 'image'"]),
@@ -171,6 +171,8 @@ def test_what_is_ambiguous_or_of_no_form_is_a_line(read, row, parts, tmp_path):
 
 
 def test_an_option_settles_what_several_forms_fit(tmp_path):
+    better = write(tmp_path / "b.jsonl", [{"chosen": HH + " a", "rejected": HH + " b"}])
+    assert read_demonstrations(better, {"response": "chosen"}).rows == [(HH, " a")]
     row = {"prompt": "p", "response": "a", "messages": [USER, said("b")], "in": {"q": "r"}}
     file = write(tmp_path / "a.jsonl", [row])
     assert read_demonstrations(file, {"response": "messages"}).rows == [([USER], "b")]

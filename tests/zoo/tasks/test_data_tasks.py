@@ -25,6 +25,7 @@ from rlzoo_zoo.data import read
 from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
 
+ASKED = [{"role": "user", "content": "1/2?"}]
 SUMS = [{"question": f"{a}+{b}=", "answer": a + b, "level": a} for a in range(8) for b in range(5)]
 
 
@@ -295,6 +296,17 @@ def test_a_template_is_filled_from_columns_and_never_evaluated(tmp_path):
         made(path, template="{a.__class__}", answer="b")
 
 
+@pytest.mark.parametrize(
+    "value", [ASKED, json.dumps(ASKED), repr(ASKED), {"q": "1"}, [["1"]], ASKED[0]]
+)
+def test_a_template_prints_no_source(value, tmp_path):
+    path = write(tmp_path / "rows.jsonl", [{"p": value, "answer": 1, "list": ["a", 2]}] * 2)
+    with pytest.raises(DataError, match=":1: 'p' is not text"):
+        made(path, template="{p}")
+    with pytest.raises(RlzooError, match="only one prompt"):
+        made(path, template="{list}")
+
+
 def test_chat_messages_are_passed_as_they_are(tmp_path):
     def chat(i):
         return [{"role": "system", "content": "Add."}, {"role": "user", "content": f"{i}+1="}]
@@ -331,7 +343,6 @@ def test_extract_takes_the_last_match():
 
 
 VERL = {"data_source": "x", "reward_model": {"style": "rule", "ground_truth": r"\frac{1}{2}"}}
-ASKED = [{"role": "user", "content": "1/2?"}]
 
 
 def verl(path, kind, prompt):
