@@ -7,18 +7,16 @@ only data files are read, never a repository's script. Nothing is unpickled. A f
 folder: a file outside of it is not read, whatever is written in it.
 """
 
-import gzip
 import json
 import random
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from rlzoo.errors import DataError, NotCached, UsageError, first_line, nearest, typed_path
-from rlzoo_zoo.files import READERS, SUFFIXES, Found, chosen, kind_of_file, require
+from rlzoo_zoo.files import READERS, SUFFIXES, Found, chosen, kind_of_file, require, rows_of
 from rlzoo_zoo.messages import MEDIA as MEDIA
 from rlzoo_zoo.messages import Message as Message
 from rlzoo_zoo.messages import Prompt as Prompt
@@ -72,7 +70,7 @@ def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") 
     else:
         files, split = _data_files(path, whole, subset, split), ""
     kinds = [_kind(file, format) for file in files]
-    return _numbered([READERS[k](f, str(f), split) for k, f in zip(kinds, files, strict=True)])
+    return _numbered([rows_of(f, kind, split) for f, kind in zip(files, kinds, strict=True)])
 
 
 def _is_hub_id(path: str) -> bool:
@@ -112,12 +110,9 @@ def _beside(file: Path) -> str:
 def _numbered(parts: Iterable[Iterator[Found]]) -> Iterator[Row]:
     first = after = 0
     for part in parts:
-        try:
-            for place, index, values, fault in part:
-                after = first + index + 1
-                yield Row(place, first + index, values, fault)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(f"a .gz file is damaged: {first_line(error)}") from None
+        for place, index, values, fault in part:
+            after = first + index + 1
+            yield Row(place, first + index, values, fault)
         first = after
 
 

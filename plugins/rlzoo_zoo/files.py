@@ -22,13 +22,18 @@ Found = tuple[str, int, Mapping[str, Any] | None, str]  # place, number, values,
 Opened = gzip.GzipFile | io.BufferedReader
 
 BOM, GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
-UTF16 = (b"\xff\xfe", b"\xfe\xff")
+DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a .gz raises
+FOREIGN = {
+    b"\xff\xfe": "not UTF-8 but UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
+    b"\xfe\xff": "not UTF-8 but UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
+    b"version https://git-lfs": "a pointer of Git LFS, not the data; `git lfs pull` gets it",
+}
 
 
 def kind_of_file(file: Path) -> str | None:
     """By its content, where that decides, else by its suffix; None where neither does."""
     start = _start(file)
-    if start.startswith(b"PAR1"):
+    if start.startswith(b"PAR1") and len(start) > 4:
         return "parquet"
     if start.removeprefix(BOM).lstrip()[:1] in (b"{", b"["):
         return "jsonl"
@@ -45,23 +50,31 @@ def _start(file: Path) -> bytes:
     with _open(file) as lines:
         try:
             return lines.read(200)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{file}: {first_line(error)}") from None
+        except DAMAGED:
+            return b""
 
 
-def _text(file: Path, name: str) -> Opened:
-    """A file of text, opened; raises DataError if it cannot be read."""
-    start = _start(file)
-    if start.startswith(UTF16):
-        raise DataError(f"{name}: not UTF-8 but UTF-16; `iconv -f UTF-16 -t UTF-8` converts it")
-    if start.startswith(b"version https://git-lfs"):
-        raise DataError(f"{name}: a pointer of Git LFS, not the data; `git lfs pull` gets it")
-    return _open(file)
+def rows_of(file: Path, kind: str, split: str) -> Iterator[Found]:
+    """The rows of a file of a known kind; a file that is something else is one bad row."""
+    start, name = _start(file), str(file)
+    if fault := next((fault for mark, fault in FOREIGN.items() if start.startswith(mark)), ""):
+        yield f"{name}:1", 0, None, fault
+        return
+    begun = False
+    try:
+        for found in READERS[kind](file, name, split):
+            begun = True
+            yield found
+    except DAMAGED as error:
+        fault = f"a damaged .gz file: {first_line(error)}"
+        if begun:
+            raise DataError(f"{name}: {fault}") from None
+        yield f"{name}:1", 0, None, fault
 
 
 def _json(file: Path, name: str, split: str) -> Iterator[Found]:
     """JSON lines; or an array of objects, or an object that has one."""
-    with _text(file, name) as lines:
+    with _open(file) as lines:
         if _has_lines(lines, name):
             lines.seek(0)
             for index, line in enumerate(lines):
@@ -130,7 +143,7 @@ def _wrapped(found: Any, name: str, split: str) -> list[Any]:
 
 def _csv(file: Path, name: str, split: str) -> Iterator[Found]:
     """A table with a header; every value is text."""
-    with _text(file, name) as raw:
+    with _open(file) as raw:
         # Bytes that are not UTF-8 make a bad row, not a bad file.
         text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
         head, csv_limit = text.readline(), csv.field_size_limit(2**31 - 1)

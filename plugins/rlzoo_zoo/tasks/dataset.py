@@ -344,10 +344,8 @@ class Dataset:
 
 def refuse_structure(name, value):
     """Raise ValueError where a template would print the source of messages or of a mapping."""
-    inside = value if isinstance(value, list) else [value]
-    if any(isinstance(x, (dict, list)) for x in inside) or not isinstance(
-        prompt_of(str(value)), str
-    ):
+    inside = value if isinstance(value, list) else [value, prompt_of(str(value))]
+    if any(isinstance(x, (dict, list)) for x in inside):
         raise ValueError(f"{name!r} is not text; name a value in it, as {{{name}.0.content}}")
 
 
