@@ -93,21 +93,23 @@ class PromptFormat:
     def unread(self, prompts: Iterable[Prompt]) -> str | None:
         """A line on the fields of chat messages that leave no trace in what the policy reads."""
         chats = [prompt for prompt in islice(prompts, SAMPLE) if not isinstance(prompt, str)]
-        lost = {name for chat in chats for message in chat for name in message}
-        for chat in chats:
-            for name in lost & {name for message in chat for name in message}:
-                without = [{k: v for k, v in m.items() if k != name} for m in chat]
-                if name in ("role", "content") or self._differ(chat, without):
-                    lost.discard(name)
-        names = ", ".join(sorted(lost))
-        return f"the policy does not read these fields of messages: {names}" if lost else None
+        lost = {name for chat in chats for m in chat for name in m} - {"role", "content"}
+        if self.chat != "never" and self.tokenizer.chat_template:
+            for chat in chats:
+                names = lost & {name for message in chat for name in message}
+                lost -= {name for name in names if self._reads(chat, name)}
+        listed = ", ".join(sorted(lost))
+        return f"the policy does not read these fields of messages: {listed}" if lost else None
 
-    def _differ(self, chat: Prompt, other: Prompt) -> bool:
-        text = self.text(chat)
+    def _reads(self, chat: list[dict[str, Any]], field: str) -> bool:
+        without = [{k: v for k, v in m.items() if k != field} for m in chat]
         try:
-            return text != self.text(other)
+            text, other = (
+                through_template(self.tokenizer, m, tokenize=False) for m in (chat, without)
+            )
         except ModelError:  # the template requires the field
             return True
+        return text != other
 
     @cached_property
     def end_of_turn(self) -> int | None:

@@ -82,12 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         help="share of the prompts to hold out (0.1)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
-    add(
-        "--split",
-        default="",
-        metavar="NAME",
-        help="configuration to use if the data set has several",
-    )
+    for name, what in (("split", "split"), ("subset", "configuration")):
+        add(f"--{name}", default="", metavar="NAME",
+            help=f"the {what} to use if the data set has several")  # fmt: skip
     add(
         "--on-bad-row",
         choices=("stop", "skip"),
@@ -198,7 +195,7 @@ def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
     check_arguments(arguments)
     a = arguments
     names = {name: getattr(a, name) for name in read.columns}
-    data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    data = read(a.data, names, subset=a.subset, split=a.split, on_bad_row=a.on_bad_row)
     say(f"columns: {'; '.join(data.forms)}")
     sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
     folder = find_model(a.model)

@@ -76,6 +76,7 @@ class Reader(Generic[Row]):
         path: str | Path,
         names: Mapping[str, str | None] | None = None,
         *,
+        subset: str = "",
         split: str = "",
         on_bad_row: str = "stop",
     ) -> Pairs[Row]:
@@ -84,7 +85,7 @@ class Reader(Generic[Row]):
         rows: list[Row] = []
         bad, first, found = 0, "", dict[str, None]()
         chats = False  # of texts, with a system message, say
-        for line in read(str(path), split=split):
+        for line in read(str(path), subset=subset, split=split):
             try:
                 if line.values is None:
                     raise ValueError(line.fault)

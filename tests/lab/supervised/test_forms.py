@@ -208,3 +208,19 @@ def test_a_table_has_the_same_rows(tmp_path):
 def test_the_table_of_forms_names_each_columns_once():
     for table in (forms.DEMONSTRATIONS, forms.PREFERENCES, forms.VERDICTS, forms.SOLUTIONS):
         assert len(set(table.values())) == len(table)
+
+
+def test_a_configuration_of_a_folder_is_named(tmp_path, capsys):
+    from rlzoo.cli import main
+
+    header = "---\nconfigs:\n" + "".join(
+        f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in ("one", "two")
+    )
+    (tmp_path / "README.md").write_text(f"{header}---\n")
+    for name in ("one", "two"):
+        write(tmp_path / f"{name}.jsonl", [{"prompt": name, "response": "a"}])
+    assert read_demonstrations(tmp_path, subset="two").rows == [("two", "a")]
+    words = ["sft", str(tmp_path), "--model", "nano", "--out", str(tmp_path / "out")]
+    for more, fault in (([], "name the subset"), (["--subset", "on"], "did you mean 'one'")):
+        assert main([*words, *more]) == 2
+        assert fault in " ".join(capsys.readouterr().err.split())

@@ -30,6 +30,7 @@ PLAIN = (
 CALL = {"type": "function", "function": {"name": "look", "arguments": {"at": "x"}}}
 CALLS = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 WRITTEN = '{"name": "look", "arguments": {"at": "x"}}'
+RESULT = {"role": "tool", "content": "3"}
 SCHEMA = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 
@@ -119,7 +120,7 @@ def test_a_preference_may_be_for_a_call(tmp_path):
 
 def test_prompts_of_a_run_have_tools_and_calls(tmp_path):
     rows = [
-        {"prompt": json.dumps([{"role": "user", "content": f"{i}"}, CALLS]), "answer": i,
+        {"prompt": json.dumps([{"role": "user", "content": f"{i}"}, CALLS, RESULT]), "answer": i,
          "tools": [SCHEMA]}
         for i in range(3)
     ]  # fmt: skip
