@@ -112,7 +112,7 @@ def with_context(row: Mapping[str, Any], prompt: Prompt) -> Prompt:
         before.insert(0, {"role": "system", "content": row[name]})
     elif name and chat[0]["content"] != row[name]:
         raise ValueError(f"{name!r} is not the system message of the conversation")
-    tools = row.get("tools") or value(row, "input.tools")
+    tools = decoded(row.get("tools")) or value(row, "input.tools")
     return prompt_of([*before, *chat], tools) if before or tools else prompt
 
 

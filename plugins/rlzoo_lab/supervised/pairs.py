@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlzoo.data import MEDIA, Message, Prompt, prompt_of, read
+from rlzoo.data import MEDIA, Message, Prompt, decoded, prompt_of, read
 from rlzoo.errors import DataError, in_short
 from rlzoo_lab.supervised import forms
 from rlzoo_lab.supervised.forms import named, needed
@@ -89,7 +89,7 @@ class Reader(Generic[Row]):
             try:
                 if line.values is None:
                     raise ValueError(line.fault)
-                if media := next((m for m in MEDIA if line.values.get(m)), None):
+                if media := next((m for m in MEDIA if decoded(line.values.get(m))), None):
                     raise ValueError(f"{media!r} is not empty; only text is read")
                 form, columns = forms.recognised(line.values, self.forms, self.columns, names or {})
                 rows.append(self.parse(line.values, columns))
@@ -137,7 +137,7 @@ def _demonstration(row: Mapping[str, Any], names: Mapping[str, str]) -> Demonstr
     if not isinstance(given, str) and isinstance(response, str) and not response.strip():
         raise ValueError(f"{name!r} has no response")
     for label in ("label", "kto_tag"):
-        if row.get(label) is False:
+        if str(row.get(label)).lower() == "false":  # CSV has only text
             raise ValueError(
                 f"{label!r} is false, so the response is not to be imitated; --on-bad-row skip "
                 "leaves such rows out"
