@@ -57,7 +57,7 @@ def tools_of(value: Any) -> list[dict[str, Any]]:
     """Schemas of tools, as chat templates take them, from a list or its JSON; raises ValueError."""
     found = _without_nulls(decoded(value)) or []
     found = [found] if isinstance(found, dict) else found
-    if isinstance(found, str) or not all(isinstance(tool, dict) for tool in found):
+    if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
         raise ValueError(
             f"declares tools that are not a list of JSON schemas. Got {in_short(value)}"
         )

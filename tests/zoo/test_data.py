@@ -419,8 +419,9 @@ def test_tools_are_declared_by_the_first_message():
         assert prompt_of(HI, tools) == [{**HI[0], "tools": declared}]
     for none in (None, [], "", "[]"):
         assert prompt_of(HI, none) == HI
-    with pytest.raises(ValueError, match="declares tools"):
-        prompt_of(HI, "f, g")
+    for wrong in ("f, g", 3, True, ["f"], [[TOOL]]):
+        with pytest.raises(ValueError, match="declares tools"):
+            prompt_of(HI, wrong)
 
 
 # ---------------------------------------------------------------- held-out rows
