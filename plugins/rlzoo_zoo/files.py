@@ -143,38 +143,45 @@ def _wrapped(found: Any, name: str, split: str) -> list[Any]:
 
 def _csv(file: Path, name: str, split: str) -> Iterator[Found]:
     """A table with a header; every value is text."""
+    csv.field_size_limit(2**31 - 1)  # of a whole document in a cell
     with _open(file) as raw:
         # Bytes that are not UTF-8 make a bad row, not a bad file.
         text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
-        head, csv_limit = text.readline(), csv.field_size_limit(2**31 - 1)
+        head = text.readline()
         text.seek(0)
         separators = "\t" if ".tsv" in file.name.lower() else ",\t;|"
         # The one that divides the header into most columns; at a tie, the comma.
         separator = max(separators, key=lambda s: len(next(csv.reader([head], delimiter=s), [])))
         rows = csv.reader(text, delimiter=separator, strict=True)
-        header = next(rows, [])
+        first, fault = _cells(rows)
+        if fault:
+            yield f"{name}:1", 0, None, fault
+            return
+        header = first or []
         if twice := [column for column in header if header.count(column) > 1]:
             raise DataError(f"{name}: two columns have the name {twice[0]!r}")
-        index = 0
-        while True:
-            place, cells, fault = f"{name}:{rows.line_num + 1}", None, ""
-            try:
-                cells = next(rows)
-                "".join(cells).encode()
-            except StopIteration:
-                break
-            except csv.Error as error:
-                fault = f"not CSV: {first_line(error)}"
-            except UnicodeEncodeError:
-                fault = "not UTF-8"
-            if cells is not None and not cells:
-                continue
+        index, line = 0, rows.line_num + 1
+        while (found := _cells(rows))[0] is not None:
+            cells, fault = found
             if cells and not fault and len(cells) != len(header):
                 fault = f"has {len(cells)} cells, but the header has {len(header)}"
-            values = None if fault or cells is None else dict(zip(header, cells, strict=True))
-            yield place, index, values, fault
-            index += 1
-        csv.field_size_limit(csv_limit)
+            if cells or fault:
+                values = None if fault else dict(zip(header, cells or [], strict=True))
+                yield f"{name}:{line}", index, values, fault
+                index += 1
+            line = rows.line_num + 1
+
+
+def _cells(rows: Any) -> tuple[list[str] | None, str]:
+    """(cells, fault) of the next row of a csv.reader; (None, "") at the end."""
+    try:
+        cells = next(rows, None)
+        "".join(cells or []).encode()
+    except csv.Error as error:
+        return [], f"not CSV: {first_line(error)}"
+    except UnicodeEncodeError:
+        return [], "not UTF-8"
+    return cells, ""
 
 
 def _parquet(file: Path, name: str, split: str) -> Iterator[Found]:

@@ -185,6 +185,8 @@ def test_a_bad_row_is_named_and_the_others_are_read(name, content, line, fault, 
         ("u.json", b"\xfe\xff", "UTF-16"),
         ("p.jsonl", "version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
         ("g.jsonl.gz", b"\x1f\x8bnothing", "damaged .gz"),
+        ("h.csv", '"q"x,a\n1,2\n', "not CSV"),
+        ("h.tsv", b"q\xff\ta\n1\t2\n", "not UTF-8"),
         ("g.csv", packed(LINES)[:-20], "damaged .gz"),
     ],
 )
