@@ -25,7 +25,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.stats import wilson
-from rlzoo_lab.supervised.pairs import Reader
+from rlzoo_lab.supervised.pairs import Reader, conversations
 from rlzoo_lab.written import Written
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
@@ -134,16 +134,9 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start")
         note = how_read(chat, (row.prompt for row in start.training))
         say(note.replace("model.chat=", "--chat "))
     reader = PromptFormat(tokenizer, chat)
-    if unread := reader.unread(_conversations(start.training)):
+    if unread := reader.unread(conversations(start.training)):
         say(unread)
     return reader
-
-
-def _conversations(rows: Sequence[Any]) -> Iterator[Any]:
-    """The prompts of rows, each with its response where that is a message."""
-    for row in rows:
-        whole = isinstance(row.prompt, list) and isinstance(row.response, dict)
-        yield [*row.prompt, row.response] if whole else row.prompt
 
 
 def find_model(name: str) -> Path:

@@ -11,7 +11,7 @@ the messages of the prompt if it repeats them. A message with more than text (ca
 reasoning) is a response as it is: only a chat template can write it. No torch here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -106,6 +106,13 @@ class Reader(Generic[Row]):
         if chats:  # all of them, then
             rows = [row._replace(prompt=forms.as_chat(row.prompt)) for row in rows]
         return Pairs(rows, bad, tuple(found))
+
+
+def conversations(rows: Iterable[Any]) -> Iterator[Prompt]:
+    """The prompts of rows, each with its response where both are messages."""
+    for row in rows:
+        whole = isinstance(row.prompt, list) and isinstance(row.response, dict)
+        yield [*row.prompt, row.response] if whole else row.prompt
 
 
 def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
