@@ -89,7 +89,8 @@ def _several(path: str) -> list[Path]:
         else:
             some = [file] * file.is_file()
         if not some:
-            raise DataError(f"there is no file or folder {part!r}{_beside(file)}")
+            what = "file" if file.suffix in SUFFIXES else "file or folder"
+            raise DataError(f"there is no {what} {part!r}{_beside(file)}")
         found += some
     return found
 

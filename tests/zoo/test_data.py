@@ -138,8 +138,8 @@ REFUSED = [
     ({"f/README.md": MANY["z/README.md"], "f/a.jsonl": LINES}, "f", "name the subset.*one, two"),
     ({"f/README.md": "---\nconfigs: [a\n---\n", "f/a.jsonl": ""}, "f", "header cannot be read"),
     ({"f/a.txt": "x"}, "f", "no file of rows"),
-    ({"a.jsonl": LINES}, "a.jsonl,b.jsonl", "no file or folder 'b.jsonl'; did you mean 'a"),
-    ({"a.jsonl": LINES}, "*.csv", r"no file or folder '\*.csv'"),
+    ({"a.jsonl": LINES}, "a.jsonl,b.jsonl", "no file 'b.jsonl'; did you mean 'a"),
+    ({"a.jsonl": LINES}, "*.csv", r"no file '\*.csv'"),
 ]
 
 
