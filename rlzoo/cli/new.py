@@ -3,6 +3,7 @@
 import argparse
 import keyword
 import re
+import shutil
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -12,6 +13,7 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.component import KINDS, name_of
 from rlzoo.plugin.sketch import sketch
+from rlzoo.runs.disk import write_synced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,14 +83,18 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
         f"{module}.py": f"{kind}.py",
         f"test_{module}.py": "test.py",
     }
+    texts = {file: Template(_raw(name)).substitute(words) for file, name in templates.items()}
     try:
         package.mkdir(parents=True)
+        try:
+            for file, text in texts.items():
+                write_synced(package / file, text.encode())
+        except BaseException:
+            shutil.rmtree(package)
+            raise
     except OSError as error:
         raise RlzooError(f"cannot create {package}: {error.strerror}") from None
-    for file, template in templates.items():
-        text = Template(_raw(template)).substitute(words)
-        (package / file).write_text(text, encoding="utf-8")
-    return [package / file for file in templates]
+    return [package / file for file in texts]
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -2,9 +2,10 @@
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,33 @@ def write_atomically(path: Path, data: bytes) -> None:
         return
     aside = path.with_name(f".{path.name}.partial")
     aside.unlink(missing_ok=True)
-    write_synced(aside, data, "xb")
-    aside.replace(path)
+    try:
+        with _named(path):
+            write_synced(aside, data, "xb")
+            if path.is_file():
+                shutil.copymode(path, aside)  # a private file stays private
+            aside.replace(path)
+    except BaseException:  # a full disk needs the space
+        aside.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 
 def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
     """Write a file that is on disk when this returns; a link is not followed."""
-    with open(path, mode, opener=no_link) as file:
+    with _named(path), open(path, mode, opener=no_link) as file:
         file.write(data)
     sync(path)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An OSError of a write or of fsync does not know its file; this one names `path`."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def no_link(path: str | Path, flags: int) -> int:
@@ -104,6 +122,7 @@ def sync(path: Path) -> None:
     """Wait until a file's or a folder's writes are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with _named(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
