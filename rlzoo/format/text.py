@@ -77,6 +77,17 @@ def printable(text: str) -> str:
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})
 
 
+def one_line(text: str) -> str:
+    """A text without control characters and line breaks: a name that a file gives."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def in_markdown(text: str) -> str:
+    """A text for a paragraph or a table's cell of Markdown, which it does not leave: no HTML, no
+    link, no image."""
+    return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
+
+
 def say(text: str) -> None:
     """Write a line to stderr without control characters; it is lost if stderr cannot be written."""
     with suppress(OSError):

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rlzoo.errors import RecipeError, RunError
+from rlzoo.format.text import one_line
 from rlzoo.recipe.files import Flat, flatten
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json
@@ -174,7 +175,9 @@ def read_record(
     summary: dict[str, Any] = {}
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
-        config = flat_config(yaml.safe_load(recipe), recipe.split("\n", 1)[0].lstrip("# ").strip())
+        config = flat_config(
+            yaml.safe_load(recipe), one_line(recipe.split("\n", 1)[0].lstrip("# "))
+        )
     except (yaml.YAMLError, AttributeError, TypeError, RecipeError) as error:
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
     if (path / "metrics.jsonl").exists():

@@ -13,6 +13,7 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.numbers import is_number
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
@@ -158,11 +159,3 @@ def _typed_and_options(
             f"{'give ' + ' and '.join(lost) if lost else 'remove the options of the estimator'}"
         )
     return typed, options
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
