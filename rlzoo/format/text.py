@@ -1,12 +1,13 @@
 """Makes text and tokens visible to a reader."""
 
+import logging
 import re
 import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -86,6 +87,25 @@ def in_markdown(text: str) -> str:
     """A text for a paragraph or a table's cell of Markdown, which it does not leave: no HTML, no
     link, no image."""
     return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
+
+
+@contextmanager
+def printable_logs() -> Iterator[None]:
+    """What libraries log about the files that they read has no control characters of these, and no
+    colors."""
+    before = logging.getLogRecordFactory()
+
+    def record(*about: Any, **more: Any) -> logging.LogRecord:
+        made = before(*about, **more)
+        raw = made.getMessage
+        made.getMessage = lambda: printable(re.sub(r"\x1b\[[\d;]*m", "", raw()))  # type: ignore[method-assign]
+        return made
+
+    logging.setLogRecordFactory(record)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(before)
 
 
 def say(text: str) -> None:
