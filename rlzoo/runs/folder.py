@@ -153,6 +153,8 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         refuse_links(path)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
+        with suppress(PermissionError):  # a folder for all users need not be readable
+            sync(path.parent)
         (path / NOTE).unlink(missing_ok=True)
         if store:
             write_atomically(path / NOTE, store.url.encode())
