@@ -27,6 +27,7 @@ from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import LARGEST, read_layer
 from rlzoo.runs.disk import write_atomically, write_json
+from rlzoo.runs.store import masked
 from rlzoo.train.start import start
 
 SECONDS = 30.0  # for the whole download
@@ -51,17 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     raw = download(arguments.url)
     checksum = hashlib.sha256(raw).hexdigest()
-    record = {"url": arguments.url, "sha256": checksum, "bytes": len(raw)}
+    url = masked(arguments.url)
+    record = {"url": url, "sha256": checksum, "bytes": len(raw)}
     agreed = (arguments.run or "").lower()
     if arguments.run is not None:
-        _check_agreed(agreed, checksum, arguments.url)
+        _check_agreed(agreed, checksum, url)
     with tempfile.TemporaryDirectory(prefix="rlzoo-fetch-") as folder:
         file = Path(folder) / name_of(arguments.url)
         file.write_bytes(raw)
         words = [f"recipe={file}", *arguments.words]
         if not agreed:
             return _reading(record, raw, file, words)
-        say(f"rlzoo: {arguments.url}, SHA-256 {checksum}")
+        say(f"rlzoo: {url}, SHA-256 {checksum}")
         zoo = load_zoo_after(partial(compose, words))
         recipe = compose(words, zoo)
         train = lambda display: start(recipe, zoo, _Recording(display, record, raw))  # noqa: E731
@@ -155,7 +157,11 @@ class _Recording:
 
 def download(url: str) -> bytes:
     """The text at a URL, at most `LARGEST` bytes, within `SECONDS`; raises RlzooError."""
-    parts = urlsplit(url)
+    address, url = url, masked(url)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise UsageError(f"fetch: {url!r} is not a URL: {error}") from None
     allowed = ("https", "http") if parts.hostname in HERE else ("https",)
     if parts.scheme == "file":
         return _limited(_file(parts), url)
@@ -175,7 +181,10 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
     ) -> Any:
         if urlsplit(newurl).scheme != "https":
-            raise RlzooError(f"{req.full_url}: redirects to {newurl}, which is not an https:// URL")
+            raise RlzooError(
+                f"{masked(req.full_url)}: redirects to {masked(newurl)}, which is not an https:// "
+                "URL"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

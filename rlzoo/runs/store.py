@@ -10,6 +10,7 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Store
 
+SECRET = re.compile("key|token|secret|pass|sig|credential|auth", re.IGNORECASE)
 NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
@@ -18,9 +19,26 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     return "://" in str(place)
 
 
+def masked(url: str) -> str:
+    """A URL to show or to save: `***` for a password, and for values of its query that may be
+    secret."""
+    url = re.sub(r"(https?://)[^/?#]*@|(://)[^/?#@:]*:[^/?#]*@", r"\1\2***@", url)
+    return re.sub(
+        r"(?<=[?&;#])([^=&;#]*)=([^&;#]*)",
+        lambda found: f"{found[1]}=***" if SECRET.search(found[1]) else found[0],
+        url,
+    )
+
+
 def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
-    or `any`. Raises UsageError if there is none, and the plugin's own RlzooError."""
+    or `any`. Raises UsageError if there is none or the URL holds a secret, and the plugin's own
+    RlzooError."""
+    if masked(url) != url:
+        raise UsageError(
+            f"store: {masked(url)}: a secret in a URL would be saved and shown; credentials come "
+            "from the environment (docs/store.md)"
+        )
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     points = {point.name: point for point in installed("rlzoo.stores")}
@@ -45,4 +63,4 @@ def kept_at(local: Path) -> str:
         return ""
     former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
     url = former[1] if former else note.strip()
-    return url if is_url(url) and url.isprintable() else ""
+    return masked(url) if is_url(url) and url.isprintable() else ""

@@ -22,7 +22,7 @@ from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageErro
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import BEGUN, create_folder, saved_steps, step_of, taken_up
-from rlzoo.runs.store import NOTE, kept_at, open_store
+from rlzoo.runs.store import NOTE, kept_at, masked, open_store
 from rlzoo.train.checkpoint import damage, save_checkpoint
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import plan_sweep
@@ -133,6 +133,36 @@ def test_what_a_power_cut_emptied_in_a_store_is_sent_again(micro, zoo, whole, tm
     (tmp_path / "x" / ".sent").unlink()  # nothing says that it was this run's
     with pytest.raises(RunError):
         rlzoo.resume(tmp_path / "x", zoo=zoo, store=url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://user:hunter2@host/a",
+        "memory://host/a?token=hunter2",
+        "sftp://me:p@hunter2@host/a",
+        "s3://KEY:hunter2@bucket/a",
+        "simplecache::memory://h/a?X-Amz-Signature=hunter2&x=1",
+        "https://hunter2@host/a",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_and_not_shown(url, tmp_path, capsys):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "recipe.yaml").write_text("seed: 1")
+    (tmp_path / "x" / NOTE).write_text(url)
+    for words in (["run", "grpo", f"run.dir={tmp_path / 'y'}", "--store", url], ["compare", url],
+                  ["resume", url], ["resume", str(tmp_path / "x")]):  # fmt: skip
+        assert main(words) == 2, words
+        said = capsys.readouterr().err
+        assert "***" in said
+        assert "hunter2" not in said
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("url", ["sftp://me@host/a", "abfs://c@a.dfs.core/x", "file:///a:b@c/d",
+                                 "s3://bucket/key=1/token", "memory://a?x=1"])  # fmt: skip
+def test_a_url_without_a_secret_is_shown_as_it_is(url):
+    assert masked(url) == url
 
 
 def started(micro, zoo, place, url, at=2):
