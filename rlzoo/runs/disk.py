@@ -1,6 +1,7 @@
 """Writes files atomically and syncs them."""
 
 import json
+import math
 import os
 import shutil
 import stat
@@ -9,8 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, RunError, first_line
+from rlzoo.errors import RlzooError, RunError, first_line, in_short
 
+LARGEST = 1e150  # a number of a file: float32 ends at 3e38
 DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /dev/stdout
 
 
@@ -27,15 +29,29 @@ def read_json(path: Path) -> Any:
         raise ValueError("its brackets are nested too deeply") from None
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The same for a file with a mapping; raises RunError if it is damaged."""
+def read_mapping(path: Path, **kinds: type) -> dict[str, Any]:
+    """The same for a file with a mapping; raises RunError if it is damaged.
+
+    kinds: the type of some of its values, where they are there and not null; float: any number."""
     try:
         found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("it does not contain a mapping")
+        for key, kind in kinds.items():
+            value = found.get(key)
+            fits = is_number(value) if kind is float else isinstance(value, kind)
+            if value is not None and not fits:
+                raise ValueError(f"its {key!r} must not be {in_short(value)}")
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{path} cannot be read: it does not contain a mapping")
     return found
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number with which sums and squares do not overflow."""
+    if type(value) not in (int, float):
+        return False
+    return abs(value) <= LARGEST or not (type(value) is int or math.isfinite(value))
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.errors import RlzooError
-from rlzoo.runs.disk import refuse_devices
+from rlzoo.runs.disk import is_number, refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.numbers import sample_texts, sparkline
@@ -148,5 +148,7 @@ def samples_table(folder: RunFolder, most: int = 4) -> Table:
         table.add_column(name, overflow="fold")
     table.add_column("score", justify="right")
     for sample in samples:
-        table.add_row(*(Text(str(sample[k])) for k in texts), f"{sample['score']:.2f}")
+        score = sample.get("score")
+        shown = f"{score:.2f}" if is_number(score) else "-"
+        table.add_row(*(Text(str(sample.get(k, "-"))) for k in texts), shown)
     return table

@@ -185,9 +185,9 @@ def _wants_logs(lines: Sequence[Line]) -> bool:
 
 def _room(low: float, high: float) -> tuple[float, float]:
     """The span of an axis: a constant curve is in the middle, at 0 on the floor."""
-    gap = high - low
-    if gap <= 1e-9 * max(abs(low), abs(high), 1e-6):
-        return (low - abs(low) / 2, high + abs(high) / 2) if high else (-0.04, 1.06)
+    gap, most = high - low, max(abs(low), abs(high))
+    if gap <= 1e-9 * max(most, 1e-6):
+        return (low - most / 2, high + most / 2) if most > 1e-300 else (-0.04, 1.06)
     return low - 0.04 * gap, high + 0.06 * gap
 
 

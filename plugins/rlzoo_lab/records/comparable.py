@@ -275,7 +275,10 @@ def sources(record: Record) -> dict[str, str]:
 def made_of(path: Path) -> dict[str, Any]:
     """The first part of a run's provenance.json; empty if there is none that can be read."""
     try:
-        return dict(read_json(path / FILE)[0])
+        made = dict(read_json(path / FILE)[0])
+        for name in {"components", "versions"} & made.keys():
+            made[name] = {k: str(v) for k, v in dict(made[name]).items()}
+        return made
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
