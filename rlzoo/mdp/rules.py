@@ -14,7 +14,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import border, needs_of, watched
+from rlzoo.plugin.border import border, needs_of, told, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
@@ -239,14 +239,13 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     try:
         with watched(label):
             out = scorer(columns).to(mask.dtype)
-    except RlzooError:
+    except (RlzooError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
+    except BaseException as error:  # a user's function may raise anything: name the row
         if out_of_memory(error):
             raise
         row = _first_row_that_raises(scorer, columns)
-        text = f"{label} raised {type(error).__name__}: {error}"
-        raise ComponentError(f"{text} {_show_row(columns, row)}") from error
+        raise ComponentError(f"{label} raised {told(error)} {_show_row(columns, row)}") from error
     if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
@@ -267,7 +266,9 @@ def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
         try:
             scorer(one)
-        except (Exception, SystemExit):  # the same border as above
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # the same border as above
             return i
     return None
 
