@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, of_the_machine
 from rlzoo.runs.disk import refuse_links, sync
 from rlzoo.runs.lock import locked
 
@@ -31,7 +31,9 @@ def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
         aside.mkdir(exist_ok=True)
         try:
             yield aside
-        except BaseException:
+        except BaseException as error:
+            if of_the_machine(error) and getattr(error, "filename", None) is None:
+                error.filename = str(place)  # type: ignore[attr-defined]
             if not keep or not any(aside.iterdir()):
                 shutil.rmtree(aside)
             raise

@@ -1,5 +1,6 @@
 """Prompts as tokens: plain text unchanged, chat messages through the tokenizer's template."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -146,6 +147,12 @@ def encode_each(
     tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool = True
 ) -> list[list[int]]:
     """`encode` of each text, in one call of the tokenizer."""
+    for text in texts:
+        if not text.isascii() and re.search("[\ud800-\udfff]", text):
+            raise RlzooError(
+                f"prompt {text!r}: contains bytes or half characters that are not Unicode; in a "
+                "terminal, set a UTF-8 locale such as LC_ALL=C.UTF-8"
+            )
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
         if alien := unknown_character(tokenizer, text, ids):

@@ -6,6 +6,7 @@ The environment applies them token by token, and the sampler to whole responses.
 import operator
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import cast
 
 import torch
@@ -32,9 +33,10 @@ def draw_examples(
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
     label = f"task {name!r}: draw"
     with border(label):
-        found = list(task.draw(cast(Split, split), n, generator))
+        found = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
     if len(found) != n:
-        raise ComponentError(f"{label} returned {len(found)} {split} prompts instead of {n}")
+        got = "more" if len(found) > n else len(found)
+        raise ComponentError(f"{label} returned {got} {split} prompts instead of {n}")
     examples = []
     for item in found:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
