@@ -78,6 +78,8 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     checkpoint; None: the model at the end of a finished run."""
     summary = folder.summary()
     if which in (None, "last") and summary:
+        if "steps" not in summary:
+            raise RunError(f"{folder.path / 'summary.json'} cannot be read: it has no 'steps'")
         return Weights(folder.path / "model", summary["steps"], "model")
     there = saved_steps(folder.checkpoints)
     steps = [step_of(path) for path in there]

@@ -70,7 +70,7 @@ class Pair:
         winner = self.a if self.contrast.mean > 0 else self.b
         return self.shown and not (winner.lost or winner.split or self.doubt)
 
-    @property
+    @cached_property
     def doubt(self) -> str:
         """Why the test is unreliable for the spreads of these rows; empty if it is reliable."""
         x, y = self.a.scores, self.b.scores
