@@ -72,7 +72,7 @@ def _unwritable(place: Path, folder: bool) -> str:
     if not there.is_dir():
         return f"there is no folder {there}; create it first"
     if not place.exists() or place.is_file() or folder:  # not a pipe, which is written to
-        tempfile.TemporaryFile(dir=there).close()  # a file is replaced by one beside it
+        tempfile.TemporaryFile(dir=there).close()  # a new file replaces the old one
     return ""
 
 

@@ -79,20 +79,20 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without control characters and line breaks: a name that a file gives."""
+    """A text on one line, without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def in_markdown(text: str) -> str:
-    """A text for a paragraph or a table's cell of Markdown, which it does not leave: no HTML, no
-    link, no image."""
+    """A text on one line, escaped for a paragraph or a table cell of Markdown: it makes no HTML, no
+    link and no image."""
     return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
 
 
 @contextmanager
 def printable_logs() -> Iterator[None]:
-    """What libraries log about the files that they read has no control characters of these, and no
-    colors."""
+    """In this context, messages that libraries log have no control characters and no colors: they
+    may quote an untrusted file."""
     before = logging.getLogRecordFactory()
 
     def record(*about: Any, **more: Any) -> logging.LogRecord:

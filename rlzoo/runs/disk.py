@@ -84,7 +84,7 @@ def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An OSError of a write or of fsync does not know its file; this one names `path`."""
+    """In this context, an OSError of a write or of fsync, which has no file name, gets `path`."""
     try:
         yield
     except OSError as error:

@@ -162,7 +162,7 @@ def as_csv(c: Comparison) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value of a CSV file; a text that a spreadsheet would compute is one that it shows."""
+    """A value of a CSV file. A text that a spreadsheet would read as a formula gets a `'`."""
     if value is None or isinstance(value, int | float):
         return value
     text = one_line(str(value))

@@ -174,7 +174,7 @@ def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The run's own record; None if it lacks something."""
+    """The run's own record; None if it is incomplete."""
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
     names += ["eval_metric", "eval_samples"]
     if not summary.keys() >= set(names):

@@ -201,8 +201,8 @@ def read_record(
 
 
 def _sound(key: str, value: Any) -> bool:
-    """Whether a value of a recipe has its key's type, as far as the core knows it; a word that a
-    later version added has."""
+    """Whether a value of a recipe has its key's type, where the core declares one. A later version
+    may have added words."""
     if value is None or key not in KEYS:
         return not isinstance(value, int | float) or isinstance(value, bool) or is_number(value)
     return KEYS[key].fits(value) or (get_origin(KEYS[key].type) is Literal and type(value) is str)
