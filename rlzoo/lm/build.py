@@ -1,5 +1,6 @@
 """Builds the models that a plan needs, and no others."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rlzoo.accel.ranks import open_ranks
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
+from rlzoo.format.text import say
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     DEQUANTIZED,
@@ -39,6 +41,8 @@ from rlzoo.mdp.rules import token_name
 from rlzoo.plugin.border import border
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
+
+PATIENCE = 10.0  # seconds between lines on the prompts that are tokenized
 
 
 def build_world(plan: Plan) -> World:
@@ -105,7 +109,10 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
     model, task, name = plan.recipe.config.model, plan.task, plan.task_name
     tokenizer, notes = policy.tokenizer, list(policy.decoder.notes)  # of its loading
     prompt_format = PromptFormat(tokenizer, model.chat, model.system)
-    notes += prompt_format.examined(drawn(task, name, "train"), model.chat_args)
+    asked = drawn(task, name, "train")
+    notes += prompt_format.examined(asked, model.chat_args)
+    if unread := prompt_format.unread(asked):
+        notes.append(unread)
     ends = prompt_format.ends(task, name, policy.eos_ids)
     for i in set(ends).difference(policy.eos_ids):
         token = tokenizer.convert_ids_to_tokens(i)
@@ -124,7 +131,14 @@ def _fit_prompts(
     limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
     room = None if longest is None else max(0, longest[0] - limit)
 
+    seen, said = 0, time.monotonic()
+
     def count(prompt: Prompt) -> int:
+        nonlocal seen, said
+        seen += 1
+        if time.monotonic() - said > PATIENCE:
+            said = time.monotonic()
+            say(f"rlzoo: task {name!r}: {seen:,} prompts tokenized so far")
         return len(prompt_format.encode(prompt))
 
     if fit := plan.abilities.fit:

@@ -61,7 +61,9 @@ def save_checkpoint(
             continue
         if not writes:
             writes = True
-            folder.mkdir(parents=True, exist_ok=True)
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                sync(folder.parent)
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
         write_tensors(aside / file, {n: x.detach().contiguous() for n, x in tensors.items()})

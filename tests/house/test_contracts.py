@@ -41,6 +41,7 @@ SHARED = (
     "batches",
     "checks",
     "completion",
+    "credit",
     "display",
     "duration",
     "gguf",

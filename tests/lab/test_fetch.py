@@ -69,6 +69,14 @@ def test_it_is_shown_and_checked_and_nothing_of_it_runs(tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize(
+    "url", ["http://[::1", "https://[x]/a", "https://a:b/", "https://\0/", "x"]
+)
+def test_what_is_no_url_is_refused_in_one_line(url, capsys):
+    assert main(["fetch", url]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("estimator: {name: grop}\n", "grop"),

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 from helpers.architectures import save_model
-from helpers.worlds import make_world, step
+from helpers.worlds import changed, make_world, step
 from rlzoo.errors import RlzooError
 from rlzoo.lm.probe import examine
 from rlzoo.rollout.sample import collect, draw
@@ -32,14 +32,13 @@ def world(request, zoo, tmp_path):
         "rollout.prompts=4", "rollout.max_new_tokens=6", "actor.entropy_coef=0.01",
         "train.minibatches=1",
     )  # fmt: skip
-    for policy in (world.policy, world.reference):
-        head = policy.model.lm_head
+    for network in (world.policy.model, world.reference.model):
+        head = network.lm_head
         new = (Masked if request.param == "its own code" else nn.Linear)(*head.weight.T.shape)
         new.load_state_dict({"weight": head.weight, "bias": torch.zeros(len(head.weight))})
         new.bias.data[OFF] = 0 if request.param == "its own code" else -torch.inf
-        policy.model.lm_head = new
-        vars(policy).pop("plain_head", None)
-    return world
+        network.lm_head = new
+    return changed(world, traits=examine(world.policy)[1])
 
 
 def test_its_numbers_are_those_of_torch(world):
@@ -75,8 +74,7 @@ def test_it_trains(world):
     }  # fmt: skip
     before = world.policy.model.lm_head.weight.clone()
     for number, (top_k, top_p) in enumerate([(0, 1.0), (90, 1.0), (0, 0.999999), (5, 0.5)]):
-        with world.policy.sampling_at(0.6, top_k, top_p):
-            batch, metrics = step(world, number)
+        batch, metrics = step(changed(world, top_k=top_k, top_p=top_p), number)
         assert not torch.isin(batch["response_ids"], torch.tensor(OFF)).any()
         assert metrics["train/skipped"] == 0
         assert all(x == x for x in metrics.values())

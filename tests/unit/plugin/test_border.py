@@ -30,7 +30,7 @@ class Mute(Exception):
 BAD = {  # a plugin's source -> what is said of it
     "raise GeneratorExit": "GeneratorExit",
     "import sys; sys.exit(0)": "SystemExit: 0",
-    "class B(BaseException): pass\nraise B('own')": "B: own (at bad3.py:2)",
+    "class B(BaseException): pass\nraise B('own')": "B: own (at bad2.py:2)",
     "class M(Exception):\n    def __str__(self): 1 / 0\nraise M()": "M: no message",
 }
 ODD = """
