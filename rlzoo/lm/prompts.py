@@ -99,7 +99,8 @@ class PromptFormat:
                 f"template: {in_short(rendered[0])}; "
                 + ("set model.chat=auto" if isinstance(rendered[0], str) else "give them as text")
             )
-        if len({*map(str, prompts)}) > 1 == len({*map(self.text, prompts)}):
+        texts = {*map(self.text, prompts)}  # which requires a template, too
+        if len({*map(str, prompts)}) > 1 == len(texts):
             raise ModelError(
                 f"the chat template makes all prompts {in_short(self.text(prompts[0]))}"
             )

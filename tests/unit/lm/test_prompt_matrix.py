@@ -198,6 +198,12 @@ def test_prompts_that_become_alike_are_refused():
         form.examined(["1+2=", "1+23="])
 
 
+@pytest.mark.parametrize(("chat", "prompts"), [("auto", [[USER]]), ("always", ["1+2="] * 2)])
+def test_a_missing_template_is_reported_for_any_prompts(chat, prompts):
+    with pytest.raises(ModelError, match="no chat template"):
+        PromptFormat(make(template=None), chat).examined(prompts)
+
+
 def test_prompts_that_are_rendered_already():
     form, text = PromptFormat(make()), PromptFormat(make()).text([USER])
     (note,) = form.examined([text, text.replace("2", "3")])
