@@ -86,6 +86,8 @@ class Models:
         task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
         asked = drawn(task, name, "train")
         self.notes += self.prompt_format.examined(asked, config.model.chat_args)
+        if unread := self.prompt_format.unread(asked):
+            self.notes.append(unread)
         self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
