@@ -1,10 +1,11 @@
 """Agents' messages are rendered as the model's template renders them, or refused with a line."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from helpers.micro import MICRO
+from helpers.tokenizers import byte_level, metaspace
 from rlzoo_zoo.samplers.session_requests import message
 
 pytestmark = pytest.mark.process  # a server
@@ -42,23 +43,16 @@ TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "mistral": MISTRAL, "plain": PLAI
 
 def of_bytes():
     """A tokenizer of bytes, which puts BOS before a text."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    of = Tokenizer(models.BPE({token: i for i, token in enumerate([*SPECIAL, *letters])}, []))
-    of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    of.decoder = decoders.ByteLevel()
+    of = byte_level(SPECIAL)
     of.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return of
 
 
 def of_pieces():
-    """Letters with or without a space before them, as Llama 2's: a text loses its first space."""
+    """Letters with or without a space before them, as Llama 2's."""
     letters = "abcdefghijklmnopqrstuvwxyz[]/"
     words = [*SPECIAL, "▁", *letters, *(f"▁{x}" for x in letters)]
-    pieces = {token: i for i, token in enumerate(words)}
-    of = Tokenizer(models.BPE(pieces, [("▁", x) for x in letters]))
-    of.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    of.decoder = decoders.Metaspace(prepend_scheme="first")
-    return of
+    return metaspace(words, [("▁", x) for x in letters])
 
 
 def made(of, place, more=0):
