@@ -312,7 +312,7 @@ class Table:
         session.shown = h.shown
         session.said = grown(h.said, {"role": "assistant", "content": text}, body["goes_on"])
         session.messages = grown(body["messages"], message(said), body["goes_on"])
-        told = [
+        told: list[dict[str, Any]] = [
             {"token": self.text([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
             for i, lp in zip(reply, log_probs, strict=True)
         ]
