@@ -12,7 +12,7 @@ import pytest
 import rlzoo
 from helpers.made_up_sources import wandb_file
 from rlzoo.cli import parser_of
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.imports import command as verb
 
 NAN, INF = math.nan, math.inf
@@ -348,6 +348,15 @@ def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path, monk
     (tmp_path / "mine" / "notes.txt").write_text("kept")
     with pytest.raises(RlzooError, match="--out"):
         imported(source, tmp_path / "mine", "--overwrite")
+
+
+def test_a_run_of_rlzoo_needs_no_import(tmp_path):
+    imported(placed(tmp_path / "in", {"trainer_state.json": trl({"step": 1, "reward": 0.5})}),
+             tmp_path / "run")  # fmt: skip
+    (tmp_path / "run" / "samples.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"SOURCE: .*run is a run of rlzoo"):
+        imported(tmp_path / "run", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def test_what_is_not_a_run_may_be_imported(tmp_path):
