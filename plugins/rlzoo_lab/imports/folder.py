@@ -30,6 +30,7 @@ from rlzoo_lab.imports.names import (
 )
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
+from rlzoo_lab.records.columns import bounded
 
 UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
@@ -309,7 +310,8 @@ def _summary(imported: Imported, label: str) -> dict[str, Any]:
                      "tokens": TOKENS.get(imported.trainer, "its files have none")},
     }  # fmt: skip
     if scores:
-        out |= {"eval_metric": "score", "eval_before": scores[0], "eval_after": scores[-1]}
+        before, after = bounded(scores[0]), bounded(scores[-1])
+        out |= {"eval_metric": "score", "eval_before": before, "eval_after": after}
     planned = recipe.get("train.steps")
     if isinstance(planned, int) and last < planned:
         out["stopped"] = f"step {last} of {planned}"
