@@ -390,7 +390,7 @@ def fit(
         num_train_epochs=arguments.epochs,
         learning_rate=arguments.lr,
         lr_scheduler_type="linear",
-        warmup_steps=0.05,
+        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
         weight_decay=0.0,
         per_device_train_batch_size=arguments.batch,
         logging_steps=max(1, steps // 10),
