@@ -350,6 +350,12 @@ def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path, monk
         imported(source, tmp_path / "mine", "--overwrite")
 
 
+def test_settings_with_a_time_are_read(tmp_path):
+    config = "trainer: {timeout: 24:00:00}\ndata: {train_batch_size: 8}\n"
+    source = placed(tmp_path / "in", {"a.log": verl((1, 0.1), (2, 0.2)), "config.yaml": config})
+    assert imported(source, tmp_path / "run").document["recipe"]["rollout.prompts"] == 8
+
+
 def test_a_run_of_rlzoo_needs_no_import(tmp_path):
     imported(placed(tmp_path / "in", {"trainer_state.json": trl({"step": 1, "reward": 0.5})}),
              tmp_path / "run")  # fmt: skip
