@@ -77,7 +77,7 @@ _MARKS |= str.maketrans({"÷": " ÷ ", "٫": ".", "٪": "%"})
 _WIDE_COMMA = re.compile("(?<=[０-９])，(?=[０-９]{3})")
 _OTHER = re.compile(r"[^\x00-\x7f]+")
 _PERCENT = re.compile(r"百分之\s?(-?\d+(?:\.\d+)?)")
-_PARTS = re.compile(r"(\d+)\s?[分분][之の의]\s?(-?\d+)")
+_PARTS = re.compile(r"(?<!\d)(\d{1,9})\s?[分분][之の의]\s?(-?\d+)")
 _SCALES = {
     word: power
     for power, words in {
@@ -95,7 +95,8 @@ _SCALES = {
 }
 _HAN = r"(?:[万萬만亿億억조]|[千천](?![克米瓦卡])|[百백](?!分))"
 _COMPOUND = re.compile(
-    rf"(?<![\d.,])(?:\d{{1,20}}{_HAN}{{1,3}} ?){{1,8}}(?:(?<! )\d{{3,4}}(?!\d))?"
+    rf"(?<![\d.,])(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,20}}){_HAN}{{1,3}}[ 零]?){{1,8}}"
+    r"(?:(?<!\D[ 零])\d{3,4}|(?<=零)\d{1,3})?(?![.,]?\d)"
 )
 
 
@@ -114,9 +115,9 @@ def ascii_digits(text: str) -> str:
 def _compound(match: re.Match) -> str:
     """`1亿2000万` and `3千5百万` as digits."""
     total = part = 0
-    for digits, units in re.findall(r"(\d+)(\D*)", match[0].rstrip()):
-        part += int(digits) * 10 ** sum(_SCALES[u] for u in units.strip() if _SCALES[u] < 4)
-        for unit in units.strip():
+    for digits, units in re.findall(r"(\d+)([^\d 零]*)", match[0].replace(",", "")):
+        part += int(digits) * 10 ** sum(_SCALES[unit] for unit in units if _SCALES[unit] < 4)
+        for unit in units:
             if _SCALES[unit] > 3:
                 total = total + part * 10 ** _SCALES[unit] if part else total * 10 ** _SCALES[unit]
                 part = 0
@@ -153,8 +154,8 @@ _COMMANDS = [
 ]
 # What is not a number, as one sign: a part of an expression □, and anything else made of digits ■.
 DATE = (
-    r"\d+\s?[年년]\s?\d+\s?[月월](?:\s?\d+\s?[日号號일])?|\d+\s?[月월]\s?\d+\s?[日号號일]"
-    r"|\d+\s?[点點時时시]\s?\d+\s?[分분]"
+    r"(?<!\d)(?:\d{1,4}\s?[年년]\s?\d{1,2}\s?[月월](?:\s?\d{1,2}\s?[日号號일])?"
+    r"|\d{1,2}\s?[月월]\s?\d{1,2}\s?[日号號일]|\d{1,2}\s?[点點時时시]\s?\d{1,2}\s?[分분])"
 )
 _MASKED = [
     (r"\\sqrt\s?(?:\[[^\]]{0,20}\])?\s?(?:\{[^{}]*\}|\d)", "□"),
@@ -164,7 +165,7 @@ _MASKED = [
     (r"\\(?:d|t)?binom\s*\{[^{}]*\}\s*\{[^{}]*\}|\\(?:pi|infty|alpha|theta)(?![A-Za-z])|[π∞]", "□"),
     (r"(?<!\d)\d+(?::\d+)+|(?<!\d)\d{1,4}([-/])\d+(?:\1\d+)+", "■"),
     (DATE + r"|\b0[xX][\dA-Fa-f]+", "■"),
-    (r"\d*\.\d*(?:\\(?:overline|bar|dot) ?\{?\d+\}?|\(\d+\))", "■"),
+    (r"(?<!\d)\d*\.\d*(?:\\(?:overline|bar|dot) ?\{?\d+\}?|\(\d+\))", "■"),
 ]  # fmt: skip
 _REWRITES = [(re.compile(pattern), by) for pattern, by in _COMMANDS + _MASKED]
 _PART = r"\{([^{}]*)\}|(\d)"
@@ -218,7 +219,7 @@ _GOES_ON = (
 )
 _SCALED = (
     rf"(?:\s?(?P<percent>%|per ?cent\b|パーセント|퍼센트)|(?P<scale>[kKMB](?![A-Za-z\d])"
-    rf"|\s?(?i:{_WORDS})s?(?![{_LATIN}])|\s?[百백千천]?{_HAN}))?"
+    rf"|\s{{0,3}}(?i:{_WORDS})s?(?![{_LATIN}])|\s?[百백千천]?{_HAN}))?"
 )
 _MIXED = r"(?P<whole>\d{1,9})\ {1,3}(?P<part>\d{1,9})\s?/\s?(?P<parts>\d{1,9})(?![\d./])|"
 
@@ -241,12 +242,12 @@ _IS = re.compile(r"(?:^|[^A-Za-z])(?:is|are|was|be|equals|gives|get)$", re.IGNOR
 DENIED = re.compile(
     r"(?:\b(?:can)?not|n't|\b(?:never|nicht|не|rather than|instead of|as opposed to)|不是|并非"
     r"|不等于|≠|(?<!\d)!=)\s*(?:(?:equal(?: to)?|be|the|a|=)\s+)?[$€£¥₹]?\s?$"
-    r"|\b(?:as in|see|from|by|using) (?:step|equation|line|part|section|example)s? \(?$",
+    r"|\b(?:as in|see|from|by|using) (?:step|equation|line|part|section|figure|table)s? \(?$",
     re.IGNORECASE,
 )
 _NOT_IT = re.compile(
     r"[^\W\d]{0,3}(?:ではな|じゃな|でなく|[이가] 아니)"
-    r"|\s?(?:decimals\b|(?:decimal|significant) [pfd])"
+    r"|\s?(?:decimals\b|(?:decimal|significant) [pfd]|d\.p\b)"
 )
 # What precedes an operand of an expression: a power or an index, a masked part, a variable.
 _INSIDE = re.compile(

@@ -100,7 +100,10 @@ def gold(answer: str) -> list[Any]:
 
 
 # A ratio or a time, or a date, which the library would calculate.
-RATIO = re.compile(r"(?<![\d:])\d+(?:\s?:\s?\d+)+(?![\d:])|\b\d{1,4}([-/])\d{1,2}\1\d{1,4}\b")
+RATIO = re.compile(
+    r"(?<![\d:])\d+(?:\s?:\s?\d+)+(?![\d:])"
+    r"|\b(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([-/])\d{1,2}\2\d{4})\b"
+)
 LETTER = re.compile(r"\\?(?:text(?:bf)?\{)?\(?([A-J])\)?\}?")
 CHOICE = re.compile(r"(?<![A-Za-z'])\(?([A-J])(?![A-Za-z']|\s[a-z])")
 
