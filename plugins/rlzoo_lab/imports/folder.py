@@ -29,6 +29,7 @@ from rlzoo_lab.imports.names import (
 )
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
+from rlzoo_lab.strict import refuse_losses
 
 UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
@@ -216,6 +217,7 @@ def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str
                 f"{option}: {wanted!r} matches {len(hits)} metrics, not one (available: "
                 f"{', '.join(there) or 'none'})"
             )
+        refuse_losses(option, hits[0])
     else:
         if name in there or name != SCORE:
             return

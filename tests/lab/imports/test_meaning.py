@@ -243,6 +243,9 @@ CASES = {
     "a list of any program": ({"a.json": json.dumps(
         [{"step": 0, "reward": 0.1, "kl": 1}, {"step": 1, "reward": 0.2, "kl": 1}])}, "",
         {R: {0: 0.1, 1: 0.2}, "csv/kl": {0: 1, 1: 1}}),
+    "a loss in place of a score": (
+        {"trainer_state.json": trl({"step": 1, "loss": 0.7}, {"step": 1, "eval_loss": 0.5})},
+        "--eval loss", "--eval"),
     "an accuracy": ({"a.csv": "step,eval/accuracy\n1,0.5\n"}, "--eval accuracy",
                     {"eval/score": {1: 0.5}, "eval/slime/accuracy": {}}),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
