@@ -230,6 +230,8 @@ CASES = {
     "DPO": ({"trainer_state.json": trl({"step": 1, "loss": 0.7, "rewards/chosen": 0.1,
                                         "rewards/margins": 0.2})}, "",
             {"score/chosen": {}, "trl/rewards/chosen": {1: 0.1}}),
+    "KTO": ({"trainer_state.json": trl({"step": 1, "rewards/rejected": 0.1, "kl": 9.0})},
+            "", {"actor/ref_kl": {}, KL: {}, "trl/kl": {1: 9.0}}),
     "verl 0.4": ({"a.log": "".join(ROUND.format(n, x) for n, x in ((1, "0.100"), (2, "0.000")))},
                  "", {R: {1: 0.1, 2: 0.0}, LR: {}, "actor/entropy": {1: 1.5, 2: 1.5}}),
     "verl 0.5": ({"a.log": "step:1 - critic/score/mean:0.125 - actor/lr:0.0\n"}, "",
