@@ -83,8 +83,8 @@ _SCALES = {
     for power, words in {
         2: "hundred 百 백",
         3: "k K thousand tausend тыс тысяч тысячи พัน 千 천",
-        4: "万 萬 만",
-        5: "lakh लाख",
+        4: "万 萬 만 หมื่น",
+        5: "lakh लाख แสน",
         6: "M million millionen mio millones milhões млн миллион миллиона миллионов ล้าน",
         7: "crore करोड",
         8: "亿 億 억",
@@ -107,7 +107,8 @@ def ascii_digits(text: str) -> str:
         return text
     text = _WIDE_COMMA.sub(",", text).translate(_MARKS)
     text = _OTHER.sub(lambda run: "".join(map(_ascii, run[0])), text)
-    text = _COMPOUND.sub(_compound, _PARTS.sub(r"\2/\1", _PERCENT.sub(r"\1%", text)))
+    text = _PERCENT.sub(r"\1%", _COMPOUND.sub(_compound, text))
+    text = _PARTS.sub(r"\2/\1", text)
     text = re.sub(r"\}\^\{|\}_\{", "", text)  # of superscripts in a row
     return re.sub(r"(?<=\d)\x01", " ", text).replace("\x01", "")
 
