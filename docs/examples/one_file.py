@@ -146,7 +146,7 @@ def train_step(policy, reference, critic, optimizers, prompts, reward, uniforms,
         batch["old_log_probs"] = mask * log_probs(policy, batch)
         batch["ref_log_probs"] = mask * log_probs(reference, batch)
         kl = batch["old_log_probs"] - batch["ref_log_probs"]  # k1 of each token
-        scores = torch.tensor([reward(*each) for each in zip(rows, said, strict=True)]).to(kl)
+        scores = torch.tensor([*map(reward, rows, said)], dtype=kl.dtype)
         if critic is None:
             batch["advantages"] = mask * group_advantages(scores, samples)[:, None]
         else:

@@ -128,7 +128,7 @@ def test_a_peer_gets_the_prompts_of_the_steps(spec):
     from rlzoo.rollout.sample import draw
 
     texts = bench_cases.prompts(spec)["prompts"]
-    world = bench_cases._models(spec)
+    world = bench_cases._world(spec)
     drawn = [e.prompt for i in range(3) for e in draw(world, "train", 4, "train", i)]
     assert texts == drawn
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import fsspec
 import pytest
+import torch
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -116,7 +117,7 @@ def test_a_run_s_folder_and_its_checkpoints_have_their_names_on_disk(
     recipe = compose(["recipe=grpo", *micro, f"run.dir={tmp_path / 'a' / 'run'}"], zoo)
     with create_folder(recipe) as folder:
         assert folder.path.parent not in unsynced(folder.path)
-        save_checkpoint(folder.checkpoints, 1, {}, {}, {})
+        save_checkpoint(folder.checkpoints, 1, [("a.safetensors", {"a": torch.ones(1)})], {})
         assert [p for p in unsynced(folder.path) if p.is_dir()] == []
 
 

@@ -11,7 +11,9 @@ import torch
 
 import rlzoo
 from helpers.sessions import ONE, TOKEN
+from helpers.worlds import changed
 from rlzoo import RlzooError
+from rlzoo.step.trainer import Trainer
 from rlzoo_zoo.samplers import session_server
 from rlzoo_zoo.samplers import sessions as module
 from rlzoo_zoo.tasks.hi_lo import HiLo
@@ -100,7 +102,7 @@ def test_agents_in_any_order_give_the_rows_and_the_update_of_the_task_itself(wor
     assert here.batch["truncated"].any() == (limit == 9)
     one.update(here)
     w.trainer.update(served)
-    weights = zip(*(t.models.policy.model.parameters() for t in (one, w.trainer)), strict=True)
+    weights = zip(*(t.world.policy.model.parameters() for t in (one, w.trainer)), strict=True)
     assert all((x == y).all() for x, y in weights)
 
 
@@ -123,7 +125,7 @@ def test_a_reward_replaces_the_score_of_a_task_and_null_leaves_it(world):
 def test_a_stop_of_the_task_ends_a_reply(world, monkeypatch):
     w, seen = world(*ONE), []
     policy = w.trainer.world.policy
-    generate = policy.generate
+    generate = type(policy).generate
 
     def with_a_longer_row(*given):
         return {
@@ -131,8 +133,8 @@ def test_a_stop_of_the_task_ends_a_reply(world, monkeypatch):
             for name, x in generate(*given).items()
         }
 
-    monkeypatch.setattr(policy, "stops", tuple("0123456789"))
-    monkeypatch.setattr(policy, "generate", with_a_longer_row)
+    w.trainer = Trainer(changed(w.trainer.world, stops=tuple("0123456789")))
+    monkeypatch.setattr(type(policy), "generate", with_a_longer_row)
 
     def agent(w):
         session = w.begin()
