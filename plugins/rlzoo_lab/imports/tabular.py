@@ -79,7 +79,7 @@ def rows_of(
     found.stepped |= {*stepped} - {""}
     counts = any(name and any(c in v and v[c] != v[name] for c in COUNTERS)
                  for name, (_, v) in zip(stepped, lines, strict=True))  # fmt: skip
-    runs, waiting, last = _runs(lines), list[Row](), 0
+    runs, waiting, last = _runs(lines, names), list[Row](), 0
     both = {"rollout/step", "train/step"} <= {*stepped}  # as slime counts
     rollouts, optimized = set[int](), list[Row]()
     sparse = _sparse(lines)
@@ -132,15 +132,16 @@ def _sparse(lines: Lines) -> set[str]:
     return out
 
 
-def _runs(lines: Lines) -> list[str]:
+def _runs(lines: Lines, steps: Sequence[str]) -> list[str]:
     """The run of each line, empty where all are of one. A column that names runs distinguishes
     them, and so do columns without which a step would have two values of a metric: of texts, or
-    one of numbers whose runs all begin at the same step (a resumed run does not)."""
+    one of numbers whose runs all begin at the same step (a resumed run does not). steps: the names
+    of a step."""
     columns: dict[str, list[tuple[Any, Any]]] = {}  # the values of each, with their steps
     for _, values in lines:
-        step = _step(values)
+        step = _step(values, steps)
         for name, v in values.items():
-            if name not in STEPS and isinstance(v, str | int | float):
+            if name not in (*STEPS, *steps) and isinstance(v, str | int | float):
                 columns.setdefault(name, []).append((v, step))
     several = {name for name, found in columns.items() if len({v for v, _ in found}) > 1}
     runs = [name for name in columns if name in several and name.lower() in RUNS]
@@ -153,32 +154,32 @@ def _runs(lines: Lines) -> list[str]:
         return [" ".join(str(values[n]) for n in names if n in values) for _, values in lines]
 
     known = labels(runs)
-    if not _clash(lines, known):
+    if not _clash(lines, steps, known):
         return known
-    if texts and not _clash(lines, labels([*runs, *texts])):
+    if texts and not _clash(lines, steps, labels([*runs, *texts])):
         return labels([*runs, *texts])
     for name in few:
         first = dict(reversed(columns[name]))
         whole = len(columns[name]) == len(lines) and len({*first.values()}) == 1
-        if whole and name not in texts and _clash(lines, known, name):
+        if whole and name not in texts and _clash(lines, steps, known, name):
             marked = [f"{run} {name}={values[name]}".strip()
                       for run, (_, values) in zip(known, lines, strict=True)]  # fmt: skip
-            if not _clash(lines, marked, name):
+            if not _clash(lines, steps, marked, name):
                 return marked
     return known
 
 
-def _step(values: Mapping[str, Any]) -> Any:
-    return next((values[n] for n in STEPS if n in values), None)
+def _step(values: Mapping[str, Any], steps: Sequence[str]) -> Any:
+    return next((values[n] for n in steps if n in values), None)
 
 
-def _clash(lines: Lines, runs: Sequence[str], besides: str = "") -> bool:
+def _clash(lines: Lines, steps: Sequence[str], runs: Sequence[str], besides: str = "") -> bool:
     """Whether a step of a run has two values of a metric."""
     seen: dict[tuple[Any, ...], Any] = {}
     for (_, values), run in zip(lines, runs, strict=True):
-        step = _step(values)
+        step = _step(values, steps)
         for name, v in values.items():
-            known = name not in STEPS and name != besides and number(v) is not None
+            known = name not in (*STEPS, *steps, besides) and number(v) is not None
             if known and seen.setdefault((run, step, name), v) != v:
                 return True
     return False

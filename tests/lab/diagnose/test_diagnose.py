@@ -262,7 +262,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
         (("recipe=ppo_gae", "--world", "dnse"), "did you mean 'dense'"),
         (("recipe=ppo_gae", "--vocabulary", 20), "137,561.*20,000.*Lower --vocabulary"),
         (("recipe=ppo_gae", "--vocabulary", 2), "--vocabulary must be at least 3"),
-        (("recipe=ppo_gae", "--samples", 1), "--samples: groups need 2"),
+        (("recipe=grpo", "--samples", 1), "--samples: groups, which grpo compares, need 2"),
         (("recipe=ppo_gae", "--cut", 9), r"--cut must be in \[1, 5\]"),
         (("recipe=ppo_gae", "--batches", "x"), "--batches must be integers"),
         (("recipe=ppo_gae", "--plot", "x.gif", *SMALL), r"--plot: must end in .png or .svg"),

@@ -52,6 +52,7 @@ def test_a_sweep_from_before_the_keys_of_evaluations_goes_on(zoo, tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps({"rows": [], "keys": []}))
     job = sweep.jobs[0]
     job.path.mkdir()
+    (job.path / "metrics.jsonl").write_text('{"step": 1}\n')
     old = [line for line in job.recipe.to_yaml().splitlines()
            if not line.startswith(("  temperature: 1.0", "  top_"))]  # fmt: skip
     text = "\n".join(old).replace(
