@@ -1,4 +1,10 @@
+from rlzoo_zoo.data import MEDIA as MEDIA
 from rlzoo_zoo.data import Message as Message
+from rlzoo_zoo.data import Prompt as Prompt
+from rlzoo_zoo.data import column as column
+from rlzoo_zoo.data import decoded as decoded
 from rlzoo_zoo.data import hold_out as hold_out
 from rlzoo_zoo.data import messages_of as messages_of
+from rlzoo_zoo.data import no_column as no_column
+from rlzoo_zoo.data import prompt_of as prompt_of
 from rlzoo_zoo.data import read as read

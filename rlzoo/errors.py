@@ -151,7 +151,9 @@ def words_of(error: BaseException) -> str:
     """`str(error)`; empty if the error's own `__str__` raises."""
     try:
         return str(error)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a plugin's class may raise anything
         return ""
 
 

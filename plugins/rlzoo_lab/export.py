@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +15,7 @@ import yaml
 from rlzoo import __version__
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RunError, UsageError
-from rlzoo.format.text import folded
+from rlzoo.format.text import folded, in_markdown
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
@@ -163,17 +164,19 @@ def model_card(
     name = folder.path.resolve().name
     which = {"model": "the end of training", "best": "the best evaluation"}
     at = f"{which.get(weights.name, 'a checkpoint')} (step {weights.step})"
+    settings = yaml.safe_dump(dict(recipe), sort_keys=False)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))
     sections = [
         "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
-        f"# {name}",
-        f"`{base}` trained with rlzoo on `{task}` with the estimator `{estimator}`; weights from "
-        f"{at}" + (f", in {dtype}." if dtype else ".") + _quantized(place, adapter),
+        f"# {in_markdown(name)}",
+        in_markdown(
+            f"`{base}` trained with rlzoo on `{task}` with the estimator `{estimator}`; weights "
+            f"from {at}" + (f", in {dtype}." if dtype else ".") + _quantized(place, adapter)
+        ),
         "## Results\n\n" + _results(folder, weights),
         "## Training\n\n" + _training(folder, weights, recipe),
         "## How to load it\n\n" + _loading(adapter),
-        "## Recipe\n\nAll settings, resolved:\n\n```yaml\n"
-        + yaml.safe_dump(dict(recipe), sort_keys=False)
-        + "```",
+        f"## Recipe\n\nAll settings, resolved:\n\n{fence}yaml\n{settings}{fence}",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -232,7 +235,9 @@ def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) ->
         "why it ended": folder.summary().get("stopped", "it has not"),
         "exported with": ", ".join(f"{n} {v}" for n, v in versions().items()),
     }
-    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {k} | {in_markdown(str(v))} |" for k, v in rows.items())]
+    )
 
 
 def versions() -> dict[str, str]:

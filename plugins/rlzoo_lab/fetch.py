@@ -146,7 +146,10 @@ def touches(values: Any, key: str = "") -> dict[str, str]:
 
 def download(url: str) -> bytes:
     """The text at a URL, at most `LARGEST` bytes, within `SECONDS`; raises RlzooError."""
-    parts, place = urlsplit(url), without_secrets(url)
+    try:
+        parts, place = urlsplit(url), without_secrets(url)
+    except ValueError as error:
+        raise UsageError(f"fetch: not a URL: {error}") from None
     allowed = ("https", "http") if parts.hostname in HERE else ("https",)
     if parts.scheme == "file":
         return _limited(_file(parts), place)

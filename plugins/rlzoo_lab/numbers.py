@@ -71,6 +71,14 @@ def brief(x: float, digits: int = 3) -> str:
     return f"{x:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
 
 
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def option_text(value: object) -> str:
     """An option's value as a user would type it: a float without unnecessary digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, of_the_machine
 from rlzoo.runs.disk import refuse_links, sync
 from rlzoo.runs.lock import locked
 
@@ -33,8 +33,10 @@ def staged(
         aside.mkdir(exist_ok=True)
         try:
             yield aside
-        except BaseException:
-            if not keep(aside):
+        except BaseException as error:
+            if of_the_machine(error) and getattr(error, "filename", None) is None:
+                error.filename = str(place)  # type: ignore[attr-defined]
+            if not keep(aside) or not any(aside.iterdir()):
                 shutil.rmtree(aside)
             raise
         for path in [*aside.rglob("*"), aside]:

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
@@ -40,9 +38,8 @@ def words_of_import(folder: RunFolder, zoo: Any) -> list[str]:
     """Words that make the defaults a recipe for an imported run's batches: its estimator, if rlzoo
     has it, with its options, and nothing else between rewards and advantages."""
     try:
-        keys = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
-        chosen = dict(keys.get("estimator") or {})
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+        chosen = dict(folder.recipe().get("estimator") or {})
+    except (ValueError, TypeError) as error:
         raise RunError(f"{folder.path}/recipe.yaml cannot be read: {first_line(error)}") from None
     words = ["whiten=none", "kl.place=none", "rollout.truncation=zero"]
     if (name := chosen.pop("name", None)) in zoo.estimators:
@@ -81,6 +78,8 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     checkpoint; None: the model at the end of a finished run."""
     summary = folder.summary()
     if which in (None, "last") and summary:
+        if "steps" not in summary:
+            raise RunError(f"{folder.path / 'summary.json'} cannot be read: it has no 'steps'")
         return Weights(folder.path / "model", summary["steps"], "model")
     there = saved_steps(folder.checkpoints)
     steps = [step_of(path) for path in there]

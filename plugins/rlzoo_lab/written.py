@@ -66,15 +66,13 @@ def _unwritable(place: Path, folder: bool) -> str:
         if place.stat().st_nlink > 1:
             return f"{place} is a hard link; replace it with a copy"
         os.close(os.open(place, os.O_WRONLY | os.O_NOFOLLOW))
-    elif not place.exists():
-        there = place.parent
-        if folder:  # made with the folders above it
-            there = next(above for above in place.absolute().parents if above.exists())
-        if not there.is_dir():
-            return f"there is no folder {there}; create it first"
-        tempfile.TemporaryFile(dir=there).close()
-    elif folder:
-        tempfile.TemporaryFile(dir=place).close()
+    there = place if place.is_dir() else place.parent
+    if folder:  # made with the folders above it
+        there = next(above for above in (place, *place.absolute().parents) if above.exists())
+    if not there.is_dir():
+        return f"there is no folder {there}; create it first"
+    if not place.exists() or place.is_file() or folder:  # not a pipe, which is written to
+        tempfile.TemporaryFile(dir=there).close()  # a new file replaces the old one
     return ""
 
 

@@ -21,6 +21,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 import warnings
 from functools import cache
 from importlib import import_module
@@ -32,7 +33,7 @@ from rlzoo.cli import guide
 from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
-from rlzoo.format.text import say
+from rlzoo.format.text import printable, printable_logs, say
 from rlzoo.plugin.installed import installed, names
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.train.interrupt import stopped_in_words
@@ -173,7 +174,7 @@ class _Parser(argparse.ArgumentParser):
                 message = f"{word}: {meant}"
         elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
             message += f"; for example: {lines[0][0]}"
-        super().error(in_line(message))
+        super().error(in_line(printable(message).replace("\n", r"\n")))
 
 
 def parser_of(name: str) -> _Parser:
@@ -299,6 +300,7 @@ def _no_verb(word: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
+    sys.excepthook = _show_traceback
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Searching the 400,000 objects of imported libraries for cycles takes 0.5 s at the start and as
@@ -312,7 +314,7 @@ def main(argv: list[str] | None = None) -> int:
         names()["completion"].load().complete(every_verb(), parser_of)
     try:
         try:
-            with stopped_in_words():
+            with stopped_in_words(), printable_logs():
                 arguments = parse(sys.argv[1:] if argv is None else argv)
                 with allow_env(arguments.allow_env):
                     return perform(find_verb(arguments.command), arguments)
@@ -337,6 +339,11 @@ def main(argv: list[str] | None = None) -> int:
         how = getattr(stopped, "__notes__", [])  # how to continue
         say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
         return getattr(stopped, "status", 128 + signal.SIGINT)
+
+
+def _show_traceback(kind: Any, error: BaseException, trace: Any) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(printable(text), end="", file=sys.stderr)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -4,6 +4,7 @@ import argparse
 import keyword
 import re
 import shlex
+import shutil
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import distribution as distribution_named
@@ -16,6 +17,7 @@ from rlzoo.errors import RlzooError, nearest, typed_path
 from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.component import KINDS, name_of
 from rlzoo.plugin.sketch import sketch
+from rlzoo.runs.disk import write_synced
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}
 
@@ -81,17 +83,21 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
         f"{module}.py": f"{kind}.py",
         f"test_{module}.py": "test.py",
     }
+    texts = {file: Template(_raw(name)).substitute(words) for file, name in templates.items()}
     try:
         package.mkdir(parents=True)
+        try:
+            for file, text in texts.items():
+                write_synced(package / file, text.encode())
+        except BaseException:
+            shutil.rmtree(package)
+            raise
     except FileExistsError:
         text = f"{package} already exists; choose another name or remove it"
         raise RlzooError(text, kind="taken") from None
     except OSError as error:
         raise RlzooError(f"cannot create {package}: {error.strerror}") from None
-    for file, template in templates.items():
-        text = Template(_raw(template)).substitute(words)
-        (package / file).write_text(text, encoding="utf-8")
-    return [package / file for file in templates]
+    return [package / file for file in texts]
 
 
 def _check_free(plural: str, name: str, distribution: str, module: str) -> None:

@@ -115,4 +115,5 @@ def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
             raise RlzooError(f"--{option}: {path} is a link; write to {os.readlink(path)} instead")
         write(path)
     except OSError as error:
-        raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None
+        place = error.filename or path  # one of a folder's
+        raise RlzooError(f"--{option}: cannot write {place}: {error.strerror}") from None

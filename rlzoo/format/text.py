@@ -1,12 +1,13 @@
 """Makes text and tokens visible to a reader."""
 
+import logging
 import re
 import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -67,6 +68,36 @@ def printable(text: str) -> str:
         return text
     odd = (c for c in set(text) - {"\n"} if not c.isprintable() and unicodedata.category(c) != "Zs")
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def in_markdown(text: str) -> str:
+    """A text on one line, escaped for a paragraph or a table cell of Markdown: it makes no HTML, no
+    link and no image."""
+    return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
+
+
+@contextmanager
+def printable_logs() -> Iterator[None]:
+    """In this context, messages that libraries log have no control characters and no colors: they
+    may quote an untrusted file."""
+    before = logging.getLogRecordFactory()
+
+    def record(*about: Any, **more: Any) -> logging.LogRecord:
+        made = before(*about, **more)
+        raw = made.getMessage
+        made.getMessage = lambda: printable(re.sub(r"\x1b\[[\d;]*m", "", raw()))  # type: ignore[method-assign]
+        return made
+
+    logging.setLogRecordFactory(record)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(before)
 
 
 def say(text: str) -> None:

@@ -5,6 +5,7 @@ Only safetensors are read: nothing is unpickled, and a model's own code runs onl
 """
 
 import json
+import math
 import re
 import socket
 import urllib.request
@@ -28,6 +29,9 @@ POSITIONS = ("max_position_embeddings", "max_seq_len", "n_positions", "n_ctx")
 # What a policy does without: a load-balancing loss, which counts other tokens than it gets, and
 # weights that shrink in place where there is no gradient (RWKV), and would be saved so.
 UNWANTED = {"output_router_logits": False, "rescale_every": 0}
+LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers",
+          "encoder_layers")  # fmt: skip
+MOST_LAYERS = 10_000
 SPARSE = ("index_topk", "keep_window_size")
 # Before the name of a Python package that holds a GGUF file; the note in a converted folder.
 GGUF_PACKAGE, CONVERTED = "package:", "gguf.json"
@@ -113,6 +117,7 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from transformers import AutoConfig
 
     with reading(f"{folder}: has no usable config.json"):
+        _refuse_layers(json.loads((_base_of(folder) / "config.json").read_text("utf-8")))
         config = AutoConfig.from_pretrained(
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -122,8 +127,22 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
         listed = (getattr(config, "eos_token_id", None), extra)
         ids = {int(i) for x in listed for i in (x if isinstance(x, list) else [x]) if i is not None}
-        config.eos_token_id = sorted(ids) or None
+        rows = getattr(config.get_text_config(), "vocab_size", None) or math.inf
+        if odd := sorted(i for i in ids if not 0 <= i < rows):
+            warnings.warn(
+                f"{folder}: ignoring the EOS ids {odd}: the model's tokens are 0 to {rows - 1}",
+                stacklevel=2,
+            )
+        config.eos_token_id = sorted(ids.difference(odd)) or None
     return config
+
+
+def _refuse_layers(said: Any) -> None:
+    """Raise ValueError for more layers than a model has: making a list of them takes all memory."""
+    for key, value in said.items() if isinstance(said, dict) else ():
+        if key in LAYERS and isinstance(value, int) and value > MOST_LAYERS:
+            raise ValueError(f"{key}={value}, but at most {MOST_LAYERS} layers are supported")
+        _refuse_layers(value)
 
 
 def _base_of(folder: Path) -> Path:

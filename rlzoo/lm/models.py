@@ -1,5 +1,6 @@
 """A run's networks: the policy, its frozen reference, a frozen teacher, and the critic."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,14 @@ from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
+from rlzoo.format.text import say
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
+
+PATIENCE = 10.0  # seconds between lines on the prompts that are tokenized
 
 
 @dataclass
@@ -86,6 +90,8 @@ class Models:
         task, name, known = self.plan.task, self.plan.task_name, self.policy.eos_ids
         asked = drawn(task, name, "train")
         self.notes += self.prompt_format.examined(asked, config.model.chat_args)
+        if unread := self.prompt_format.unread(asked):
+            self.notes.append(unread)
         self.policy.eos_ids = self.prompt_format.ends(task, name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
@@ -101,7 +107,14 @@ class Models:
         longest = self.policy.limit  # (tokens, what they are called)
         room = None if longest is None else max(0, longest[0] - limit)
 
+        seen, said = 0, time.monotonic()
+
         def count(prompt: Prompt) -> int:
+            nonlocal seen, said
+            seen += 1
+            if self.ranks.first and time.monotonic() - said > PATIENCE:
+                said = time.monotonic()
+                say(f"rlzoo: task {name!r}: {seen:,} prompts tokenized so far")
             return len(self.prompt_format.encode(prompt))
 
         if fit := self.plan.abilities.fit:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
-Prompt = str | list[dict[str, Any]]  # text, or chat messages {"role", "content"}
+Prompt = str | list[dict[str, Any]]  # text, or chat messages {"role", "content", ...}
 
 
 class PromptFormat:
@@ -167,6 +168,27 @@ class PromptFormat:
         ids, seen = left_pad(rows, int(self.tokenizer.pad_token_id), mask.device)
         return {**columns, "prompt_ids": ids, "prompt_mask": seen.to(mask)}
 
+    def unread(self, prompts: Iterable[Prompt]) -> str | None:
+        """A line on the fields of chat messages that leave no trace in what the policy reads."""
+        chats = [prompt for prompt in islice(prompts, SAMPLE) if not isinstance(prompt, str)]
+        lost = {name for chat in chats for m in chat for name in m} - {"role", "content"}
+        if self.chat != "never" and self.tokenizer.chat_template:
+            for chat in chats:
+                names = lost & {name for message in chat for name in message}
+                lost -= {name for name in names if self._reads(chat, name)}
+        listed = ", ".join(sorted(lost))
+        return f"the policy does not read these fields of messages: {listed}" if lost else None
+
+    def _reads(self, chat: list[dict[str, Any]], field: str) -> bool:
+        without = [{k: v for k, v in m.items() if k != field} for m in chat]
+        try:
+            text, other = (
+                through_template(self.tokenizer, m, tokenize=False) for m in (chat, without)
+            )
+        except ModelError:  # the template requires the field
+            return True
+        return text != other
+
     @cached_property
     def end_of_turn(self) -> int | None:
         """The special token by which the chat template ends an assistant's message, if any."""
@@ -257,6 +279,12 @@ def encode_each(
     add_special_tokens: with the tokens that the tokenizer puts before a text (BOS), once, even if
     the text has them; without those that it puts after one (EOS), since a prompt continues.
     """
+    for text in texts:
+        if not text.isascii() and re.search("[\ud800-\udfff]", text):
+            raise RlzooError(
+                f"prompt {text!r}: contains bytes or half characters that are not Unicode; in a "
+                "terminal, set a UTF-8 locale such as LC_ALL=C.UTF-8"
+            )
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
         if alien := unknown_character(tokenizer, text, ids):

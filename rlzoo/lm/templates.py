@@ -25,7 +25,10 @@ CODES = [*"aAwdbBmyYHIpMSfjUWcxXGuVTDFehR", *(f"-{c}" for c in "dmyHIMSjUW")]  #
 def through_template(
     tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], **how: Any
 ) -> Any:
-    """`apply_chat_template`, with a template's error on one line."""
+    """`apply_chat_template` with the tools that the messages declare (a field `tools`), and with a
+    template's error on one line."""
+    if tools := next((m["tools"] for m in messages if m.get("tools")), None):
+        how["tools"] = tools
     roles = ", ".join(str(m.get("role")) for m in messages)
     with reading(f"the tokenizer's chat template does not support messages from {roles}"):
         return tokenizer.apply_chat_template(messages, **how)

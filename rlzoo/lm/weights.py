@@ -11,6 +11,7 @@ import torch
 
 from rlzoo.accel.hf_internals import import_models
 from rlzoo.errors import ModelError, RlzooError, first_line
+from rlzoo.format.text import printable_logs
 from rlzoo.plugin.border import out_of_memory
 
 PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its checksum
@@ -40,7 +41,8 @@ def reading(what: str) -> Iterator[None]:
     (tokenizers). So everything is caught here, as at the border to plugins.
     """
     try:
-        yield
+        with printable_logs():
+            yield
     except (RlzooError, MemoryError):
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import readable, spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import border, needs_of, watched
+from rlzoo.plugin.border import border, needs_of, told, watched
 from rlzoo.plugin.call import call, check, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
@@ -34,9 +34,10 @@ def draw_examples(
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
     label = f"task {name!r}: draw"
     with border(label):
-        found = list(task.draw(cast(Split, split), n, generator))
+        found = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
     if len(found) != n:
-        raise ComponentError(f"{label} returned {len(found)} {split} prompts instead of {n}")
+        got = "more" if len(found) > n else len(found)
+        raise ComponentError(f"{label} returned {got} {split} prompts instead of {n}")
     examples = []
     for item in found:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
@@ -295,14 +296,13 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     try:
         with watched(label):
             out = scorer(columns).to(mask.dtype)
-    except RlzooError:
+    except (RlzooError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
+    except BaseException as error:  # a user's function may raise anything: name the row
         if out_of_memory(error):
             raise
         row = _first_row_that_raises(scorer, columns)
-        text = f"{label} raised {type(error).__name__}: {error}"
-        raise ComponentError(f"{text} {_show_row(columns, row)}") from error
+        raise ComponentError(f"{label} raised {told(error)} {_show_row(columns, row)}") from error
     if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
@@ -323,7 +323,9 @@ def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
         try:
             scorer(one)
-        except (Exception, SystemExit):  # the same border as above
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # the same border as above
             return i
     return None
 

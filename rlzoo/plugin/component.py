@@ -167,6 +167,8 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
     try:
         if not name.isidentifier():
             raise ValueError("has no usable name; register a named function")
+        if not name.isascii():  # a letter of another alphabet looks like one of ASCII
+            raise ValueError(f"has a name with letters other than ASCII: {name!a}")
         needs, options = _declaration(function)
         couples = extra.pop("couples", "group" if "group_ids" in needs else "row")
         if couples not in ("row", "group", "batch"):

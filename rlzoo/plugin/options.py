@@ -96,7 +96,11 @@ class Option:
 
     def fault(self, value: object) -> str:
         """The error kind of a value that this option does not allow."""
-        return "out-of-range" if replace(self, range=None).allows(value) else "wrong-type"
+        return "out-of-range" if self.fits(value) else "wrong-type"
+
+    def fits(self, value: object) -> bool:
+        """Whether a value has this option's type, whatever its range."""
+        return replace(self, range=None).allows(value)
 
     def allows(self, value: object) -> bool:
         return self._coerce(value, self.type)[0]

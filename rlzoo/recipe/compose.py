@@ -180,7 +180,8 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
         if not os.path.isfile(name):
-            raise RecipeError(f"recipe: there is no file {name}", key=name, kind="not-found")
+            said = no_recipe(name) if "://" in name else f"there is no file {name}"
+            raise RecipeError(f"recipe: {said}", key=name, kind="not-found")
         return Path(name), rest
     if file := find_config("recipes", name):
         return file, rest

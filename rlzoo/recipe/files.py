@@ -96,7 +96,18 @@ def _tree(text: str) -> Any:
     return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
 
 
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text that is not trusted; raises ValueError where it is not YAML, or
+    odd."""
+    try:
+        refuse_odd_yaml(text)
+        return yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(first_line(error)) from None
+
+
 LARGEST = 2**20  # bytes of a recipe
+REPEATED = 10_000  # values that aliases may stand for
 DEEPEST = 32  # mappings and lists in each other
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -105,17 +116,32 @@ _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 
 
 def refuse_odd_yaml(text: str) -> None:
-    """Raise ValueError for values nested so deeply that a parser's stack would overflow, and for
-    misleading numbers (1:30 is 90)."""
-    depth = 0
+    """Raise ValueError for values nested so deeply that a parser's stack would overflow, for
+    aliases (`*a`) that stand for too much or for themselves, and for misleading numbers (1:30 is
+    90)."""
+    count = repeated = 0  # values
+    sizes, inside = dict[str | None, int](), list[tuple[str | None, int]]()  # by anchor; open ones
     for event in yaml.parse(text, Loader=_LOADER):
         plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
         if plain and _SEXAGESIMAL.fullmatch(event.value):
             raise ValueError(f"{event.value} is read as a base-60 number in YAML; put it in quotes")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise ValueError(f"mappings and lists are nested more than {DEEPEST} deep")
+        count += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            inside.append((event.anchor, count))
+            if len(inside) > DEEPEST:
+                raise ValueError(f"mappings and lists are nested more than {DEEPEST} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = inside.pop()
+            sizes[anchor] = count - before
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = 1
+        elif isinstance(event, yaml.AliasEvent):
+            if any(event.anchor == anchor for anchor, _ in inside):
+                raise ValueError(f"*{event.anchor} contains itself")
+            count += sizes.get(event.anchor, 0)
+            repeated += sizes.get(event.anchor, 0)
+            if repeated > REPEATED:
+                raise ValueError(f"its aliases stand for more than {REPEATED} values")
 
 
 def flatten(tree: Any, prefix: str = "") -> Flat:

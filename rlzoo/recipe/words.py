@@ -16,6 +16,7 @@ from rlzoo.recipe.files import DEEPEST, find_config, list_configs, refuse_odd_ya
 def read_value(key: str, text: str) -> Any:
     """The YAML value of a text; raises RecipeError, naming `key`."""
     try:
+        text.encode()  # bytes of another locale
         if len(text) > DEEPEST or ":" in text:
             refuse_odd_yaml(text)
         return deepcopy(_value(text))
@@ -60,6 +61,8 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 
 def no_recipe(name: str) -> str:
     """The error for a missing recipe, with the nearest name or all names."""
+    if "://" in name:
+        return f"{name!r} is a URL; use `rlzoo fetch {name}` to read and train its recipe"
     known = list_configs("recipes")
     hint = nearest(name, known) or f" (available: {', '.join(known)})"
     return f"there is no recipe {name!r}{hint}"

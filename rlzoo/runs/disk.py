@@ -1,15 +1,18 @@
 """Writes files atomically and syncs them."""
 
 import json
+import math
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, RunError, first_line
+from rlzoo.errors import RlzooError, RunError, first_line, in_short
 
+LARGEST = 1e100  # a number of a file: sums and squares of smaller ones are finite
 DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /dev/stdout
 
 
@@ -32,15 +35,29 @@ def read_json(path: Path) -> Any:
         raise ValueError("its brackets are nested too deeply") from None
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The same for a file with a mapping; raises RunError if it is damaged."""
+def read_mapping(path: Path, **kinds: type) -> dict[str, Any]:
+    """The same for a file with a mapping; raises RunError if it is damaged.
+
+    kinds: the type of some of its values, where they are there and not null; float: any number."""
     try:
         found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("it does not contain a mapping")
+        for key, kind in kinds.items():
+            value = found.get(key)
+            fits = is_number(value) if kind is float else isinstance(value, kind)
+            if value is not None and not fits:
+                raise ValueError(f"its {key!r} must not be {in_short(value)}")
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{path} cannot be read: it does not contain a mapping")
     return found
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number with which sums and squares do not overflow."""
+    if type(value) not in (int, float):
+        return False
+    return abs(value) <= LARGEST or not (type(value) is int or math.isfinite(value))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -52,16 +69,33 @@ def write_atomically(path: Path, data: bytes) -> None:
         return
     aside = path.with_name(f".{path.name}.partial")
     aside.unlink(missing_ok=True)
-    write_synced(aside, data, "xb")
-    aside.replace(path)
+    try:
+        with _named(path):
+            write_synced(aside, data, "xb")
+            if path.is_file():
+                shutil.copymode(path, aside)  # a private file stays private
+            aside.replace(path)
+    except BaseException:  # a full disk needs the space
+        aside.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 
 def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
     """Write a file that is on disk when this returns; a link is not followed."""
-    with open(path, mode, opener=no_link) as file:
+    with _named(path), open(path, mode, opener=no_link) as file:
         file.write(data)
     sync(path)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """In this context, an OSError of a write or of fsync, which has no file name, gets `path`."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def no_link(path: str | Path, flags: int) -> int:
@@ -110,6 +144,7 @@ def sync(path: Path) -> None:
     """Wait until a file's or a folder's writes are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with _named(path):
+            os.fsync(handle)
     finally:
         os.close(handle)

@@ -14,11 +14,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlzoo.errors import RecipeError, RunError, first_line
 from rlzoo.plugin.protocols import Store
 from rlzoo.recipe.compose import COMMAND_LINE, Recipe
+from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.disk import (
     json_text,
     no_link,
@@ -42,6 +41,11 @@ WITHIN = ("step-*", ".*.partial", "best.json", "config.json", "generation_config
           "model*.safetensors", "model.safetensors.index.json", "adapter_config.json",
           "adapter_model.safetensors", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
           "vocab.*", "merges.txt", "spiece.model", "chat_template*")  # fmt: skip
+
+SUMMARY = {"steps": int, "task": str, "eval_metric": str, "stopped": str, "imported": dict,
+           **dict.fromkeys(("tokens", "seconds", "eval_before", "eval_after", "eval_samples",
+                            "eval_prompts", "eval_greedy_before", "eval_greedy_after"), float),
+           }  # fmt: skip
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
@@ -77,7 +81,8 @@ class RunFolder:
                     line = json.loads(raw.decode())
                 except (ValueError, RecursionError):
                     line = None
-                if isinstance(line, dict) and type(line.get("step")) is int:
+                step = line.get("step") if isinstance(line, dict) else None
+                if type(step) is int and abs(step) < 2**53:
                     yield line
                 else:
                     bad.append(number)
@@ -108,8 +113,8 @@ class RunFolder:
         """The content of recipe.yaml, as a tree; raises RunError if it is damaged."""
         file = self.path / "recipe.yaml"
         try:
-            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            tree = parse_yaml(file.read_text(encoding="utf-8"))
+        except ValueError as error:
             raise RunError(f"{file} cannot be read: {first_line(error)}") from None
         if not isinstance(tree, dict):
             raise RunError(f"{file} cannot be read: it is not a mapping")
@@ -118,7 +123,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """Empty while the run is not finished; raises RunError if it is damaged."""
         path = self.path / "summary.json"
-        return read_mapping(path) if path.exists() else {}
+        return read_mapping(path, **SUMMARY) if path.exists() else {}
 
 
 @contextmanager
@@ -154,6 +159,8 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         refuse_links(path)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
+        with suppress(PermissionError):  # a folder for all users need not be readable
+            sync(path.parent)
         (path / NOTE).unlink(missing_ok=True)
         if store:
             write_atomically(path / NOTE, store.url.encode())

@@ -74,8 +74,9 @@ def _take(file: Path) -> int | None:
             return handle
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), file.stat()):
-                os.truncate(handle, 0)
-                who = f"process {os.getpid()} on {socket.gethostname()}"
-                os.write(handle, f"{who} since {time.strftime('%F %T')}".encode())
+                with suppress(OSError):  # a full disk: it is locked all the same
+                    os.truncate(handle, 0)
+                    who = f"process {os.getpid()} on {socket.gethostname()}"
+                    os.write(handle, f"{who} since {time.strftime('%F %T')}".encode())
                 return handle
         os.close(handle)  # its last holder has removed it

@@ -21,7 +21,8 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
-    or `any`. Raises UsageError if there is none, and the plugin's own RlzooError."""
+    or `any`. Raises UsageError if there is none or the URL holds a secret, and the plugin's own
+    RlzooError."""
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     if SECRET.search(url):
@@ -44,11 +45,11 @@ def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
 
 def kept_at(local: Path) -> str:
     """The URL that a run's folder is kept at, as a note in it has it, or an empty string. The
-    folder's maker wrote that note: it is shown, and never followed."""
+    folder's maker wrote that note: it is shown, unless it holds a secret, and never followed."""
     try:
         note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
     former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
     url = former[1] if former else note.strip()
-    return url if is_url(url) and url.isprintable() else ""
+    return url if is_url(url) and url.isprintable() and not SECRET.search(url) else ""

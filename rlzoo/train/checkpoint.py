@@ -53,7 +53,9 @@ def save_checkpoint(
         for optimizer in optimizers.values():
             whole_tensors(_optimizer_tensors(optimizer)[0], keep=False)
         return final
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync(folder.parent)
     aside = folder / f".{final.name}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()

@@ -15,6 +15,7 @@ from helpers.rewards_for_tests import LETTERS
 from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
+from rlzoo.runs.folder import RunFolder
 from rlzoo_lab import export
 
 
@@ -99,6 +100,21 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
     space = {}
     exec(code.replace('"DIR"', repr(str(tmp_path / "out"))), space)
     assert torch.equal(logits(space["model"].float()), logits(load(run.path / "model")))
+
+
+def test_a_recipe_s_texts_stay_within_their_places_on_the_card(run, tmp_path):
+    rlzoo.export(run.path, tmp_path / "out")
+    recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
+    odd = "a\n```\n# b | <img src=x> ````"
+    recipe["task"] |= {"name": odd, "text": odd}
+    folder = RunFolder(run.path)
+    weights = export.choose(folder, None)
+    card = export.model_card(folder, weights, recipe, tmp_path / "out", dtype=None)
+    text, shown = re.split(r"^`````yaml\n", card, flags=re.MULTILINE)
+    assert yaml.safe_load(shown.removesuffix("`````\n")) == recipe
+    assert len(re.findall("^#+ ", text, re.MULTILINE)) == 5
+    assert not re.search(r"(?<!\\)<img", text)
+    assert {len(re.findall(r"(?<!\\)\|", x)) for x in text.splitlines() if x[:1] == "|"} == {3, 7}
 
 
 def test_samples_of_prompts_that_came_again_are_counted_as_such(run, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from copy import copy
 
 import pytest
 from safetensors import SafetensorError
@@ -10,6 +11,7 @@ from safetensors import SafetensorError
 import rlzoo
 from rlzoo.cli import main
 from rlzoo.errors import Unfinished, of_the_machine
+from rlzoo_lab.staged import staged
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "somewhere/metrics.jsonl")
@@ -57,6 +59,14 @@ def test_every_verb_says_it_in_one_line(error, said, monkeypatch, capsys):
     monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", refuses(error))
     assert main(["recipes"]) == 1
     assert capsys.readouterr().err == f"{said}\n"
+
+
+@pytest.mark.parametrize("error", [FULL, TENSORS, MemoryError()])
+def test_a_folder_that_could_not_be_written_is_named(error, tmp_path):
+    with pytest.raises(type(error)) as caught, staged(tmp_path / "out", "--out"):
+        raise copy(error)
+    assert of_the_machine(caught.value).startswith(f"{tmp_path / 'out'}: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):

@@ -20,6 +20,7 @@ from rlzoo import __version__
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
 from rlzoo_lab.bench.runner import CASES, INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
 from rlzoo_lab.bench.scaling import write_plot
@@ -76,11 +77,11 @@ def run(arguments: argparse.Namespace) -> Result:
 
     def write(path: Path) -> None:
         text = json.dumps(document, indent=1, ensure_ascii=False)
-        path.write_text(text + "\n", encoding="utf-8")
+        write_atomically(path, f"{text}\n".encode())
         made = [
             f"## {title.capitalize()}\n\n{markdown(rows)}" for title, rows in sections(document)
         ]
-        path.with_suffix(".md").write_text("\n\n".join(made) + "\n", encoding="utf-8")
+        write_atomically(path.with_suffix(".md"), ("\n\n".join(made) + "\n").encode())
 
     failed = any("error" in row for row in document["rows"])
     return Result(

@@ -9,11 +9,13 @@ from statistics import fmean
 from typing import Any
 
 from rlzoo.cli.verb import Result
+from rlzoo.format.text import one_line
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay, compare, two_way
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.plots import write_plots
 from rlzoo_lab.compare.verdict import method, verdict
+from rlzoo_lab.numbers import is_number
 from rlzoo_lab.written import Written
 
 
@@ -153,10 +155,18 @@ def frame(c: Comparison) -> list[dict[str, Any]]:
 def as_csv(c: Comparison) -> str:
     """`frame` as comma-separated text."""
     records, text = frame(c), io.StringIO()
-    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, records[0]))
+    writer.writerows(map(_cell, record.values()) for record in records)
     return text.getvalue().rstrip("\n")
+
+
+def _cell(value: Any) -> Any:
+    """A value of a CSV file. A text that a spreadsheet would read as a formula gets a `'`."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = one_line(str(value))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not is_number(text) else text
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:

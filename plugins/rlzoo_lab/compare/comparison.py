@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -69,7 +70,7 @@ class Pair:
         winner = self.a if self.contrast.mean > 0 else self.b
         return self.shown and not (winner.lost or winner.split or self.doubt)
 
-    @property
+    @cached_property
     def doubt(self) -> str:
         """Why the test is unreliable for the spreads of these rows; empty if it is reliable."""
         x, y = self.a.scores, self.b.scores
@@ -134,12 +135,14 @@ class Comparison:
 
     def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
         """a - b, if the two rows share a seed and are among the tested pairs."""
-        for p in self.pairs:
-            if p.a is a and p.b is b:
-                return p
-            if p.a is b and p.b is a:
-                return p.turned()
-        return None
+        if found := self._by_rows.get((id(a), id(b))):
+            return found
+        found = self._by_rows.get((id(b), id(a)))
+        return found and found.turned()
+
+    @cached_property
+    def _by_rows(self) -> dict[tuple[int, int], Pair]:
+        return {(id(p.a), id(p.b)): p for p in self.pairs}
 
     def all_failed(self) -> dict[str, str]:
         """Rows without a finished run: label -> why their first run failed."""

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.format.text import in_markdown, one_line
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay
 from rlzoo_lab.compare.measures import (
@@ -253,15 +254,15 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
         *outcome_columns(c),
         *(course_columns(c, 16) if c.has_curves else ()),
     ]
-    paragraphs = [f"**{c.title}**", _markdown(columns)]
+    paragraphs = [f"**{in_markdown(c.title)}**", _markdown(columns)]
     for t in tables:
         grid = [TableColumn("", t.rows, left=True), *two_way_columns(t)]
-        paragraphs += [f"**{two_way_title(c, t)}**", _markdown(grid)]
+        paragraphs += [f"**{in_markdown(two_way_title(c, t))}**", _markdown(grid)]
     if details and c.pairs:
         names = TableColumn("row", [p.a.label for p in c.pairs], left=True)
         paragraphs.append(_markdown([names, *pair_columns(c)]))
-    paragraphs += [" ".join(verdict(c)), method(c)]
-    paragraphs += ["\n".join(f"- {note}" for note in c.notes)] if c.notes else []
+    paragraphs += [in_markdown(" ".join(verdict(c))), in_markdown(method(c))]
+    paragraphs += ["\n".join(f"- {in_markdown(note)}" for note in c.notes)] if c.notes else []
     return "\n\n".join(paragraphs)
 
 
@@ -273,25 +274,26 @@ def latex(c: Comparison) -> str:
     head, *body = [" & ".join(map(_tex, cells)) + r" \\" for cells in lines]
     shape = "".join("l" if column.left else "r" for column in columns)
     return "\n".join([
-        *(f"% {sentence}" for sentence in verdict(c)), rf"\begin{{tabular}}{{{shape}}}",
+        *(f"% {one_line(sentence)}" for sentence in verdict(c)), rf"\begin{{tabular}}{{{shape}}}",
         r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
     ])  # fmt: skip
 
 
 _TEX = str.maketrans(
     {c: f"\\{c}" for c in "%&#_{}$"}
-    | {"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$", "|": r"$\vert$",
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+       "<": "$<$", ">": "$>$", "|": r"$\vert$",
        "▲": r"$\blacktriangle$", "▼": r"$\blacktriangledown$"}
 )  # fmt: skip
 
 
 def _tex(cell: str) -> str:
-    return cell.strip().translate(_TEX)
+    return one_line(cell).translate(_TEX)
 
 
 def _markdown(columns: Sequence[TableColumn]) -> str:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(map(in_markdown, cells)) + " |"
 
     rule = line([":--" if c.left else "--:" for c in columns])
     body = [line(cells) for cells in zip(*(c.cells for c in columns), strict=True)]

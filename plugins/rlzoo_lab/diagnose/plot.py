@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.diagnose.tables import headline, name_of, notes_of, two_digits
 from rlzoo_lab.pages import page as html
 from rlzoo_lab.pages.figure import (
@@ -168,7 +169,7 @@ def write_html(document: Mapping[str, Any], path: Path) -> None:
     text = html.page(
         "Compared with the exact truth", blocks, css + CSS, script=script + "linkRows();"
     )
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())
 
 
 def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:

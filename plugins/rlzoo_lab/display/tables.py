@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.errors import RlzooError
-from rlzoo.runs.disk import refuse_devices
+from rlzoo.runs.disk import is_number, refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.numbers import sample_texts, sparkline
@@ -47,11 +47,19 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
         if run.path == mine.path or len(found) == most:
             continue
         # Another run's files may be damaged: this run must not fail for that.
-        damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
+        damage = (
+            RlzooError,
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+        )
         with contextlib.suppress(*damage):
             refuse_devices(run.path)
             record = _record(run, run.summary())
-            _ = {key: record.summary[key] for key in SHOWN}
+            _ = {key: record.summary[key] for key in SHOWN}, _interval(record)
             if terms(record) == wanted:
                 found.append(record)
             else:
@@ -91,7 +99,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         "seed": [str(r.seed) for r in records],
         "before": [f"{r.before:.3f}" for r in records],
         "after": [f"{r.score:.3f}" for r in records],
-        "interval": ["{:.3f}-{:.3f}".format(*r.summary["eval_after_interval"]) for r in records],
+        "interval": [*map(_interval, records)],
         "greedy": [_greedy(r.summary) for r in records],
     }
     if width >= 100:
@@ -117,6 +125,11 @@ def labels(records: Sequence[Record]) -> list[str]:
     rows = labelled(list(kinds.values()), ())
     named = {kind: row.label for kind, row in zip(kinds, rows, strict=True)}
     return [named[repr(sorted(settings(record).items()))] for record in records]
+
+
+def _interval(record: Record) -> str:
+    low, high = record.summary["eval_after_interval"]
+    return f"{low:.3f}-{high:.3f}"
 
 
 def _greedy(values: dict[str, Any]) -> str:
@@ -148,5 +161,7 @@ def samples_table(folder: RunFolder, most: int = 4) -> Table:
         table.add_column(name, overflow="fold")
     table.add_column("score", justify="right")
     for sample in samples:
-        table.add_row(*(Text(str(sample[k])) for k in texts), f"{sample['score']:.2f}")
+        score = sample.get("score")
+        shown = f"{score:.2f}" if is_number(score) else "-"
+        table.add_row(*(Text(str(sample.get(k, "-"))) for k in texts), shown)
     return table

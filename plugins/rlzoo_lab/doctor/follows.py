@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from statistics import fmean
 from typing import Any
 
+from rlzoo.runs.disk import is_number
 from rlzoo_lab.records.record import Record
 
 FEWEST = 24  # samples
@@ -51,7 +52,7 @@ def share(values: Sequence[Hashable], scores: Sequence[float]) -> float:
 
 def follows(run: Record) -> str:
     """` The scores follow X, which explains 90% ...`; empty where correctness explains as much."""
-    known = [s for s in texts(run) if isinstance(s.get("score"), int | float)]
+    known = [s for s in texts(run) if is_number(s.get("score"))]
     if len(known) < FEWEST:
         return ""
     scores = [float(s["score"]) for s in known]

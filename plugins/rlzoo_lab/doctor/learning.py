@@ -16,6 +16,7 @@ from rlzoo_lab.doctor.series import (
     last,
     late,
     learning,
+    moving_means,
     right_or_wrong,
     spans,
     trend,
@@ -218,7 +219,7 @@ def kl_exploding(run: Record) -> Finding | None:
     values = run.series(names.REF_KL)
     n = max(1, len(values) // 3)
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
-    most = max(fmean(values[i : i + n]) for i in range(len(values) - n + 1))
+    most = max(moving_means(values, n))
     far = tail > 1.0 or (tail > 0.5 and tail > 2 * middle) or most > 2.0
     if not far or well(run):
         return None

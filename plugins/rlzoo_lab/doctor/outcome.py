@@ -19,6 +19,7 @@ from rlzoo_lab.doctor.series import (
     fallen,
     late,
     learning,
+    moving_means,
     part,
     right_or_wrong,
     rises,
@@ -244,7 +245,7 @@ def reward_falling(run: Record) -> Finding | None:
 def peak_and_fall(run: Record) -> Finding | None:
     """The training reward rose and then lost at least half of its gain."""
     values, third = run.series(names.REWARD), max(2, len(run.series(names.REWARD)) // 6)
-    means = [fmean(values[i : i + third]) for i in range(len(values) - third + 1)]
+    means = moving_means(values, third)
     top = max(range(len(means)), key=means.__getitem__)
     error = trend(values)[1] * (2 if third < len(values) // 3 else 1)
     lost, gained = means[top] - means[-1], means[top] - means[0]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -46,6 +47,15 @@ def first(items: Sequence) -> Sequence:
 def last(items: Sequence) -> Sequence:
     """The last third of the values, at least one value."""
     return items[-max(1, len(items) // 3) :]
+
+
+def moving_means(values: Sequence[float], width: int) -> Sequence[float]:
+    """`fmean` of each `width` neighbors, to the last bit, in linear time: floats are integers over
+    a power of 2, and integers have exact sums."""
+    scale = max(x.as_integer_ratio()[1] for x in values)
+    whole = (n * (scale // d) for n, d in map(float.as_integer_ratio, values))
+    sums = [0, *itertools.accumulate(whole)]
+    return array("d", ((b - a) / scale / width for a, b in zip(sums, sums[width:], strict=False)))
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:

@@ -6,8 +6,6 @@ A value is reported only if its effect is visible in the metrics, or if it would
 from functools import cache
 from statistics import fmean, median
 
-import numpy as np
-
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
@@ -311,7 +309,8 @@ def evaluation_too_small(run: Record) -> Finding | None:
     if not run.evaluations:
         return None
     n = run.key("eval.samples", 1024)
-    different = min(n, distinct(run.by_prompt.get("index", -np.ones(n))))
+    index = run.by_prompt.get("index")
+    different = n if index is None else min(n, distinct(index))
     if different >= 48:
         return None
     low, high = wilson(different // 2, different)

@@ -267,7 +267,7 @@ def rate_ends_early(run: Record) -> Finding | None:
     """The learning-rate schedule ends long before the run."""
     rates = run.series("actor/lr")
     top = max(rates)
-    done = next((i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top), len(rates))
+    done = max((i + 1 for i, rate in enumerate(rates) if rate >= 0.05 * top), default=0)
     if not top or done > 0.6 * len(rates) or run.solved:
         return None
     return Finding(

@@ -13,6 +13,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import Flat, config_dirs, find_config, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 from rlzoo.runs import metrics as names
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.doctor.series import late
 from rlzoo_lab.numbers import option_text
@@ -193,8 +194,7 @@ def _word(key: str, value: Any) -> str:
 def origins(run: Record) -> dict[str, str]:
     """Where a run's components came from, by section and name; empty if not recorded."""
     try:
-        parts = json.loads((run.path / FILE).read_text(encoding="utf-8"))
-        return dict(parts[-1]["components"])
+        return dict(read_json(run.path / FILE)[-1]["components"])
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
+from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.eval.tables import eval_tables
 from rlzoo_lab.words import is_run
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
     def write(path: Path) -> None:
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-        path.write_text("".join(lines), encoding="utf-8")
+        write_atomically(path, "".join(lines).encode())
 
     return Result(document, view, notes=document["notes"], files={"out": write})
 

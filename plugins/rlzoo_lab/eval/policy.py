@@ -174,10 +174,9 @@ def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The run's own record."""
-    if not summary:
-        return None
+    """The run's own record; None if it is incomplete."""
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
-    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)} | {
-        name: summary.get(name) for name in ("eval_greedy_before", "eval_greedy_after")
-    }
+    names += ["eval_metric", "eval_samples"]
+    if not summary.keys() >= set(names):
+        return None
+    return {name: summary.get(name) for name in [*names, "eval_greedy_before", "eval_greedy_after"]}

@@ -13,6 +13,7 @@ import yaml
 
 from rlzoo import __version__
 from rlzoo.errors import UsageError
+from rlzoo.format.text import one_line
 from rlzoo.runs.disk import json_text, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import METRICS, REWARD, SCORE
@@ -245,7 +246,7 @@ def write(
     """Write the files into an empty folder; returns its summary. tokenizer: its folder."""
     folder = RunFolder(place)
     label = imported.recipe.get("imported.name") or source.resolve().stem or imported.trainer
-    label = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
+    label = one_line(str(label))
     recipe = yaml.safe_dump(_tree(imported.recipe), allow_unicode=True, sort_keys=True)
     (place / "recipe.yaml").write_text(f"# {label}\n{recipe}", encoding="utf-8")
     with open(place / "metrics.jsonl", "w", encoding="utf-8") as file:

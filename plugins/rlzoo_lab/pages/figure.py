@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import need
+from rlzoo.runs.disk import write_atomically
 
 # name -> (placeholder in the drawing, light, dark)
 INK = {
@@ -118,7 +119,7 @@ def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
     """Write the figure as SVG or PNG files, by their names, in the light theme on white."""
     figure = in_light(draw)
     for path in paths:
-        path.write_bytes(_save(figure, path.suffix[1:], path.stem))
+        write_atomically(path, _save(figure, path.suffix[1:], path.stem))
 
 
 def in_light(draw: Callable[[], Any]) -> Any:

@@ -5,8 +5,9 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from rlzoo.runs.disk import LARGEST
+
 Line = Mapping[str, Any]
-LARGEST = 1e100  # sums and squares of smaller numbers are finite
 
 
 def usual(value: float) -> bool:
@@ -23,7 +24,8 @@ class Columns(Sequence[Line]):
 
     wanted: whether a name is kept; default: all.
     single: 4 bytes a number, rounded to float32 (relative error at most 6e-8).
-    `not_finite` is of the first line with a NaN or an infinity, kept or not: (its step, the names);
+    A number with which sums and squares overflow is an infinity. `not_finite` is of the first line
+    with a NaN or an infinity, kept or not: (its step, the names);
     `not_finite_steps` are the steps of all.
     """
 
@@ -49,17 +51,19 @@ class Columns(Sequence[Line]):
         n = self._count
         for name, value in line.items():
             kind = type(value)
-            if kind is float and not math.isfinite(value):
+            if (kind is float or kind is int) and not usual(value):
+                value = bounded(value)
                 if self.not_finite is None:
-                    bad = [k for k, v in line.items() if type(v) is float and not math.isfinite(v)]
+                    bad = [k for k, v in line.items() if type(v) in (float, int) and not usual(v)]
                     self.not_finite = line["step"], bad
                 if self.not_finite_steps[-1:] != [line["step"]]:
                     self.not_finite_steps.append(line["step"])
             if not self._keeps(name):
                 continue
-            if (kind is float or kind is int) and self._put(name, value, n):
-                continue
-            self.others.setdefault(n, {})[name] = value
+            if kind is float or kind is int:
+                self._put(name, value, n)
+            else:
+                self.others.setdefault(n, {})[name] = value
         self._count += 1
 
     def _keeps(self, name: str) -> bool:
@@ -69,7 +73,7 @@ class Columns(Sequence[Line]):
             self._known[name] = self._wanted(name)
         return self._known[name]
 
-    def _put(self, name: str, value: float, n: int) -> bool:
+    def _put(self, name: str, value: float, n: int) -> None:
         column = self.numbers.get(name)
         if column is None:
             kind = "q" if type(value) is int else "f"  # most are of tensors in float32
@@ -78,18 +82,14 @@ class Columns(Sequence[Line]):
             there = self.there.setdefault(name, bytearray(b"\1" * len(column)))
             there.extend(bytes(n - len(there)))
             column.extend([0] * (n - len(column)))
-        try:
-            if column.typecode == "q" and type(value) is float:
-                column = self.numbers[name] = array("d", column)
-            column.append(value)
-        except OverflowError:  # an integer beyond 64 bits
-            return False
+        if column.typecode == "q" and (type(value) is float or abs(value) >= 2**63):
+            column = self.numbers[name] = array("d", column)
+        column.append(value)
         if column.typecode == "f" and not math.isclose(column[-1], value, rel_tol=self._off):
             self.numbers[name] = array("d", column)
             self.numbers[name][-1] = value
         if name in self.there:
             self.there[name].append(1)
-        return True
 
     def column(self, name: str) -> tuple[array, array]:
         """(steps, values) of a metric where it is finite and below LARGEST; raises KeyError if it

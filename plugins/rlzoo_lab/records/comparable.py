@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.errors import RunError, UsageError, first_line
+from rlzoo.format.text import one_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json, refuse_devices
@@ -112,6 +113,7 @@ def read_sweep(path: Path) -> dict[str, Any]:
             texts += [*row["runs"], row.get("label", ""), *row.get("words", [])]
             if not isinstance(row.get("values", {}), dict):
                 raise TypeError("the values of a row are not a mapping")
+            row["label"] = one_line(row.get("label", ""))
             if elsewhere := [r for r in row["runs"] if r in ("", ".", "..") or Path(r).name != r]:
                 raise ValueError(f"{elsewhere[0]!r} is not one of its runs")
         if odd := [x for x in texts if not isinstance(x, str)]:
@@ -229,7 +231,7 @@ def label(values: Mapping[str, Any]) -> str:
     for (key, value), short in zip(values.items(), shorts, strict=True):
         lead = "" if is_name(key) else f"{key if shorts.count(short) > 1 else short}="
         words.append(lead + as_typed(value))
-    return " ".join(words)
+    return one_line(" ".join(words))
 
 
 def as_typed(value: Any) -> str:
@@ -273,7 +275,10 @@ def sources(record: Record) -> dict[str, str]:
 def made_of(path: Path) -> dict[str, Any]:
     """The first part of a run's provenance.json; empty if there is none that can be read."""
     try:
-        return dict(read_json(path / FILE)[0])
+        made = dict(read_json(path / FILE)[0])
+        for name in {"components", "versions"} & made.keys():
+            made[name] = {k: str(v) for k, v in dict(made[name]).items()}
+        return made
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 

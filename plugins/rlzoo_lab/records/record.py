@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
-import yaml
-
-from rlzoo.errors import RecipeError, RunError
-from rlzoo.recipe.files import Flat, flatten
-from rlzoo.recipe.keys import COLLECTIONS
-from rlzoo.runs.disk import read_json
+from rlzoo.errors import RecipeError, RunError, first_line, in_short
+from rlzoo.format.text import one_line
+from rlzoo.recipe.files import Flat, flatten, parse_yaml
+from rlzoo.recipe.keys import COLLECTIONS, KEYS
+from rlzoo.runs.disk import is_number, read_json
 from rlzoo.runs.evaluations import PLACE
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
@@ -195,9 +194,11 @@ def read_record(
     summary: dict[str, Any] = {}
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
-        config = flat_config(yaml.safe_load(recipe), recipe.split("\n", 1)[0].lstrip("# ").strip())
-    except (yaml.YAMLError, AttributeError, TypeError, RecipeError) as error:
-        troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
+        config = flat_config(parse_yaml(recipe), one_line(recipe.split("\n", 1)[0].lstrip("# ")))
+        for key in [key for key, value in config.items() if not _sound(key, value)]:
+            troubles.append(f"recipe.yaml: ignoring {key}={in_short(config.pop(key))}")
+    except (ValueError, AttributeError, TypeError, RecipeError) as error:
+        troubles.append(f"recipe.yaml: not valid YAML: {first_line(error)}")
     if (path / "metrics.jsonl").exists():
         for line in folder.lines("metrics.jsonl", troubles):
             if not is_evaluation(line):
@@ -218,6 +219,14 @@ def read_record(
     except RunError as error:
         troubles.append(str(error))
     return Record(steps, evaluations, config, summary, path, troubles)
+
+
+def _sound(key: str, value: Any) -> bool:
+    """Whether a value of a recipe has its key's type, where the core declares one. A later version
+    may have added words."""
+    if value is None or key not in KEYS:
+        return not isinstance(value, int | float) or isinstance(value, bool) or is_number(value)
+    return KEYS[key].fits(value) or (get_origin(KEYS[key].type) is Literal and type(value) is str)
 
 
 def _what_lacks(imported: Mapping[str, Any]) -> str:
@@ -247,16 +256,20 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
     """Reads a finished run like `read_record`, or returns what is missing."""
     try:
         record = read_record(path, wanted)
-        if not record.summary and record.recipe:
+        if damaged := [t for t in record.troubles if t.startswith("recipe.yaml: ignoring")]:
+            return f"cannot be read ({damaged[0]})"
+        if not record.summary and record.recipe and not (path / "summary.json").exists():
             last = [lines[-1]["step"] for lines in (record.steps, record.evaluations) if lines]
             step = max(last, default=0)
             return f"not finished (it is at step {step})"
         if "imported" in record.summary:
             return _compared_import(record)
-        _ = record.seed, record.score, record.recipe["eval.samples"], record.summary["task"]
-        if record.learning_curve:
+        told = {"seed": record.seed, "eval.samples": record.recipe["eval.samples"]}
+        told |= {name: record.summary[name] for name in ("task", "eval_before", "eval_after")}
+        if record.learning_curve and None not in told.values():
             return record
-        lack = "there is no evaluation"
+        lack = next((f"there is no {k!r}" for k, v in told.items() if v is None),
+                    "there is no evaluation")  # fmt: skip
     except OSError as error:
         return f"cannot be read ({error})"
     except (KeyError, TypeError) as error:

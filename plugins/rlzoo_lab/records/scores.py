@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError, in_short
-from rlzoo_lab.records.columns import LARGEST, Columns
+from rlzoo.runs.disk import LARGEST
+from rlzoo_lab.records.columns import Columns
 from rlzoo_lab.records.comparable import ComparedRow
 from rlzoo_lab.records.record import Record
 from rlzoo_lab.strict import STEPS, csv_lines, damaged

@@ -11,6 +11,7 @@ from rlzoo.errors import first_line
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
+SHOWN = 4  # samples of a step
 STEPS = 4  # saved batches on a page, the last of them
 NAN = float("nan")
 EPS = np.finfo(np.float32).eps
@@ -111,13 +112,14 @@ def _read(path: Path) -> Saved:
 
 
 def read_samples(folder: RunFolder, steps: int = 12) -> dict[int, list[dict[str, Any]]]:
-    """The samples of some steps spread over the run, including the last."""
+    """Some samples of some steps spread over the run, including the last."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     for line in folder.lines("samples.jsonl"):
         if line["step"] not in by_step and len(by_step) == 16 * steps:
             for step in list(by_step)[1::2]:  # a long run's are not held all at once
                 del by_step[step]
-        by_step.setdefault(line["step"], []).append(line)
+        if len(some := by_step.setdefault(line["step"], [])) < SHOWN:
+            some.append(line)
     there = list(by_step)
     every = (len(there) - 1) / max(1, steps - 1)
     picked = there if len(there) <= steps else [there[round(i * every)] for i in range(steps)]

@@ -138,7 +138,7 @@ def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool)
     heads = [tag("th", "step"), tag("th", "reward"), *(tag("th", t, "left") for t in texts)]
     body: list[str] = []
     for step, lines in samples.items():
-        for line in lines[:4]:
+        for line in lines:
             score = line.get("score")
             paid = brief(score) if isinstance(score, float | int) else ""
             cells = [tag("td", str(step)), tag("td", paid), *(_text(line.get(n)) for n in texts)]

@@ -182,7 +182,12 @@ def _quiet(folder: Path) -> Iterator[None]:
 
 
 def encode(
-    tokenizer: Any, prompt: Prompt, response: str, *, ended: bool = True, limit: int | None = None
+    tokenizer: Any,
+    prompt: Prompt,
+    response: str | dict[str, Any],
+    *,
+    ended: bool = True,
+    limit: int | None = None,
 ) -> list[int]:
     """Token ids of a prompt and a response: the last `limit` of them, and BOS.
 
@@ -191,11 +196,13 @@ def encode(
     encoder reads a pair of texts, in its tokenizer's own format, of which no special token is cut
     off.
     """
-    if ended:
+    if ended and isinstance(response, str):
         response = without_end(tokenizer, response, PromptFormat(tokenizer).end_of_turn)
     if tokenizer.chat_template:
-        ids = _conversation(tokenizer, prompt, response, ended)
-    elif not isinstance(prompt, str):
+        last = {"role": "assistant", "content": response}
+        last = response if isinstance(response, dict) else last
+        ids = _conversation(tokenizer, prompt, last, ended)
+    elif not isinstance(prompt, str) or not isinstance(response, str):
         raise ModelError("the prompt has chat messages, but the tokenizer has no template")
     elif tokenizer.sep_token_id is not None or tokenizer.eos_token_id is None:  # an encoder's
         pair = tokenizer(prompt, response, return_special_tokens_mask=True)
@@ -214,11 +221,10 @@ def _last(ids: list[int], kept: Sequence[int], limit: int | None) -> list[int]:
     return [x for i, x in enumerate(ids) if i not in cut]
 
 
-def _conversation(tokenizer: Any, prompt: Prompt, response: str, ended: bool) -> list[int]:
+def _conversation(tokenizer: Any, prompt: Prompt, answer: dict[str, Any], ended: bool) -> list[int]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    if not ended and not response.strip():  # nothing is written yet
+    if not ended and not answer["content"].strip():  # nothing is written yet
         return through_template(tokenizer, messages, add_generation_prompt=True, return_dict=False)
-    answer = {"role": "assistant", "content": response}
     return through_template(
         tokenizer, [*messages, answer], continue_final_message=not ended, return_dict=False
     )

@@ -4,6 +4,7 @@ May import `train` and the layers below, and no other verb.
 
     base        the command `rlzoo base`: a model of `configs/base/`, or a new one for a task
     fit         training with transformers' Trainer, shared by the others
+    forms       the columns in which data sets have prompts and responses
     implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole
     process_reward  a reward model that judges each step, from judged steps
     reward      a reward model from preferences

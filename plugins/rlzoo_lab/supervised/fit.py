@@ -26,7 +26,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.stats import wilson
-from rlzoo_lab.supervised.pairs import Reader
+from rlzoo_lab.supervised.pairs import Reader, conversations
 from rlzoo_lab.written import Written
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
@@ -47,7 +47,9 @@ LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
 def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
     add(
-        "data", metavar="DATA", help="a JSONL or Parquet file, or a folder or hub id for `datasets`"
+        "data",
+        metavar="DATA",
+        help="files (JSON lines or array, CSV, Parquet; with commas or `*`), a folder or a hub id",
     )
     add(
         "--model",
@@ -83,12 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         help="share of the prompts to hold out (0.1)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
-    add(
-        "--split",
-        default="",
-        metavar="NAME",
-        help="configuration to use if the data set has several",
-    )
+    for name, what in (("split", "split"), ("subset", "configuration")):
+        add(f"--{name}", default="", metavar="NAME",
+            help=f"the {what} to use if the data set has several")  # fmt: skip
     add(
         "--on-bad-row",
         choices=("stop", "skip"),
@@ -160,6 +159,8 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start")
     asked = [row.prompt for row in start.training[:SAMPLE]]
     for note in reader.examined(asked, chat_args(arguments), CHAT_ARG) if asked else []:
         say(note.replace("model.chat=", "--chat "))
+    if unread := reader.unread(conversations(start.training)):
+        say(unread)
     return reader
 
 
@@ -212,7 +213,8 @@ def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
     check_arguments(arguments)
     a = arguments
     names = {name: getattr(a, name) for name in read.columns}
-    data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    data = read(a.data, names, subset=a.subset, split=a.split, on_bad_row=a.on_bad_row)
+    say(f"columns: {'; '.join(data.forms)}")
     sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
     folder = find_model(a.model)
 

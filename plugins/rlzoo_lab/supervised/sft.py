@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import UsageError, in_short
+from rlzoo.data import Message
+from rlzoo.errors import ModelError, UsageError, in_short
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
-from rlzoo_lab.supervised.pairs import Demonstration, read_demonstrations
+from rlzoo_lab.supervised.pairs import Demonstration, Response, read_demonstrations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +81,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     return fit.save(model, tokenizer, arguments, results, folder)
 
 
-def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
+def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
     """(prompt, response) as token ids; a response ends as the chat template ends a turn, where the
     prompt goes through one, else by EOS; once, also where the response contains its end.
 
@@ -88,6 +89,8 @@ def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
     from rlzoo.lm.prompts import without_end
     from rlzoo.mdp.rules import continued, token_name
 
+    if not isinstance(response, str):
+        return reader.encode(prompt), written(reader, prompt, response)
     tokenizer = reader.tokenizer
     end = reader.end_of_turn if reader.templated(prompt) else None
     end = tokenizer.eos_token_id if end is None else end
@@ -96,6 +99,31 @@ def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
         if name in text:
             raise UsageError(f"response {in_short(response)}: text follows {name}, which ends it")
     return reader.encode(prompt), [*continued(tokenizer, text), end]
+
+
+def written(reader: Any, prompt: Any, message: Message) -> list[int]:
+    """A response with more than text, such as calls of tools, as the template writes it after the
+    prompt, up to its end of turn; raises ModelError where it does not."""
+    from rlzoo.lm.templates import through_template
+
+    fields, asked = ", ".join(sorted(message.keys() - {"role", "content"})), reader.messages(prompt)
+    if not reader.templated(prompt):
+        raise ModelError(f"a response has {fields}, which needs a chat template (see --chat)")
+
+    def text(last: Message) -> str:
+        return through_template(reader.tokenizer, [*asked, last], tokenize=False)
+
+    before, whole = reader.text(prompt), text(message)
+    if not whole.startswith(before):
+        raise ModelError(
+            f"the chat template writes a prompt otherwise before a response with {fields}"
+        )
+    if "tool_calls" in message and whole == text({**message, "tool_calls": None}):
+        raise ModelError("the chat template does not write the tool calls of a response")
+    ids = reader.tokenizer(whole.removeprefix(before), add_special_tokens=False)["input_ids"]
+    end, eos = reader.end_of_turn, reader.tokenizer.eos_token_id
+    after = next((i for i in reversed(range(len(ids))) if ids[i] in (end, eos)), None)
+    return [*ids, eos] if after is None else ids[: after + 1]
 
 
 def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
+from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.numbers import is_number
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> Result:
             yield f"written: {arguments.html}"
 
     def write(path: Path) -> None:
-        path.write_text(page(traced), encoding="utf-8")
+        write_atomically(path, page(traced).encode())
 
     return Result(asdict(traced), view, files={"html": write})
 
@@ -157,11 +159,3 @@ def _typed_and_options(
             f"{'give ' + ' and '.join(lost) if lost else 'remove the options of the estimator'}"
         )
     return typed, options
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -62,9 +62,9 @@ def of_run(
     what = f"{folder.path}, checkpoint of step {at}, a new batch"
     read = None if asked.prompt is None else models.prompt_format.text(asked.prompt)
     seen = [  # samples hold what the policy read: with a chat template that is more
-        Example(asked.prompt, r["answer"])
+        Example(asked.prompt, r.get("answer"))
         for r in folder.lines("samples.jsonl")
-        if r["prompt"] == read
+        if r.get("prompt") == read
     ]
     traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
     traced.notes += notes

@@ -31,6 +31,7 @@ from rlzoo.errors import (
 )
 
 FENCE, INDEX = ".attempt", ".index"  # in the store
+NEVER_EMPTY = (".json", ".yaml")
 NOTE = ".sent"  # in the run's own folder: what was sent where, and by which attempt
 BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}  # all there is before a run begins
 WRITTEN = re.compile(  # what a run writes, and removes again
@@ -72,8 +73,12 @@ class Store:
                 self.fs.ls("")  # `find` is silent on a place that cannot be read
             except FileNotFoundError:
                 return set()
-            found = self.fs.find("")
-        return {name for name in found if not _hidden(name)}
+            found = self.fs.find("", detail=True)
+        # After a power cut, a file may be empty; JSON and YAML never are.
+        empty = {
+            n for n, about in found.items() if about.get("size") == 0 and n.endswith(NEVER_EMPTY)
+        }
+        return {name for name in found if name not in empty and not _hidden(name)}
 
     def check_free(self, overwrite: bool) -> None:
         """Raises RunError where something is there that is not to be replaced."""
@@ -238,6 +243,10 @@ class Store:
             there, here = self._read("recipe.yaml"), (local / "recipe.yaml").read_bytes()
             if there == here and not (named and trained):
                 return
+            if (
+                not there and not named and _note(local).get("url") == self.url
+            ):  # a power cut emptied what this run had sent
+                return
         raise RunError(
             f"store: {self.url} contains something other than this run, because {local} was never "
             f"sent there; use `rlzoo resume {self.url} --dir NEW` to continue the run at the URL"
@@ -276,21 +285,47 @@ class Store:
             if _mark(name) in ("", name):
                 self._aside(name, lambda to: self.fs.put_file(str(path), to))
             else:  # half of it does no harm as long as the mark is not there
-                self.fs.makedirs(name.rpartition("/")[0], exist_ok=True)
+                folder = name.rpartition("/")[0]
+                self._make(folder)
                 self.fs.put_file(str(path), name)
+                self._sync(name, folder)  # before the mark is written
 
     def _aside(self, name: str, write: Callable[[str], Any]) -> None:
         """A file that is replaced whole, also where a write is not: on a disk."""
         folder, slash, last = name.rpartition("/")
         aside = f"{folder}{slash}.{last}.partial"
-        self.fs.makedirs(folder, exist_ok=True)
+        self._make(folder)
         write(aside)
+        self._sync(aside)
         self.fs.mv(aside, name)
+        self._sync(folder)
+
+    def _make(self, folder: str) -> None:
+        """A folder there, with those above it."""
+        new = self.on_disk() and not Path(self.fs.path, folder).is_dir()
+        self.fs.makedirs(folder, exist_ok=True)
+        while new and folder:
+            folder = folder.rpartition("/")[0]
+            self._sync(folder)
+        if new:
+            with suppress(PermissionError):  # it need not be readable
+                self._sync("..")
+
+    def _sync(self, *names: str) -> None:
+        """On a disk, wait until these are there after a power cut; an object store confirms it."""
+        for name in names if self.on_disk() else ():
+            handle = os.open(Path(self.fs.path, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
     def _remove(self, name: str) -> None:
         self._check()
         with self._reached():
             self.fs.rm_file(name)
+            if name == _mark(name):
+                self._sync(name.rpartition("/")[0])
         if self.on_disk():
             with suppress(OSError):  # it holds something else
                 os.rmdir(Path(self.fs.path, name).parent)

@@ -2,16 +2,17 @@
 
 import re
 import time
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
-from rlzoo.errors import DataError, nearest
-from rlzoo_zoo.data import hold_out, messages_of, read
+from rlzoo.errors import DataError, in_short
+from rlzoo_zoo.data import MEDIA, column, decoded, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
-from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
-from rlzoo_zoo.rewards.numeric import fault, numeric
+from rlzoo_zoo.rewards.math_verify import refuse_missing, unreadable, verdicts
+from rlzoo_zoo.rewards.numeric import numeric
 from rlzoo_zoo.rewards.regex import compile_pattern, found
 from rlzoo_zoo.tasks.outcomes import outcome
 from rlzoo_zoo.words import has_word
@@ -22,22 +23,24 @@ FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 class Dataset:
     """Each row of a data set is a prompt with its correct answer.
 
-    path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id, for which `subset`,
-    `split` and `test_split` select the data. Held-out prompts come from test_split or test_path;
-    otherwise test_fraction of the prompts is held out, selected by split_seed. Rows with the same
-    prompt are in the same split. The column `domain` selects the teacher of a row in
-    `teacher.domains`. A prompt is the column `prompt`, a text or chat messages, or `template` with
-    `{column}` filled in (`{{` is a brace). answer_pattern extracts the final answer from the column
-    `answer`: its first group, if it has one, at the last match. response_pattern does the same for
-    responses. `checker` decides correctness: exact (ignoring outer white space), numeric (the last
-    or boxed number), math (math-verify), contains (as whole words), or none. Score (B,): 1.0 if
-    correct and terminated. Bad rows stop the run or are skipped and counted: invalid JSON, a
-    missing or null column, an empty prompt, characters unknown to the tokenizer, an answer that the
-    checker cannot parse. Prompts that exceed max_prompt tokens or the model's limit are handled by
-    too_long, which drops them, cuts text at its start or end, or stops. `notes` has the counts. A
-    prompt's index is its row's number in the file, and rows of a test file continue the numbering.
-    Draws are without replacement until all rows have been drawn. Nothing in the data is executed or
-    unpickled.
+    path: a file (JSON lines or array, CSV, Parquet), several (`a.jsonl,b.csv`, `data/*.jsonl`), a
+    folder, or a hub id, for which `subset`, `split` and `test_split` select the data. Held-out
+    prompts come from test_split or test_path; otherwise test_fraction of the prompts is held out,
+    selected by split_seed. Rows with the same prompt are in the same split. The column `domain`
+    selects the teacher of a row in `teacher.domains`. A dot in a column's name leads into it:
+    `reward_model.ground_truth`, `answers.0`. A prompt is the column `prompt`, a text or chat
+    messages (also as JSON), with the column `tools`, or it is `template` with `{column}` filled in
+    (`{{` is a brace). answer_pattern extracts the final answer from the column `answer`: its first
+    group, if it has one, at the last match. response_pattern does the same for responses. `checker`
+    decides correctness: exact (ignoring outer white space), numeric (the last or boxed number),
+    math (math-verify), contains (as whole words), or none. Score (B,): 1.0 if correct and
+    terminated. Bad rows stop the run or are skipped and counted: invalid JSON, a missing or null
+    column, an empty prompt, characters unknown to the tokenizer, an answer that the checker cannot
+    parse, which is tried for each when the data is read. Prompts that exceed max_prompt tokens or
+    the model's limit are handled by too_long, which drops them, cuts text at its start or end, or
+    stops. `notes` has the counts. A prompt's index is its row's number in the file, and rows of a
+    test file continue the numbering. Draws are without replacement until all rows have been drawn.
+    Nothing in the data is executed or unpickled.
     Source: the user's data.
     """
 
@@ -45,7 +48,7 @@ class Dataset:
         self,
         *,
         path: str = "",
-        format: Literal["auto", "jsonl", "parquet", "folder", "hub"] = "auto",
+        format: Literal["auto", "jsonl", "csv", "parquet", "folder", "hub"] = "auto",
         subset: Annotated[str, "configuration of a data set on the hub"] = "",
         split: Annotated[str, "split of a folder or hub id"] = "train",
         test_split: str = "",
@@ -69,7 +72,7 @@ class Dataset:
     ):
         if not path:
             raise ValueError(
-                "path is missing; give a .jsonl or .parquet file, a folder or a hub id"
+                "path is missing; give a file (JSON, CSV or Parquet), a folder or a hub id"
             )
         if test_path and test_split:
             raise ValueError("give only one of test_path and test_split")
@@ -82,6 +85,7 @@ class Dataset:
         for pattern in (answer_pattern, response_pattern):
             compile_pattern(pattern)
         self.prompt, self.template, self.answer = prompt, template, answer
+        self.fields = [m[1] for m in FIELD.finditer(template) if m[1]]
         self.domain, self.of_index = domain, dict[int, str]()
         self.answer_pattern, self.response_pattern = answer_pattern, response_pattern
         self.checker, self.casefold, self.tolerance = checker, casefold, tolerance
@@ -126,6 +130,8 @@ class Dataset:
         """(B,) bool, by the same functions that are rewards by themselves."""
         if self.response_pattern:
             responses = [extract(self.response_pattern, r) or "" for r in responses]
+        if self.checker in ("exact", "contains"):
+            answers = [spellings(answer) for answer in answers]
         if self.checker == "exact":
             return exact_match(responses, answers, casefold=self.casefold, spaces=True) > 0
         if self.checker == "numeric":
@@ -226,75 +232,152 @@ class Dataset:
     def load(self, path, format, subset, split, first=0) -> list[Example]:
         """The examples of one file or split, by index from `first`; bad rows stop, or are skipped
         and counted."""
-        examples: list[Example] = []
-        faults: list[str] = []
-        columns: dict[str, None] = {}
+        examples: dict[int, Example] = {}  # by the row's number, as the next two
+        places: dict[int, str] = {}
+        faults: dict[int, str] = {}
+        columns: dict[str, Any] = {}
+        media: set[str] = set()
+        wanted, found = self.wanted(), set[str]()
         for row in read(path, format=format, subset=subset, split=split):
-            fault = row.fault
+            fault, places[row.number] = row.fault, row.place
             if row.values is not None:
-                columns |= dict.fromkeys(row.values)
+                media |= {name for name in MEDIA if decoded(row.values.get(name))}
+                columns = {**columns, **row.values} if row.values.keys() - columns else columns
+                found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:
-                    examples.append(self.example(row.values, first + row.number))
+                    examples[row.number] = self.example(row.values, first + row.number)
                 except ValueError as error:
                     fault = str(error)
             if fault:
-                faults.append(f"{row.place}: {fault}")
+                faults[row.number] = fault
                 if self.on_bad_row == "stop":
-                    raise DataError(faults[0])
-        lost = [name for name in self.wanted() if name not in columns]
+                    break
+        faults |= self.refused({number: e.answer for number, e in examples.items()})
+        kept = [example for number, example in examples.items() if number not in faults]
+        worst = next((f"{places[n]}: {faults[n]}" for n in sorted(faults)), "")
+        if faults and self.on_bad_row == "stop":
+            raise DataError(worst)
+        lost = [name for name in wanted if name not in found]
         if columns and lost:  # in no row: a wrong name, not a bad row
             raise DataError(f"{path}: {no_column(lost[0], columns)}")
-        if not examples:
-            raise DataError(f"{path}: no usable row{f' ({faults[0]})' if faults else ''}")
+        if not kept:
+            raise DataError(f"{path}: no usable row{f' ({worst})' if faults else ''}")
         if faults:
-            total = len(examples) + len(faults)
-            self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {faults[0]}")
-        return examples
+            total = len(kept) + len(faults)
+            self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {worst}")
+        if media:
+            self.notes.append(f"{path}: prompts are text; not read: {', '.join(sorted(media))}")
+        return kept
 
     def wanted(self) -> list[str]:
         """The columns that are read."""
-        fields = [m[1] for m in FIELD.finditer(self.template) if m[1]]
         answer = [] if self.answer is None else [self.answer]
         domain = [self.domain] if self.domain else []
-        return (fields if self.template else [self.prompt]) + answer + domain
+        return (self.fields if self.template else [self.prompt]) + answer + domain
 
-    def example(self, values, index) -> Example:
+    def example(self, row, index) -> Example:
         """Raises ValueError where the row is of no use."""
+        values = {}
         for name in self.wanted():
-            value = values.get(name)
+            try:
+                value = values[name] = column(row, name)
+            except KeyError:
+                raise ValueError(no_column(name, row)) from None
             if value is None:
-                raise ValueError(f"{name!r} is null" if name in values else no_column(name, values))
+                raise ValueError(f"{name!r} is null")
             if any(x != x for x in (value if isinstance(value, list) else [value])):
                 raise ValueError(f"{name!r} is NaN")  # how tables write that there is none
         prompt: Any
         if self.template:
+            for name in self.fields:
+                refuse_structure(name, values[name])
             prompt = FIELD.sub(lambda m: str(values[m[1]]) if m[1] else m[0][0], self.template)
         else:
-            prompt = values[self.prompt]
-            prompt = prompt if isinstance(prompt, str) else messages_of(prompt)
-        if not (prompt if isinstance(prompt, str) else prompt[-1]["content"]).strip():
+            prompt = prompt_of(values[self.prompt], row.get("tools"))
+        last = {"content": prompt} if isinstance(prompt, str) else prompt[-1]
+        if not last["content"].strip() and "tool_calls" not in last:
             raise ValueError("empty prompt")
-        answer = None if self.answer is None else values[self.answer]
-        if self.answer_pattern:
-            answer = extract(self.answer_pattern, str(answer))
-            if answer is None:
-                shown = str(values[self.answer])[-40:]
-                raise ValueError(f"answer_pattern does not match ...{shown!r}")
-        self.refuse(answer)
+        answer = None if self.answer is None else self.final(values[self.answer])
         if self.domain:
             # Rows of test_split are numbered as those that are trained on, which come first.
             self.of_index.setdefault(index, str(values[self.domain]))
         return Example(prompt, answer, index)
 
-    def refuse(self, answer) -> None:
-        """Raise ValueError where the checker could do nothing with an answer."""
+    def final(self, answer):
+        """The answer within the value of its column; raises ValueError."""
+        if isinstance(answer, dict) and (self.checker != "none" or self.answer_pattern):
+            inner = ", ".join(f"{self.answer}.{key}" for key in answer)
+            raise ValueError(
+                "an answer must be a string, a number or a list of these, not a mapping; name one "
+                f"of its values ({inner})"
+            )
+        answer = plain(answer)
+        if not self.answer_pattern:
+            return answer
+        found = []
+        for text in map(str, answer if isinstance(answer, list) else [answer]):
+            if (part := extract(self.answer_pattern, text)) is None:
+                raise ValueError(f"answer_pattern does not match ...{text[-40:]!r}")
+            found.append(part)
+        return found if isinstance(answer, list) else found[0]
+
+    def refused(self, answers) -> dict[int, str]:
+        """{number: fault} of each answer, of {number: answer}, with which the checker can do
+        nothing: its verifier tries them."""
+        faults: dict[int, str] = {}
         if self.checker == "none":
-            return
-        for text in accepted(answer):
-            if not text.strip():
-                raise ValueError("empty answer")
-            if self.checker == "numeric" and (why := fault(text)):
-                raise ValueError(why)
+            return faults
+        for number, answer in answers.items():
+            try:
+                if not all(text.strip() for text in accepted(answer)):
+                    raise ValueError("empty answer")
+                if self.checker == "numeric":
+                    numeric([""], [answer])  # raises
+            except ValueError as error:
+                faults[number] = str(error)
+        if self.checker == "math":
+            found, left = unreadable({n: a for n, a in answers.items() if n not in faults})
+            faults |= found
+            if left:
+                self.notes.append(f"{left} answers are only read when they are drawn")
+        return faults
+
+
+def refuse_structure(name, value):
+    """Raise ValueError where a template would print the source of messages or of a mapping."""
+    inside = value if isinstance(value, list) else [value, prompt_of(str(value))]
+    if any(isinstance(x, (dict, list)) for x in inside):
+        raise ValueError(f"{name!r} is not text; name a value in it, as {{{name}.0.content}}")
+
+
+def spellings(answer):
+    """An answer with its other spellings: `true` for True, and `12` for 12.0, which a table with
+    empty cells has for 12."""
+    several = answer if isinstance(answer, list) else [answer]
+    more = [str(a).lower() for a in several if isinstance(a, bool)]
+    whole = [a for a in several if isinstance(a, float) and a.is_integer() and abs(a) < 1e15]
+    return [*several, *more, *map(int, whole)] if more or whole else answer
+
+
+def has(row, name) -> bool:
+    try:
+        column(row, name)
+    except KeyError:
+        return False
+    return True
+
+
+def plain(answer):
+    """A value of a table as one that can be saved; raises ValueError."""
+    if isinstance(answer, dict):
+        return {key: plain(a) for key, a in answer.items()}
+    if isinstance(answer, list):
+        return [plain(a) for a in answer]
+    if isinstance(answer, Decimal):
+        return str(answer)
+    if answer is not None and not isinstance(answer, (str, int, float)):
+        raise ValueError(f"an answer must be text or a number. Got {in_short(answer)}")
+    return answer
 
 
 def counting(count, limit):
@@ -332,11 +415,6 @@ def extract(pattern, text):
 def contains(response, answer, casefold):
     answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
     return has_word(response, answer)
-
-
-def no_column(name, columns):
-    there = ", ".join(columns) or "none"
-    return f"there is no column {name!r}{nearest(name, columns)} (available: {there})"
 
 
 @hookimpl

@@ -98,7 +98,11 @@ def test_whatever_its_files_hold_is_escaped(tmp_path):
         for name in ("reward/mean", "eval/accuracy", "eval/accuracy_low", "step"):
             file.write(json.dumps({"step": 7, "eval/score": BAD, name: BAD}) + "\n")
         file.write('{"step": 8, "reward/mean": NaN}\n{"step": 9, "reward/mean": 1e999}\nnot json\n')
-    (path / "summary.json").write_text(json.dumps({"task": BAD, "model": BAD, "seconds": BAD}))
+    for seconds in (BAD, 10**400, [1]):
+        (path / "summary.json").write_text(json.dumps({"seconds": seconds}))
+        with pytest.raises(RunError):
+            rlzoo.load_run(path)
+    (path / "summary.json").write_text(json.dumps({"task": BAD, "model": BAD, "estimator": [BAD]}))
     run = rlzoo.load_run(path)
     html = run._repr_html_()
     assert "<script" not in html

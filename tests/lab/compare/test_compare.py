@@ -1,5 +1,6 @@
 """Comparisons of made-up run folders, whose differences are known."""
 
+import csv
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
 from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, UsageError
+from rlzoo.format.text import printable
 from rlzoo_lab import numbers, stats
 from rlzoo_lab.compare import command as verb
 from rlzoo_lab.compare.command import document
@@ -362,6 +364,63 @@ def test_markdown_is_a_table(compared):
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines[:6]}) == 1
     assert "indistinguishable" in text
+
+
+ODD = (
+    "x\n\\input{/etc/passwd}\n%", '=HYPERLINK("http://x/"&A2)', "@SUM(1+1)", "+1+cmd", "-2+3",
+    "\t=1+1", "a\r=1+1", "a|b\n\n# c", "<img src=x>", "![i](http://x)", "a^b~c", "x\u2028=1",
+    "\x1b[2Jx", "\u202egnp.exe", "-0.5",
+)  # fmt: skip
+
+
+def odd_sweep(folder, where, odd):
+    """A sweep in which a name is `odd`: a row's label, a key, the folder of a run, ..."""
+    place = made_up_sweep(folder, TWO, 3)
+    index = json.loads((place / "sweep.json").read_text())
+    row = index["rows"][0]
+    if where == "label":
+        row["label"] = odd
+    elif where in ("key", "value"):
+        row["values"] = {odd: 1} if where == "key" else {"estimator.name": odd}
+    elif where == "folder":
+        former, row["runs"][0] = row["runs"][0], odd.replace("/", "")
+        there = (place / former).rename(place / row["runs"][0])
+        (there / "summary.json").unlink()
+        (there / "failed.json").write_text(json.dumps({"reason": odd}))
+    elif where == "metric":
+        for path in [*place.glob("*/summary.json"), *place.glob("*/metrics.jsonl")]:
+            text = path.read_text().replace('"accuracy"', json.dumps(odd))
+            path.write_text(text.replace('"eval/accuracy"', json.dumps(f"eval/{odd}")))
+    (place / "sweep.json").write_text(json.dumps(index))
+    if where == "first line":
+        (place / "sweep.json").unlink()
+        for path in place.glob("lam=0.5-*/recipe.yaml"):
+            path.write_bytes(b"# " + odd.encode() + path.read_bytes()[9:])
+    return place
+
+
+@pytest.mark.parametrize("where", ["label", "key", "value", "folder", "metric", "first line"])
+def test_a_name_that_a_file_gives_stays_within_its_cell(tmp_path, where, capsys):
+    for i, odd in enumerate(ODD[:: 1 if where == "label" else 3]):
+        if where == "first line" and not odd.isprintable():
+            continue  # not YAML
+        place = odd_sweep(tmp_path / str(i), where, odd)
+        shown = {}
+        for form in ("--latex", "--csv", "--markdown"):
+            assert command(place, form, "--force") == 0
+            shown[form] = capsys.readouterr().out
+            assert printable(shown[form]) == shown[form]
+        live = [line for line in shown["--latex"].splitlines() if not line.startswith("% ")]
+        assert live[0].startswith(r"\begin{tabular}"), odd
+        assert not re.search(r"\\(input|write)|[\^~]", "".join(live))
+        rows = list(csv.reader(io.StringIO(shown["--csv"])))
+        assert len(rows) == 3, odd
+        for cell in (cell for row in rows for cell in row):
+            assert not re.match(r"\s*[=+@-]", cell) or numbers.is_number(cell)
+        lines = shown["--markdown"].splitlines()
+        table = [re.findall(r"(?<!\\)\|", line) for line in lines if line.startswith("|")]
+        assert len(set(map(len, table))) == 1, odd
+        assert not re.search(r"(?<!\\)<|\]\(|^#", shown["--markdown"], re.MULTILINE)
 
 
 def test_sparklines_share_a_scale_and_numbers_are_short():

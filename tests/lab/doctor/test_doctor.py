@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import random
+from statistics import fmean
 from zlib import crc32
 
 import pytest
@@ -14,6 +16,7 @@ from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor import learning
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES, SEVERITIES
+from rlzoo_lab.doctor.series import moving_means
 from rlzoo_lab.records.record import Record
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
@@ -116,6 +119,33 @@ def names(run):
 def test_a_healthy_record_has_no_finding():
     assert names(record()) == {}
     assert examine(record())[1] == {}
+
+
+def quadratic(values, width):
+    return [fmean(values[i : i + width]) for i in range(len(values) - width + 1)]
+
+
+def test_moving_means_and_the_end_of_a_schedule_are_those_of_their_definitions():
+    draw = random.Random(0)
+    kinds = (
+        lambda: draw.gauss(0, 1),
+        lambda: 0.1,
+        lambda: float(draw.randrange(3)),
+        lambda: 10 ** draw.uniform(-100, 100),
+        lambda: draw.choice([5e-324, -1.0, 0.0, 1e30]),
+    )
+    for _ in range(300):
+        rates = [draw.choice(kinds)() for _ in range(draw.randrange(12, 50))]
+        width = draw.randrange(1, len(rates) + 1)
+        assert list(moving_means(rates, width)) == quadratic(rates, width)
+        top = max(rates)
+        ends = (i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top)
+        found = next(r for r in RULES if r.name == "rate_ends_early").judge(
+            record({"actor/lr": rates}, n=len(rates))
+        )
+        done = next(ends, len(rates))
+        assert bool(found) == (top != 0 and done <= 0.6 * len(rates))
+        assert not found or found.evidence["done"] == done
 
 
 FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}

@@ -21,11 +21,20 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked, locked
 from rlzoo_lab.records.record import read_record
 from rlzoo_lab.report import command
+from rlzoo_lab.report.batches import read_samples
 from rlzoo_lab.report.html import read_report
 from rlzoo_lab.report.remarks import shortened
 from rlzoo_lab.report.trend import Trend
 
 VOID = {"meta", "br", "img", "input", "link"}
+
+
+def test_a_step_with_many_samples_costs_no_more(tmp_path):
+    lines = ({"step": n // 500, "response": "x" * 20, "score": 0.5} for n in range(5000))
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    kept = read_samples(RunFolder(tmp_path))
+    assert len(kept) == 10
+    assert max(map(len, kept.values())) < 10
 
 
 class Page(HTMLParser):

@@ -128,7 +128,7 @@ def test_a_reward_that_raises_exits_1_without_a_traceback(cli, words, tmp_path, 
     status, _, err = cli("run", "recipe=grpo", *words, "rewards=python",
                          "rewards.python.function=bad_reward:f", "run.dir=a")  # fmt: skip
     assert status == 1
-    assert "reward 'python' raised ValueError: no on prompt" in err
+    assert "reward 'python' raised ValueError: no (at bad_reward.py:2) on prompt" in err
     assert "Traceback" not in err
 
 

@@ -116,6 +116,11 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
         ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
+        ("run https://x.y/a.yaml", "use `rlzoo fetch https://x.y/a.yaml`"),
+        ("run recipe=https://x.y/a", "use `rlzoo fetch https://x.y/a`"),
+        ("show file:///a/b.yml", "use `rlzoo fetch file:///a/b.yml`"),
+        ("show grpo task.system=\udce4\udcbd", "task.system (command line): cannot read"),
+        ("show grpo model.path=\ud800", "model.path (command line): cannot read"),
     ],
 )
 def test_a_wrong_word_gets_the_nearest_right_one(line, said, typed):

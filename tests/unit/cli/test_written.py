@@ -1,15 +1,18 @@
 """An option that names a file to write is refused before the verb begins to work."""
 
 import argparse
+import errno
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from helpers.made_up_runs import made_up_run
 from rlzoo.cli import every_verb, find_verb, main, parser_of
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.written import Written
+from rlzoo_lab.written import Written, refuse_unwritable
 
 NAMES = {"out", "html", "plot", "plots"}
 
@@ -130,3 +133,56 @@ def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert said.startswith("rlzoo: --")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["trace", "--rewards", "0,0,1", "--values", "0.3,0.4,0.6", "--html", "OUT"], "OUT"),
+        (["eval", "model.path=MODEL", "task=reverse", "eval.samples=4", "--out", "OUT"], "OUT"),
+        (["diagnose", "ppo_gae", "estimator=mc", "--batches", "4", "--html", "OUT"], "OUT"),
+        (["diagnose", "ppo_gae", "estimator=mc", "--batches", "4", "--plot", "OUT"], "OUT"),
+        (["compare", "RUN", "--html", "OUT"], "OUT"),
+        (["compare", "RUN", "--plots", "DIR"], "DIR/held-out.svg"),
+        (["report", "RUN", "--out", "OUT"], "OUT"),
+        (["play", "--out", "OUT"], "OUT"),
+        (["bench", "step", "--out", "OUT"], "OUT"),
+        (["new", "estimator", "brand_new", "--dir", "DIR"], None),
+    ],
+    ids=lambda words: " ".join([words[0], words[-2]]) if isinstance(words, list) else "",
+)
+def test_a_full_disk_leaves_the_former_file(words, place, tmp_path, model_dir, monkeypatch, capsys):
+    made_up_run(tmp_path / "run", seed=0, after=0.5)
+    (tmp_path / "dir").mkdir()
+    paths = {"RUN": tmp_path / "run", "OUT": tmp_path / "a.svg", "DIR": tmp_path / "dir",
+             "MODEL": model_dir}  # fmt: skip
+    for word, path in paths.items():
+        words = [w.replace(word, str(path)) for w in words]
+        place = place and place.replace(word, str(path))
+    if place:
+        Path(place).write_text("the former")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr("rlzoo_lab.bench.command.measure", lambda _: {"rows": []})
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert main(words) != 0
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert str(place or tmp_path / "dir") in said
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not place or Path(place).read_text() == "the former"
+
+
+def test_a_private_file_stays_private_and_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text("former")
+    file.chmod(0o600)
+    write_atomically(file, b"new")
+    assert file.read_bytes() == b"new"
+    assert file.stat().st_mode & 0o777 == 0o600
+    if os.access("/proc/self/comm", os.W_OK):  # a file in a folder that takes no other
+        with pytest.raises(UsageError):
+            refuse_unwritable("/proc/self/comm", "--out")

@@ -3,18 +3,25 @@
 import argparse
 import io
 import json
+import logging
 import re
+import shutil
+import sys
+from contextlib import suppress
 
 import pytest
+import torch
 from rich import box
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from safetensors.torch import load_file, save_file
 
 from rlzoo.cli import main, verb
 from rlzoo.errors import RlzooError
 from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import say
+from rlzoo.lm.weights import reading
 from rlzoo_lab.display.live import Panelled
 
 EVIL = "a\x1b]52;c;cm0gLXJm\x07b\x1b[2Jc\x9b31md\u202ee\x00f\rg\ud800"
@@ -49,6 +56,52 @@ def test_a_table_keeps_its_width():
     plain = Table()
     plain.add_row("a" * len(EVIL), "x")
     assert len(lines) == len(shown(plain).splitlines())
+
+
+def test_what_a_library_logs_of_a_model_s_files(model_dir, tmp_path, capsys):
+    """An unexpected weight and an unknown type are logged by transformers, with their names."""
+    folder = shutil.copytree(model_dir, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {EVIL[:-1]: torch.zeros(1)}, folder / "model.safetensors", {"format": "pt"})
+    for words in ([], ["type"]):
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"model_type": EVIL} if words else {"max_length": EVIL}
+        (folder / "config.json").write_text(json.dumps(config))
+        heard = logging.StreamHandler(io.StringIO())
+        logging.getLogger("transformers").addHandler(heard)
+        try:
+            main(["eval", f"model.path={folder}", "task=reverse", "eval.samples=2"])
+        finally:
+            logging.getLogger("transformers").removeHandler(heard)
+        told = heard.stream.getvalue() + "".join(capsys.readouterr())
+        assert "b\\x1b[2Jc" in told
+        assert not [c for c in told if c != "\n" and not c.isprintable()]
+
+
+@pytest.mark.parametrize("library", ["transformers", "anything"])
+def test_what_is_logged_within_the_reading_of_a_file(library, capsys):
+    heard = logging.StreamHandler(io.StringIO())
+    logger = logging.getLogger(library)
+    logger.addHandler(heard)
+    try:
+        with reading("x"):
+            logger.warning("%s \x1b[1mbold\x1b[0m", EVIL)
+    finally:
+        logger.removeHandler(heard)
+    said = heard.stream.getvalue()
+    assert "bold" in said
+    assert not [c for c in said if c != "\n" and not c.isprintable()]
+
+
+def test_a_word_that_no_verb_takes_and_a_traceback(capsys):
+    for words in (["recipes", f"--{EVIL}"], ["run", f"--{EVIL}\nx"], [EVIL], ["show", f"{EVIL}=1"]):
+        with suppress(SystemExit):
+            main(words)
+        said = capsys.readouterr().err
+        assert said.count("\n") <= 2, words  # the usage, and what is wrong
+        assert not [c for c in said if c != "\n" and not c.isprintable()], words
+    sys.excepthook(ValueError, ValueError(EVIL), None)
+    assert "\x1b" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -3,13 +3,15 @@ of what is not there."""
 
 import json
 import shutil
+import time
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlzoo.cli import main
 from rlzoo.errors import ModelError
-from rlzoo.lm.loading import load_causal_lm, load_tokenizer, load_trunk
+from rlzoo.lm.loading import load_causal_lm, load_config, load_tokenizer, load_trunk
 from rlzoo.lm.prompts import PromptFormat
 
 
@@ -51,6 +53,31 @@ def test_renamed_weights_are_refused_and_both_names_told(folder):
     text = line(load_causal_lm, folder)
     assert "weights are missing" in text
     assert "more; the files contain old." in text
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("odd", [-5, [-1], [10**6, 10**9], [-(10**12), 2**63]])
+def test_eos_ids_that_are_no_tokens_are_ignored_and_named(folder, file, odd):
+    place = folder / file
+    said = json.loads(place.read_text()) if place.is_file() else {}
+    own = load_tokenizer(folder).eos_token_id
+    listed = odd if isinstance(odd, list) else [odd]
+    place.write_text(json.dumps(said | {"eos_token_id": [own, *listed]}))
+    with pytest.warns(UserWarning, match="EOS ids"):
+        assert load_config(folder).eos_token_id == [own]
+    place.write_text(json.dumps(said | {"eos_token_id": odd}))
+    assert main(["eval", f"model.path={folder}", "task=reverse", "eval.samples=2"]) == 0
+
+
+@pytest.mark.parametrize("more", [{"num_hidden_layers": 10**9}, {"n_layer": 10**12},
+                                  {"text_config": {"num_hidden_layers": 10**9}}])  # fmt: skip
+def test_layers_that_no_model_has_are_refused_at_once(folder, more):
+    config = json.loads((folder / "config.json").read_text())
+    for kind in (config["model_type"], "qwen2", "gpt2", "gemma3", "lfm2"):
+        (folder / "config.json").write_text(json.dumps(config | more | {"model_type": kind}))
+        began = time.process_time()
+        line(load_causal_lm, folder)
+        assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -25,6 +25,13 @@ def test_the_one_that_cannot_be_read_is_named():
         PromptFormat(make_tokenizer()).encode_each(["1+2=", ""])
 
 
+@pytest.mark.parametrize("text", ["\udce4\udcbd\udca0", "a\ud800", "\udfff你"])
+def test_a_text_that_is_no_unicode_is_named(text):
+    with pytest.raises(RlzooError) as said:
+        prompts.encode_each(make_tokenizer(), ["a", text])
+    assert repr(text) in str(said.value)
+
+
 def test_text_gets_the_special_tokens_and_what_a_template_wrote_does_not(monkeypatch):
     asked = {}
 

@@ -1,5 +1,7 @@
 """What a task draws is looked at where it comes in."""
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,7 @@ def test_what_is_an_example(item):
         ([Example("1+1=", "2", None)], "an index must be a 64-bit int. Got None"),
         ([], "draw returned 0 train prompts instead of 1"),
         (None, "task 'drawn': draw raised TypeError"),
+        (repeat(Example("1+1=", "2")), "draw returned more train prompts instead of 1"),
     ],
 )
 def test_what_is_none_gets_a_line_that_names_the_task(items, said):

@@ -64,6 +64,7 @@ def test_class_names_become_snake_case():
         (lambda: _defined("def f(rewards, *more): ..."), "'*more' declares nothing"),
         (lambda: _defined("def f(rewards, **more): ..."), "'**more' declares nothing"),
         (lambda: _defined("def f(rewards, *, lam: 'Nope' = 1): ..."), "cannot be read"),
+        (lambda: _defined("def gr\u0440o(rewards): ...\nf = gr\u0440o"), "gr\\u0440o"),
         (lambda: 3, "not a function"),
     ],
 )

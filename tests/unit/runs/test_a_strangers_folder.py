@@ -340,7 +340,7 @@ def test_the_keys_of_a_bucket_lead_nowhere_else(tmp_path, monkeypatch):
     store = Store("memory://odd")
     odd = ["", "recipe.yaml", "/etc/x", "../x", "a/../../x", "a//b", "a/", ".hidden"]
     monkeypatch.setattr(store.fs, "ls", lambda *_: [])
-    monkeypatch.setattr(store.fs, "find", lambda *_: odd)
+    monkeypatch.setattr(store.fs, "find", lambda *_, **__: {name: {} for name in odd})
     assert store.names() == {"recipe.yaml"}
 
 

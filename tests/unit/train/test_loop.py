@@ -56,6 +56,22 @@ def nan(prompts, responses, answers):
 def short(prompts, responses, answers):
     return [0.0]
 
+def lines(prompts, responses, answers):
+    raise RuntimeError("a\\n\\tb")
+
+def group(prompts, responses, answers):
+    raise BaseExceptionGroup("x", [SystemExit(0)])
+
+def leaves(prompts, responses, answers):
+    raise GeneratorExit
+
+class Mute(Exception):
+    def __str__(self):
+        raise BaseExceptionGroup("x", [SystemExit(0)])
+
+def mute(prompts, responses, answers):
+    raise Mute
+
 def fine(prompts, responses, answers):
     return [float(len(r)) for r in responses]
 """
@@ -63,7 +79,15 @@ def fine(prompts, responses, answers):
 
 @pytest.mark.parametrize(
     ("function", "words_said"),
-    [("raises", "ValueError: I do not like it"), ("nan", "NaN"), ("short", "shape (1,)")],
+    [
+        ("raises", "ValueError: I do not like it"),
+        ("nan", "NaN"),
+        ("short", "shape (1,)"),
+        ("lines", "RuntimeError: a b"),
+        ("group", "BaseExceptionGroup"),
+        ("leaves", "GeneratorExit"),
+        ("mute", "Mute"),
+    ],
 )
 def test_a_reward_that_fails_shows_prompt_and_response(
     zoo, words, tmp_path, monkeypatch, function, words_said
@@ -75,6 +99,7 @@ def test_a_reward_that_fails_shows_prompt_and_response(
     with pytest.raises(rlzoo.RlzooError) as caught:
         rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'a'}"], zoo=zoo)
     assert words_said in str(caught.value)
+    assert "\n" not in str(caught.value)
     if function != "short":
         assert isinstance(caught.value, ComponentError)
         assert "on prompt '" in str(caught.value)

@@ -236,6 +236,9 @@ def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
         neighbour = folder.path.parent / f"bad{i}"
         neighbour.mkdir()
         (neighbour / "summary.json").write_text(text)
+    for i, text in enumerate(["x", [1], [[], {}], [10**400, 1]]):
+        odd = shutil.copytree(folder.path, folder.path.parent / f"odd{i}") / "summary.json"
+        odd.write_text(json.dumps(json.loads(odd.read_text()) | {"eval_after_interval": text}))
     good = folder.path.parent / "good"
     shutil.copytree(folder.path, good)
     (good / "metrics.jsonl").write_text("[1]\n")

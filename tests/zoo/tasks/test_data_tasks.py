@@ -25,6 +25,7 @@ from rlzoo_zoo.data import read
 from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
 
+ASKED = [{"role": "user", "content": "1/2?"}]
 SUMS = [{"question": f"{a}+{b}=", "answer": a + b, "level": a} for a in range(8) for b in range(5)]
 
 
@@ -159,13 +160,13 @@ def test_jsonl_needs_no_library(sums, monkeypatch):
 
 
 def test_a_missing_library_is_named(sums, tmp_path, monkeypatch):
-    place = parquet(tmp_path)["path"]
+    place, folder = parquet(tmp_path)["path"], saved(tmp_path)["path"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert made(sums)
     with pytest.raises(DataError, match=r"needs pyarrow: pip install 'rlzoo-llm\[data\]'"):
         made(place)
     with pytest.raises(DataError, match=r"needs datasets: pip install 'rlzoo-llm\[data\]'"):
-        made(str(tmp_path))
+        made(folder)
 
 
 def test_what_is_not_there_is_named(sums, tmp_path):
@@ -295,6 +296,17 @@ def test_a_template_is_filled_from_columns_and_never_evaluated(tmp_path):
         made(path, template="{a.__class__}", answer="b")
 
 
+@pytest.mark.parametrize(
+    "value", [ASKED, json.dumps(ASKED), repr(ASKED), {"q": "1"}, [["1"]], ASKED[0]]
+)
+def test_a_template_prints_no_source(value, tmp_path):
+    path = write(tmp_path / "rows.jsonl", [{"p": value, "answer": 1, "list": ["a", 2]}] * 2)
+    with pytest.raises(DataError, match=":1: 'p' is not text"):
+        made(path, template="{p}")
+    with pytest.raises(RlzooError, match="only one prompt"):
+        made(path, template="{list}")
+
+
 def test_chat_messages_are_passed_as_they_are(tmp_path):
     def chat(i):
         return [{"role": "system", "content": "Add."}, {"role": "user", "content": f"{i}+1="}]
@@ -328,6 +340,140 @@ def test_extract_takes_the_last_match():
     assert extract(r"\d+", "x") is None
     assert extract("x*", "axx") == ""  # empty at the end
     assert extract("(a)|b", "ab") is None  # the last match has no group
+
+
+VERL = {"data_source": "x", "reward_model": {"style": "rule", "ground_truth": r"\frac{1}{2}"}}
+
+
+def verl(path, kind, prompt):
+    row = {**VERL, "prompt": prompt, "extra_info": {"index": 0, "split": "train"}}
+    rows = [row, {**row, "prompt": json.loads(json.dumps(prompt).replace("1/2?", "0.5?"))}]
+    if kind == "jsonl":
+        return write(path / "verl.jsonl", rows)
+    from pyarrow import Table
+    from pyarrow import parquet as pq
+
+    pq.write_table(Table.from_pylist(rows), path / "verl.parquet")
+    return str(path / "verl.parquet")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "prompt", [ASKED, json.dumps(ASKED), repr(ASKED)], ids=["", "json", "repr"]
+)
+def test_the_format_of_verl(kind, prompt, tmp_path):
+    path = verl(tmp_path, kind, prompt)
+    task = Dataset(path=path, answer="reward_model.ground_truth", checker="math",
+                   domain="data_source")  # fmt: skip
+    first = everything(task)[0]
+    assert first == (ASKED, r"\frac{1}{2}", 0)
+    assert task.is_correct(["0.5"], [first.answer]).tolist() == [True]
+    assert task.domains == ["x"]
+    by = {"template": "{prompt.0.content} {extra_info.index}", "answer": "extra_info.split"}
+    if prompt is ASKED:
+        assert everything(Dataset(path=path, **by))[0][:2] == ("1/2? 0", "train")
+    faults = {
+        "reward_model": r"not a mapping; .*\(reward_model.style, reward_model.ground_truth",
+        "ground_truth": "no column 'ground_truth'; did you mean 'reward_model.ground_truth'",
+        "reward_model.truth": "no column 'reward_model.truth'",
+    }
+    for answer, fault in faults.items():
+        for pattern in ("", "'ground_truth': '([^']*)'"):
+            with pytest.raises(DataError, match=fault):
+                Dataset(path=path, answer=answer, answer_pattern=pattern)
+    whole = Dataset(path=path, answer="reward_model", checker="none")  # for a reward of your own
+    assert everything(whole)[0].answer == VERL["reward_model"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "expected"),
+    [
+        (True, {}, True),
+        (5.0, {"checker": "numeric"}, 5.0),
+        (["2", 3], {}, ["2", 3]),
+        (["#### 1", "#### 2"], {"answer_pattern": "#### (.*)"}, ["1", "2"]),
+        (42, {"answer_pattern": r"\d$"}, "2"),
+        ({"text": ["a", "b"]}, {"answer": "answer.text"}, ["a", "b"]),
+        ({"text": ["a", "b"]}, {"answer": "answer.text.-1"}, "b"),
+        ('{"gold": 7}', {"answer": "answer.gold"}, 7),
+        ("{'gold': [7, None]}", {"answer": "answer.gold.0"}, 7),
+    ],
+)
+def test_answers_of_other_types(answer, options, expected, tmp_path):
+    rows = [{"question": q, "answer": answer} for q in "ab"]
+    task = made(write(tmp_path / "rows.jsonl", rows), **options)
+    assert {repr(e.answer) for e in everything(task)} == {repr(expected)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "checker", "fault"),
+    [
+        (r"\boxed{}", "math", "cannot be read as mathematics"),
+        (["1", r"\text{}"], "math", "cannot be read as mathematics"),
+        (["1", ""], "math", "empty answer"),
+        (["1", " "], "exact", "empty answer"),
+        ([], "contains", "an answer must be"),
+        ([1, None], "exact", "an answer must be"),
+        ([[1]], "exact", "an answer must be"),
+        (True, "numeric", "contains no number"),
+        ("none", "numeric", "contains no number"),
+        (["1", "none"], "numeric", "contains no number"),
+    ],
+)
+def test_each_answer_is_tried_when_the_data_is_read(answer, checker, fault, tmp_path):
+    rows = [{"question": str(i), "answer": str(i)} for i in range(6)]
+    path = write(tmp_path / "rows.jsonl", [*rows, {"question": "x", "answer": answer}])
+    with pytest.raises(DataError, match=f"rows.jsonl:7: .*{fault}"):
+        made(path, checker=checker)
+    task = made(path, checker=checker, on_bad_row="skip")
+    assert len(everything(task)) == 6
+    assert "1 of 7 rows skipped" in task.notes[0]
+
+
+def test_values_of_a_table_are_answers_or_bad_rows(tmp_path):
+    from datetime import date
+    from decimal import Decimal
+
+    from pyarrow import Table
+    from pyarrow import parquet as pq
+
+    row = {"price": Decimal("18.90"), "day": date(2026, 1, 2), "none": float("nan")}
+    rows = [{**row, "question": q} for q in "ab"]
+    path = tmp_path / "table.parquet"
+    pq.write_table(Table.from_pylist(rows), path)
+    assert everything(made(str(path), answer="price"))[0].answer == "18.90"
+    for name, fault in (("day", "must be text or a number"), ("none", "'none' is NaN")):
+        with pytest.raises(DataError, match=f"table.parquet row 0: .*{fault}"):
+            made(str(path), answer=name)
+
+
+def test_a_table_with_empty_cells_has_its_numbers_as_floats(tmp_path):
+    from pyarrow import Table
+    from pyarrow import parquet as pq
+
+    rows = [{"question": q, "answer": a} for q, a in (("a", 12.0), ("b", 12.0), ("c", None))]
+    pq.write_table(Table.from_pylist(rows), tmp_path / "table.parquet")
+    for checker in ("exact", "contains", "numeric", "math"):
+        task = made(str(tmp_path / "table.parquet"), checker=checker, on_bad_row="skip")
+        answers = [e.answer for e in everything(task)]
+        assert task.is_correct(["12", "12.0"], answers).tolist() == [True, True]
+        assert task.is_correct(["120", "1"], answers).tolist() == [False, False]
+    assert made(write(tmp_path / "a.jsonl", [{"question": q, "answer": True} for q in "ab"])).right(
+        ["true", "True", "false"], [True] * 3
+    ).tolist() == [True, True, False]
+
+
+def test_many_answers_are_tried_by_several_processes(monkeypatch):
+    from rlzoo_zoo.rewards import math_verify
+
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    answers = {f"{i}": rf"{i}^{{7}}" for i in range(200)} | {"bad": r"\boxed{}", "n": "12"}
+    faults, left = math_verify.unreadable(answers)
+    assert set(faults) == {"bad"}
+    assert left == 0
+    assert set(math_verify.unreadable({"slow": "2^{" * 4000}, timeout=0.01)[0]) == {"slow"}
+    monkeypatch.setattr(math_verify, "TRIED", 150)
+    assert math_verify.unreadable(answers) == ({}, 51)  # a number needs no trial
 
 
 # ---------------------------------------------------------------- what is right
