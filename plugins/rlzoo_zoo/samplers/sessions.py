@@ -13,7 +13,7 @@ from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
 from rlzoo.waiting import pause
-from rlzoo_zoo.samplers.session_requests import Refused, gist, message
+from rlzoo_zoo.samplers.session_requests import Refused, gist, message, unread
 from rlzoo_zoo.samplers.session_server import Job, Server, Session
 from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
@@ -219,6 +219,9 @@ class Table:
 
     def rendered(self, session: Session, said, body: dict[str, Any]) -> str:
         """The conversation as text, up to the policy's next word."""
+        template = self.tokenizer.get_chat_template(tools=body["tools"]) if self.chat else ""
+        if (field := unread(said, template)) is not None:
+            raise Refused(400, f"the chat template does not read {field[:60]} of a message")
         if not self.chat:
             if body["tools"] or any("tool_calls" in m for m in said):
                 raise Refused(400, "tools need a chat template, and the tokenizer has none")
