@@ -90,10 +90,8 @@ def _on(template: str, day: datetime = DATE) -> str:
     format is (values of a caller cannot: they must be data)."""
     if "strftime_now" not in template:
         return template
-    written = "".join(f" | replace({'%' + c!r}, {day.strftime('%' + c)!r})" for c in CODES)
-    return (
-        f"{{% macro strftime_now(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n{template}"
-    )
+    codes = "".join(f" | replace({'%' + c!r}, {day.strftime('%' + c)!r})" for c in CODES)
+    return f"{{% macro strftime_now(format) %}}{{{{ format{codes} }}}}{{% endmacro %}}\n{template}"
 
 
 def _in_parts(text: str) -> list[dict[str, str]]:
