@@ -79,7 +79,7 @@ class Gymnasium(Episodes):
         if action is None:
             return "not a move", 0.0, False
         observation, reward, terminated, truncated, _ = live.step(action)
-        return self.obs_to_text(live, observation), float(reward), terminated or truncated
+        return self.obs_to_text(live, observation), reward, terminated or truncated
 
     def moves(self, live, text):
         return [spaces.written(live.action_space.sample()), "?"]
