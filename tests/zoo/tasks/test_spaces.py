@@ -183,6 +183,29 @@ def test_a_reward_that_is_no_number_is_refused_at_the_start(made, reward):
         made(spaces.Text(1), reward=reward)
 
 
+@pytest.mark.parametrize(
+    ("reset", "step", "said"),
+    [
+        (numpy.array([7, 8]), (1, 0.5, False, False, {}), "reset"),  # gym's before 0.26
+        (0, (1, 0.5, False, False, {}), "reset"),
+        ((0, {}), (1, 0.5, False, {}), "step"),  # too
+        ((0, {}), (1, 0.5, "False", False, {}), "step"),
+        ((0, {}), (1, 0.5, numpy.array([True, False]), False, {}), "step"),
+        ((0, {}), (1, 0.5, None, False, {}), "step"),
+        ((0, {}), (None, 0.5, True, False, {}), "NoneType"),
+        ((0, {}), (1, 0.5, numpy.array([True]), numpy.bool_(False), {}), None),
+    ],
+)
+def test_an_environment_of_another_interface_is_refused(made, monkeypatch, reset, step, said):
+    monkeypatch.setattr(Env, "reset", lambda self, **_: reset)
+    monkeypatch.setattr(Env, "step", lambda self, action: step)
+    if said:
+        with pytest.raises((ValueError, RlzooError), match=said):
+            made(spaces.Text(1))
+    else:
+        assert made(spaces.Text(1)).position("Own-v0 1", ("1",)).over
+
+
 @pytest.mark.parametrize("reward", [numpy.array([0.5]), numpy.float32(0.5), Fraction(1, 2)])
 def test_a_reward_of_one_number(made, reward):
     assert made(BIT, reward=reward).position("Own-v0 1", ("1",)).rewards == (0.5,)
