@@ -61,9 +61,8 @@ class Gymnasium(Episodes):
         if name not in registry:
             raise ValueError(f"games: there is no environment {name!r}{nearest(name, registry)}")
         drawn = {"render_mode": "ansi"} if self.show == "text" else {}
-        drawn["disable_env_checker"] = True  # `step` has the checks that count
-        try:
-            env = self.gymnasium.make(game, **drawn, **self.config)
+        try:  # `step` has the checks that count
+            env = self.gymnasium.make(game, disable_env_checker=True, **drawn, **self.config)
         except (self.gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"games: {game!r} cannot be created: {first_line(error)}") from None
         found = env.reset(seed=seed)
