@@ -110,11 +110,12 @@ class PromptFormat:
         if plain and (after := affixes(self.tokenizer)[1]):
             notes.append(f"the tokenizer ends a text with {self._names(after)}; prompts are used "
                          "without it, since the policy continues them")  # fmt: skip
-        ends = {self.tokenizer.eos_token_id, self.end_of_turn}
-        last = [ids[-1] for ids in self.encode_each(prompts) if ids[-1] in ends]
+        ids = {self.tokenizer.eos_token_id, self.end_of_turn}
+        ends = [self._names([i]) for i in ids if i is not None]
+        last = [end for text in map(self.text, prompts) for end in ends if text.endswith(end)]
         if last:
             notes.append(
-                f"{len(last)} of {len(prompts)} prompts end with {self._names({*last})}, which "
+                f"{len(last)} of {len(prompts)} prompts end with {''.join({*last})}, which "
                 "ends a response, so that the policy writes after the end"
             )
         return notes

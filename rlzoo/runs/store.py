@@ -45,11 +45,13 @@ def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
 
 def kept_at(local: Path) -> str:
     """The URL that a run's folder is kept at, as a note in it has it, or an empty string. The
-    folder's maker wrote that note: it is shown, unless it holds a secret, and never followed."""
+    folder's maker wrote that note: it is shown, without secrets, and never followed."""
     try:
         note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
     former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
     url = former[1] if former else note.strip()
-    return url if is_url(url) and url.isprintable() and not SECRET.search(url) else ""
+    if not is_url(url) or not url.isprintable():
+        return ""
+    return re.sub("://[^/]*:[^/]*@", "://***@", re.sub(r"\?.*=.*", "?***", url))

@@ -68,30 +68,6 @@ def test_it_is_shown_and_checked_and_nothing_of_it_runs(tmp_path, monkeypatch, c
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.yaml", "odd_score.py"]
 
 
-SECRETS = ("hunter2", "s3cr3t")
-
-
-def test_a_secret_of_a_url_is_neither_shown_nor_saved(served, tmp_path, monkeypatch, capsys):
-    answers, address = served
-    monkeypatch.chdir(tmp_path)
-    text = RECIPE.encode()
-    path = "/a.yaml?ref=main&access_token=hunter2&X-Amz-Signature=s3cr3t"
-    answers |= {path: (200, {}, text), "/b.yaml?apiKey=hunter2": (404, {}, b"")}
-    answers["/c?key=s3cr3t"] = (302, {"Location": "http://u:hunter2@x/?token=s3cr3t"}, b"")
-    assert main(["fetch", address + path]) == 0
-    agreed = checksum(RECIPE)[:12]
-    for words in (["--run", "0" * 12], ["--run", agreed, *SMALL, "run.dir=a"]):
-        assert main(["fetch", address + path, *words]) == (2 if len(words) == 2 else 0)
-    for path in ("/b.yaml?apiKey=hunter2", "/c?key=s3cr3t"):
-        assert main(["fetch", address + path]) == 2
-    for url in ("ftp://u:hunter2@x/", "https://hunter2@127.0.0.1:1/a", "https://u:hunter2@[::1/"):
-        assert main(["fetch", url]) == 2
-    saved = "".join(p.read_text(errors="replace") for p in tmp_path.rglob("*") if p.is_file())
-    shown = "".join(capsys.readouterr())
-    assert not [secret for secret in SECRETS if secret in saved + shown]
-    assert json.loads((tmp_path / "a" / "fetched.json").read_text())["url"].startswith(address)
-
-
 @pytest.mark.parametrize(
     "url", ["http://[::1", "https://[x]/a", "https://a:b/", "https://\0/", "x"]
 )

@@ -32,13 +32,9 @@ from rlzoo_lab.written import Written
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
-
 CHAT_ARG = "--chat-arg"
-
 IGNORED = -100  # the label that cross-entropy leaves out
-
 TokenIds = tuple[list[int], list[int]]  # (prompt, response), or (chosen, rejected)
-
 
 SMALL = 10_000_000  # parameters; a model with fewer learns by larger and more steps
 LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300

@@ -355,13 +355,14 @@ class Case:
             found = policy.generate(ids, mask, uniforms)
         finally:
             policy.top_k, policy.top_p = 0, 1.0
-        drawn = found["response_ids"].tolist()
-        errors = []
+        drawn, errors = found["response_ids"].tolist(), []
+        room = torch.as_tensor(policy.room(mask, self.new)).flatten().expand(8)  # of each row
         for i, (prompt, response) in enumerate(zip(prompts, drawn, strict=True)):
+            response = response[: room[i]]
             ends = [t for t, token in enumerate(response) if token in EOS]
             response = response[: ends[0] + 1] if ends else response
             errors.append(float("inf"))  # it ended without a reason
-            if ends or len(response) == self.new:
+            if ends or len(response) == room[i]:
                 mine = {n: x[i, : len(response)] for n, x in found.items()}
                 log_pi = self.plain.before(prompt, response)
                 errors[-1] = off_draws(mine, log_pi, uniforms[i], top_k, top_p)
