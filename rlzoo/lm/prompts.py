@@ -87,7 +87,10 @@ class PromptFormat:
                          "rendered already and used as they are")  # fmt: skip
         for name, given in {"model.system": self.system, key: chat_args}.items():
             if given and not through:
-                raise ModelError(f"{name} has no effect, because no prompt uses the chat template")
+                how = "; set model.chat=always" * bool(self.tokenizer.chat_template)
+                raise ModelError(
+                    f"{name} has no effect, because no prompt uses the chat template{how}"
+                )
         own = sum(map(_has_system, through))
         if self.system and own == len(through) > 0:
             raise ModelError("model.system has no effect: all prompts have a system message")

@@ -62,18 +62,19 @@ def sessions(
     base URL is then /v1/sessions/ID, where /chat/completions accepts messages and returns the reply
     with `token_ids` and log-probabilities. A client with a fixed address posts to
     /v1/chat/completions with ID as the model. For a request with `tools`, JSON within <tool_call>
-    tags is returned as `tool_calls`. The first request, as the chat template writes it, is the
-    row's prompt. Each later one repeats the messages so far and adds to them: the row keeps the
-    policy's own tokens, and only new messages are tokenized, with mask 0. A template that changes
-    earlier turns is refused there. A POST of `{"reward": 1.0}` to /v1/sessions/ID/reward ends the
-    session; the reward replaces the score of the task, and `null` leaves it. Sampling follows the
-    recipe: a request may limit `max_tokens`, and other settings than the recipe's are refused.
-    After its prompt, a row has at most `rollout.max_new_tokens` tokens of both speakers. A session
-    whose agent is silent for `idle` seconds is dropped, and its row becomes available again; after
-    `patience` seconds without a turn, the run stops with a checkpoint. A token is a function
-    of seed, step, row and position, whatever the order of requests, so the same agent gives the
-    same run, up to rounding. It supports only one process. Evaluations do not use sessions: they
-    use the task, whose own `respond` answers the policy's turns.
+    tags is returned as `tool_calls`. The first request, as the chat template writes it with the
+    recipe's `model.system`, is the row's prompt. Each later one repeats the messages so far and
+    adds to them: the row keeps the policy's own tokens, and only new messages are tokenized, with
+    mask 0. A template that changes earlier turns is refused there. A POST of `{"reward": 1.0}` to
+    /v1/sessions/ID/reward ends the session; the reward replaces the score of the task, and `null`
+    leaves it. Sampling follows the recipe: a request may limit `max_tokens`, and other settings
+    than the recipe's are refused. After its prompt, a row has at most `rollout.max_new_tokens`
+    tokens of both speakers. A session whose agent is silent for `idle` seconds is dropped, and its
+    row becomes available again; after `patience` seconds without a turn, the run stops with a
+    checkpoint. A token is a function of seed, step, row and position, whatever the order of
+    requests, so the same agent gives the same run, up to rounding. It supports only one process.
+    Evaluations do not use sessions: they use the task, whose own `respond` answers the policy's
+    turns.
     Source: OpenAI's chat completions API, with vLLM's token ids.
     """
     server = listening(host, port, token_from)
@@ -230,6 +231,7 @@ class Table:
             return "".join(m["content"] for m in said)
         from jinja2.exceptions import TemplateError
 
+        said = self.form.messages(said)  # with the recipe's system message
         how = {"continue_final_message": True} if body["goes_on"] else {}
         try:
             return self.tokenizer.apply_chat_template(
@@ -289,6 +291,7 @@ class Table:
             self.note(session, h.new)
         else:
             read = [{**m, "content": m["content"] or ""} for m in body["messages"]]
+            read = self.form.messages(read) if self.chat else read
             session.prompt = h.new
             session.about = {**session.about, "prompt": h.shown, "messages": read}
         turn = max(session.turn_ids, default=0) + 1
