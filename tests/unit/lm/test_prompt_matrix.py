@@ -212,6 +212,9 @@ def test_prompts_that_are_rendered_already():
         prompt = text if again.__self__.chat == "always" else [{**USER, "content": text}]
         with pytest.raises(ModelError, match="rendered already"):
             again([prompt, prompt])
+    for chat in ("auto", "always"):  # a few: by mistake, or of another source
+        notes = PromptFormat(make(), chat).examined([text, "1+3=", "1+4="])
+        assert any("1 of 3 prompts contain special tokens" in note for note in notes)
     ended = form.examined(["1+2=</s>", "1+3="])
     assert any("1 of 2 prompts end with </s>" in note for note in ended)
 
