@@ -34,7 +34,8 @@ def staged(
         try:
             yield aside
         except BaseException as error:
-            if of_the_machine(error) and getattr(error, "filename", None) is None:
+            nameless = getattr(error, "filename", None) is None
+            if of_the_machine(error) and nameless and getattr(error, "errno", 0) is not None:
                 error.filename = str(place)  # type: ignore[attr-defined]
             if not keep(aside) or not any(aside.iterdir()):
                 shutil.rmtree(aside)

@@ -8,13 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import DataError
+from rlzoo.errors import DataError, UsageError
 
 # Trainers' names for the number of a step; the first that a line has counts. COUNTERS: of trackers,
 # which count the lines that were logged.
 COUNTERS = ("_step", "Step")
 STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
          "rollout/step", "train/step", "eval/step", "eval/global_step", *COUNTERS)  # fmt: skip
+
+LOSS = re.compile(
+    r"(?:^|[^a-z])(?:loss|losses|err|errors?|perplexity|ppl|nll|regret|wer)(?:[^a-z]|$)",
+    re.IGNORECASE,
+)
+
+
+def refuse_losses(where: str, metric: str) -> None:
+    """Raise UsageError where a score, of which more is better, would be a loss or an error."""
+    if LOSS.search(metric):
+        raise UsageError(
+            f"{where}: {metric!r} is a loss or an error, and a higher score is better; name "
+            "another metric, such as a column of its negatives"
+        )
 
 
 def damaged(path: Path, line: int | None, expected: str) -> DataError:

@@ -37,8 +37,9 @@ def placed_objects(text: str) -> Iterator[tuple[dict[str, Any], str, str]]:
         at, start = text.find("{", end), end
 
 
-def _none_such(word: str) -> None:
+def none_such(word: str) -> None:
+    """As `parse_constant`: NaN and Infinity are errors."""
     raise json.JSONDecodeError(f"{word} is not JSON", "", 0)
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_none_such)
+_DECODER = json.JSONDecoder(strict=False, parse_constant=none_such)

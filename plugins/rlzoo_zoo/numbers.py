@@ -5,19 +5,22 @@ r"""Numbers in text: one reader for rewards, checkers, answers and moves.
 - Digits of any script count, full-width ones too, and letters may touch them except Latin, Greek
   and Cyrillic ones before (`答案是12。` is 12, not `H2O`). Number words do not (`forty`).
 - A dash of any kind, full-width ones too, is a sign unless it follows an operand: `-5`, `– 5`,
-  `= - 5`, `-$5`; but `5 - 3`, `3–5` and `Answer - 5` end with 3, 5 and 5. `minus 5` and `负5` are
-  -5. A dash that begins several lines is a bullet.
+  `= - 5`, `-$5`, `-(5)`; but `5 - 3`, `3–5` and `Answer - 5` end with 3, 5 and 5. `minus 5`, `负5`
+  and `零下5` are -5. A dash that begins several lines is a bullet.
 - Groups of three digits may have commas, apostrophes, underscores or single spaces of any kind
   between them (`1 000`, `1'000`), and Indian groups commas (`1,00,000`); `1.234.567` has dots.
 - One comma that cannot separate groups is decimal (`1,5` is 3/2, `1.234,5` too), except in
   brackets (`(1,5)`) and lists (`1,2,3`, `1, 5`). One dot is decimal (`1.234`).
-- `3/4`, `½`, `\frac{3}{4}` are fractions, `1 1/2` and `1\frac12` are 3/2.
-- `7e4`, `7×10^4`, `10^3`, `2^{10}`, `10⁵` are powers; `70k`, `1.5M`, `3 million`, `3万` are scaled.
+- `3/4`, `½`, `\frac{3}{4}`, `4分之3` are fractions, `1 1/2` and `1\frac12` are 3/2.
+- `7e4`, `7×10^4`, `10^3`, `2^{10}`, `10⁵` are powers; `70k`, `3 million`, `2 lakh` and `3千万` are
+  scaled.
 - Units, currencies and percent signs are ignored; `50%` is 50 with 1/2 as its other reading, and
   `3 million` has 3 as its other one. `same` compares.
 - Not a number: parts of an expression (`3\pi`, `\sqrt{2}`, `2x`, `2^x`), numbers in another base
-  (`2516_8`), times and ratios (`10:30`), dates, versions, infinities, those of over 4,000 digits,
-  and x / 0. A number after `not`, `rather than`, `≠`, `不是` is denied: `18, not 16` ends with 18.
+  (`2516_8`), times and ratios (`10:30`), dates in digits (`5月6日`), versions, repeating decimals,
+  infinities, those of over 4,000 digits, and x / 0.
+- A number after `not`, `rather than`, `≠`, `不是`, or before `ではない`, is denied, and so is a
+  reference (`as in step 3`, `to 2 decimals`): `18, not 16` ends with 18.
 """
 
 import re
@@ -73,6 +76,28 @@ _MARKS |= str.maketrans(dict.fromkeys("،、，", ", ") | dict.fromkeys("’٬",
 _MARKS |= str.maketrans({"÷": " ÷ ", "٫": ".", "٪": "%"})
 _WIDE_COMMA = re.compile("(?<=[０-９])，(?=[０-９]{3})")
 _OTHER = re.compile(r"[^\x00-\x7f]+")
+_PERCENT = re.compile(r"百分之\s?(-?\d+(?:\.\d+)?)")
+_PARTS = re.compile(r"(?<!\d)(\d{1,9})\s?[分분][之の의]\s?(-?\d+)")
+_SCALES = {
+    word: power
+    for power, words in {
+        2: "hundred 百 백",
+        3: "k K thousand tausend тыс тысяч тысячи พัน 千 천",
+        4: "万 萬 만 หมื่น",
+        5: "lakh लाख แสน",
+        6: "M million millionen mio millones milhões млн миллион миллиона миллионов ล้าน",
+        7: "crore करोड",
+        8: "亿 億 억",
+        9: "B bn billion milliarde milliarden mrd milliard млрд миллиард миллиарда миллиардов",
+        12: "trillion 조",
+    }.items()
+    for word in words.split()
+}
+_HAN = r"(?:[万萬만亿億억조]|[千천](?![克米瓦卡])|[百백](?!分))"
+_COMPOUND = re.compile(
+    rf"(?<![\d.,])(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,20}}){_HAN}{{1,3}}[ 零]?){{1,8}}"
+    r"(?:(?<!\D[ 零])\d{3,4}|(?<=零)\d{1,3})?(?![.,]?\d)"
+)
 
 
 def ascii_digits(text: str) -> str:
@@ -82,8 +107,22 @@ def ascii_digits(text: str) -> str:
         return text
     text = _WIDE_COMMA.sub(",", text).translate(_MARKS)
     text = _OTHER.sub(lambda run: "".join(map(_ascii, run[0])), text)
+    text = _PERCENT.sub(r"\1%", _COMPOUND.sub(_compound, text))
+    text = _PARTS.sub(r"\2/\1", text)
     text = re.sub(r"\}\^\{|\}_\{", "", text)  # of superscripts in a row
     return re.sub(r"(?<=\d)\x01", " ", text).replace("\x01", "")
+
+
+def _compound(match: re.Match) -> str:
+    """`1亿2000万` and `3千5百万` as digits."""
+    total = part = 0
+    for digits, units in re.findall(r"(\d+)([^\d 零]*)", match[0].replace(",", "")):
+        part += int(digits) * 10 ** sum(_SCALES[unit] for unit in units if _SCALES[unit] < 4)
+        for unit in units:
+            if _SCALES[unit] > 3:
+                total = total + part * 10 ** _SCALES[unit] if part else total * 10 ** _SCALES[unit]
+                part = 0
+    return str(total + part) + " " * match[0].endswith(" ")
 
 
 def _ascii(char: str) -> str:
@@ -112,8 +151,13 @@ _COMMANDS = [
     (r"\\(?:text\w*|math[a-z]+|operatorname|mbox)\s*\{([^{}]*)\}", r" \1 "),
     (r"\^\s?\{?\s?\\circ\s?\}?", "°"),
     (r"\^\s?\{?\s{0,2}(?:st|nd|rd|th)\b\s{0,2}\}?", ""),
+    (r"(\\[A-Za-z]+)(?=\d)", r"\1 "),
 ]
 # What is not a number, as one sign: a part of an expression □, and anything else made of digits ■.
+DATE = (
+    r"(?<!\d)(?:\d{1,4}\s?[年년]\s?\d{1,2}\s?[月월](?:\s?\d{1,2}\s?[日号號일])?"
+    r"|\d{1,2}\s?[月월]\s?\d{1,2}\s?[日号號일]|\d{1,2}\s?[点點時时시]\s?\d{1,2}\s?[分분])"
+)
 _MASKED = [
     (r"\\sqrt\s?(?:\[[^\]]{0,20}\])?\s?(?:\{[^{}]*\}|\d)", "□"),
     (r"√\s?(?:\([^()]*\)|\{[^{}]*\}|[\d.]+|\w)", "□"),
@@ -121,21 +165,17 @@ _MASKED = [
      r"\s{0,2}[({]?\s?[-\d.]*\d\s?[)}]?", "□"),
     (r"\\(?:d|t)?binom\s*\{[^{}]*\}\s*\{[^{}]*\}|\\(?:pi|infty|alpha|theta)(?![A-Za-z])|[π∞]", "□"),
     (r"(?<!\d)\d+(?::\d+)+|(?<!\d)\d{1,4}([-/])\d+(?:\1\d+)+", "■"),
-    (r"\b0[xX][\dA-Fa-f]+", "■"),
+    (DATE + r"|\b0[xX][\dA-Fa-f]+", "■"),
+    (r"(?<!\d)\d*\.\d*(?:\\(?:overline|bar|dot) ?\{?\d+\}?|\(\d+\))", "■"),
 ]  # fmt: skip
 _REWRITES = [(re.compile(pattern), by) for pattern, by in _COMMANDS + _MASKED]
 _PART = r"\{([^{}]*)\}|(\d)"
 _FRACTION = re.compile(rf"\\[dtc]?frac\s*(?:{_PART})\s*(?:{_PART})")
 
 
-_COMPOUND = re.compile(
-    r"(?<!\d)\d+[万萬만亿億억](?: ?\d+[千천万萬만](?![克米瓦卡]))*(?:\d{4}(?!\d))?"
-)
-
-
 def plain(text: str) -> str:
     """A text without LaTeX around its numbers: `\\frac{1}{2}` is 1/2."""
-    text = _COMPOUND.sub(_compound, ascii_digits(text))
+    text = ascii_digits(text)
     for pattern, by in _REWRITES:
         text = pattern.sub(by, text)
     for _ in range(8):  # fractions in each other
@@ -143,14 +183,6 @@ def plain(text: str) -> str:
         if not count:
             break
     return text
-
-
-def _compound(match: re.Match) -> str:
-    """`1亿2000万` as digits; a single part is left to `numbers`, which also reads `1.5亿`."""
-    parts = re.findall(r"(\d+)(\D?)", match[0].replace(" ", ""))
-    if len(parts) == 1:
-        return match[0]
-    return str(sum(int(n) * 10 ** _SCALES.get(scale, 0) for n, scale in parts))
 
 
 def _fraction(match: re.Match) -> str:
@@ -175,10 +207,7 @@ _GROUPED = (
     r"|(?<!\d,)(?!(?:(?<=[(\[{])|(?<=[(\[{]-))\d+,\d+\s*[)\]}\\])\d+,\d+(?![.,]?\d)"
 )
 _ENGLISH = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d{2})+,\d{3}")
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALES |= {"k": 3, "K": 3, "M": 6, "B": 9, "百": 2, "千": 3, "천": 3}
-_SCALES |= dict.fromkeys("万萬만", 4) | dict.fromkeys("亿億억", 8)
-_WORDS = "hundred|thousand|million|billion|trillion"
+_WORDS = "|".join(word for word in _SCALES if len(word) > 1)
 _POWER = r"(?:\^|\*\*)\s*(?:\{{\s*(?P<{0}>-?\d{{1,3}})\s*\}}|(?P<{0}_>-?\d{{1,3}})(?!\d))"
 _POWERS = (
     r"(?:[eE](?P<e>[-+]?\d{1,3}))?"
@@ -190,8 +219,8 @@ _GOES_ON = (
     r"|\s?[-+*/]\s?\d{0,9}[ixyz](?![A-Za-z]))"
 )
 _SCALED = (
-    rf"(?:\s?(?P<percent>%|per ?cent\b)|(?P<scale>[kKMB](?![A-Za-z\d])|\s?(?:{_WORDS})s?\b"
-    r"|\s?[万萬만亿億억]|[千천](?![克米瓦卡])|百(?!分)))?"
+    rf"(?:\s?(?P<percent>%|per ?cent\b|パーセント|퍼센트)|(?P<scale>[kKMB](?![A-Za-z\d])"
+    rf"|\s{{0,3}}(?i:{_WORDS})s?(?![{_LATIN}])|\s?[百백千천]?{_HAN}))?"
 )
 _MIXED = r"(?P<whole>\d{1,9})\ {1,3}(?P<part>\d{1,9})\s?/\s?(?P<parts>\d{1,9})(?![\d./])|"
 
@@ -204,13 +233,22 @@ def _pattern(grouped: str, mixed: str, scaled: str) -> re.Pattern:
 
 
 _NUMBER, _LISTED = _pattern(f"{_GROUPED}|", _MIXED, _SCALED), _pattern("", "", "")
-_SIGN = re.compile(r"(-|\bminus\b|\bnegative\b|负|負|マイナス)(\s*)(?:[$€£¥₹]\s?)?$", re.IGNORECASE)
+_SIGN = re.compile(
+    r"(-|\b(?:minus|negative|минус)\b|负|負|マイナス|零下|氷点下|영하|마이너스|ลบ)(\s*)"
+    r"(?:[$€£¥₹]\s?|\(\s?)?$",
+    re.IGNORECASE,
+)
 _OPERAND = re.compile(rf"[{_LATIN}\d)\]}}%°□■]$")
 _IS = re.compile(r"(?:^|[^A-Za-z])(?:is|are|was|be|equals|gives|get)$", re.IGNORECASE)
-_DENIED = re.compile(
-    r"(?:\bnot|n't|\brather than|\binstead of|不是|而非|≠|(?<!\d)!=)"
-    r"\s*(?:(?:equal to|be|the|a|=)\s+)?[$€£¥₹]?\s?$",
+DENIED = re.compile(
+    r"(?:\b(?:can)?not|n't|\b(?:never|nicht|не|rather than|instead of|as opposed to)|不是|并非"
+    r"|不等于|≠|(?<!\d)!=)\s*(?:(?:equal(?: to)?|be|the|a|=)\s+)?[$€£¥₹]?\s?$"
+    r"|\b(?:as in|see|from|by|using) (?:step|equation|line|part|section|figure|table)s? \(?$",
     re.IGNORECASE,
+)
+_NOT_IT = re.compile(
+    r"[^\W\d]{0,3}(?:ではな|じゃな|でなく|[이가] 아니)"
+    r"|\s?(?:decimals\b|(?:decimal|significant) [pfd]|d\.p\b)"
 )
 # What precedes an operand of an expression: a power or an index, a masked part, a variable.
 _INSIDE = re.compile(
@@ -235,7 +273,8 @@ def numbers(text: str, *, listed: bool = False, backwards: bool = False) -> Iter
             value, other = value and -value, other and -other
             start -= len(before) - sign.start()
             before = before[: sign.start()]
-        yield Number(value, other, start, match.end(), _DENIED.search(before) is not None)
+        denied = DENIED.search(before) or _NOT_IT.match(text, match.end())
+        yield Number(value, other, start, match.end(), denied is not None)
 
 
 def _negative(before: str, sign: re.Match, bullets: bool) -> bool:
@@ -275,8 +314,11 @@ def _value(
         return value, value / 100
     if not scale:
         return value, None
-    word = scale.strip().removesuffix("s")
-    return value * 10 ** _SCALES[word], value if len(word) > 1 else None
+    word = scale.strip()
+    word = word.lower() if len(word) > 1 else word
+    known = next((w for w in (word, word.removesuffix("s")) if w in _SCALES), "")
+    power = _SCALES[known] if known else sum(_SCALES[unit] for unit in word)
+    return value * 10**power, None if word[-1] in _SCALES else value
 
 
 def _decimal_mark(digits: str, by: str | None) -> str:

@@ -8,9 +8,9 @@ r"""Whole words in a text, in scripts with and without spaces between them.
   Tibetan) and of Hangul, where particles follow: `北京` is in `我在北京工作`, `12` in `共12个`.
   There, a word may be a part of another one (`京都` in `東京都`).
 - At a word's own punctuation: `C++` is in `C++11`. A sign or point before digits is an exception:
-  `-5` is not in `10-5`.
+  `-5` is not in `10-5`, nor `5` in `-5`.
 - Not within a character (a letter and its combining marks), nor within a number (`12` is not in
-  `1,200` or `12.5`, but in `12.0`).
+  `1,200`, `12.5` or `12:30`, but in `12.0`).
 """
 
 import re
@@ -40,7 +40,9 @@ def _starts(text: str, word: str, at: int) -> bool:
         return not _letter(before[-1]) and before[-1] not in ")]"
     if not _letter(word[0]):
         return True
-    number = word[0].isdigit() and re.fullmatch(r"\d[.,]", before)
+    operand = len(before) > 1 and (_letter(before[0]) or before[0] in ")]")
+    signed = before[-1] in "-−" and not operand
+    number = word[0].isdigit() and (signed or re.fullmatch(r"\d[.,/:]", before))
     name = before[-1] == "_" and _letter(before[0])
     return not (number or name or _letter(before[-1]))
 
@@ -53,7 +55,7 @@ def _ends(text: str, word: str, end: int) -> bool:
         return False
     if not _letter(word[-1]):
         return True
-    number = word[-1].isdigit() and re.match(r",\d|\.0{0,30}[1-9]", text[end : end + 32])
+    number = word[-1].isdigit() and re.match(r"[,/:]\d|\.0{0,30}[1-9]", text[end : end + 32])
     name = after[0] == "_" and _letter(after[-1])
     mark = after[0] in "+#" and word[-1].isalpha() and not _letter(after[-1])
     return not (number or name or mark or _letter(after[0]))

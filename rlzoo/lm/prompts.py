@@ -106,7 +106,8 @@ class PromptFormat:
                 f"template: {in_short(rendered[0])}; "
                 + ("set model.chat=auto" if isinstance(rendered[0], str) else "give them as text")
             )
-        if len({*map(str, prompts)}) > 1 == len({*map(self.text, prompts)}):
+        texts = {*map(self.text, prompts)}  # which requires a template, too
+        if len({*map(str, prompts)}) > 1 == len(texts):
             raise ModelError(
                 f"the chat template makes all prompts {in_short(self.text(prompts[0]))}"
             )
@@ -286,12 +287,11 @@ def encode_each(
     add_special_tokens: with the tokens that the tokenizer puts before a text (BOS), once, even if
     the text has them; without those that it puts after one (EOS), since a prompt continues.
     """
-    for text in texts:
-        if not text.isascii() and re.search("[\ud800-\udfff]", text):
-            raise RlzooError(
-                f"prompt {text!r}: contains bytes or half characters that are not Unicode; in a "
-                "terminal, set a UTF-8 locale such as LC_ALL=C.UTF-8"
-            )
+    if odd := next((t for t in texts if re.search("[\ud800-\udfff]", t)), None):
+        raise RlzooError(
+            f"prompt {odd!r}: contains bytes or half characters that are not Unicode; in a "
+            "terminal, set a UTF-8 locale such as LC_ALL=C.UTF-8"
+        )
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
         if alien := unknown_character(tokenizer, text, ids):

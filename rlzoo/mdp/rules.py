@@ -108,8 +108,7 @@ def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[s
     token, are visible, so that a verifier cannot take `4<pad>2` for `42`."""
     lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
     rows = zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True)
-    ended = [(ids[: n - 1] if n and ids[n - 1] in eos_ids else ids[:n]) for ids, n in rows]
-    return decoded(tokenizer, ended)
+    return decoded(tokenizer, [ids[: n - (n > 0 and ids[n - 1] in eos_ids)] for ids, n in rows])
 
 
 def piece_of(tokenizer: Any, i: int) -> str | None:

@@ -96,11 +96,11 @@ def _tree(text: str) -> Any:
     return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, base60: bool = False) -> Any:
     """The value of a YAML text that is not trusted; raises ValueError where it is not YAML, or
-    odd."""
+    odd. base60: a time such as 1:30 is a number."""
     try:
-        refuse_odd_yaml(text)
+        refuse_odd_yaml(text, base60=base60)
         return yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(first_line(error)) from None
@@ -115,15 +115,15 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 
 
-def refuse_odd_yaml(text: str) -> None:
+def refuse_odd_yaml(text: str, *, base60: bool = False) -> None:
     """Raise ValueError for values nested so deeply that a parser's stack would overflow, for
-    aliases (`*a`) that stand for too much or for themselves, and for misleading numbers (1:30 is
-    90)."""
+    aliases (`*a`) that stand for too much or for themselves, and, unless `base60`, for misleading
+    numbers (1:30 is 90)."""
     count = repeated = 0  # values
     sizes, inside = dict[str | None, int](), list[tuple[str | None, int]]()  # by anchor; open ones
     for event in yaml.parse(text, Loader=_LOADER):
         plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
-        if plain and _SEXAGESIMAL.fullmatch(event.value):
+        if plain and not base60 and _SEXAGESIMAL.fullmatch(event.value):
             raise ValueError(f"{event.value} is read as a base-60 number in YAML; put it in quotes")
         count += 1
         if isinstance(event, yaml.CollectionStartEvent):

@@ -49,8 +49,8 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
     """The error for a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):
         said = (
-            f"{word} is a run's folder; use `rlzoo resume {word}` to continue it, or "
-            f"recipe={word}/recipe.yaml to repeat it"
+            f"{word} is a run's folder; use `rlzoo resume {word}` to continue it, "
+            f"recipe={word}/recipe.yaml to repeat it, or `rlzoo report {word}` to read it"
         )
     elif any(other.startswith("recipe=") for other in others):
         said = f"expected key=value, got {word!r}"

@@ -47,7 +47,8 @@ FORMS = {
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
              "r --greedy --checkpoint last", "model.path={model} task=addition eval.samples=4"],
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
-               "t.csv --out i2 --eval eval/trl/other", "tr --out i3 --tokenizer {model}"],
+               "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
+               "two.csv --out i2 --run b --step n --reward r", "tr --out i3 --tokenizer {model}"],
     "export": ["r m1 --checkpoint last --dtype bfloat16 --json", "r m2 --trust-remote-code",
                "lora m3 --merge"],
     "fetch": ["file://{place}/f.yaml model.path={model} --json"],
@@ -63,14 +64,15 @@ FORMS = {
                "--epochs 1 --completion w --label y"],
     "bridge": ["trl", "verl recipe=vc_ppo", "slime ppo_gae estimator.lam=.9 --json"],
 }  # fmt: skip
-ELSEWHERE = {  # these need agents, another checkout, a GPU, the network or a browser
+# These need agents, another checkout, a GPU, the network, a browser or a chat template.
+ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
     "bench": {"--json", "--recipes", "--model", "--device", "--repeat", "--threads", "--against",
               "--peer", "--peer-python", "--plot", "--out"},
     "fetch": {"--run"},
     "play": {"--open"},
-    "sft": {"--split"},
-    "reward": {"--split"},
+    "sft": {"--split", "--subset", "--chat-arg"},
+    "reward": {"--split", "--subset", "--chat-arg"},
     "check": {"--all"},
     "sweep": {"--patience", "--store"},
 }  # fmt: skip
@@ -105,6 +107,7 @@ def place(model_dir, tmp_path_factory):
         (place / "t.csv").write_text(
             "step,reward,kl,eval/score,eval/other\n1,0.5,0.1,0.5,0.2\n2,0.6,0.1,0.6,0.3\n"
         )
+        (place / "two.csv").write_text("run,n,r\na,1,0.5\na,2,0.6\nb,1,0.1\nb,2,0.2\n")
         (place / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (place / "f.yaml").write_text("estimator: {name: grpo}\nkl: {place: none}\n")
         yield {"place": place, "few": shlex.join(few), "model": model_dir}

@@ -376,7 +376,7 @@ def samples_are_copies(run: Record) -> Finding | None:
 def reference_is_another_policy(run: Record) -> Finding | None:
     """The KL to the reference is not 0 before the first update."""
     first, coef = abs(run.series(names.REF_KL)[0]), run.known("kl.coef")
-    pull = "the KL penalty" if coef is None else f"the KL penalty (kl.coef={coef})"
+    pull = "any KL penalty" if coef is None else f"the KL penalty (kl.coef={coef})"
     pull = "the loss" if run.known("kl.place") == "none" else pull
     if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
         return None

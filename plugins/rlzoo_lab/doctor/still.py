@@ -146,11 +146,13 @@ def policy_does_not_move(run: Record) -> Finding | None:
     """After all updates the policy is unchanged."""
     moved = movement(run)
     same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
-    if moved is None:
-        moved, still = 0.0, same and len(run.evaluations) > 1
+    changed = learning(run) or worse(run)
+    if moved is None:  # a hard set is at 0 for as long as nothing of it is solved
+        some = same and right(run, 0) not in (None, 0.0, 1.0)
+        still = some and not changed and len(run.evaluations) > 1 + bool(run.trainer)
     else:
         still = moved < 3e-4
-        if run.has(names.REF_KL) and not (learning(run) or worse(run)):
+        if run.has(names.REF_KL) and not changed:
             still = still or abs(late(run, names.REF_KL)) < 2e-3
     varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
     if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # without a signal it should not move
@@ -161,11 +163,13 @@ def policy_does_not_move(run: Record) -> Finding | None:
     norm = median(run.series("actor/grad_norm") or [0.0])
     return Finding(
         "problem",
-        f"{what}: the policy {'does not move' if moved < 3e-4 else 'hardly moves'}, "
-        f"because {why.removesuffix('.')}. In {len(run.steps)} steps it moved {moved:.1g} nats per "
-        "token" + (", and all evaluations are identical." if same else "."),
+        f"{what}: the policy {'hardly moves' if moved and moved >= 3e-4 else 'does not move'}, "
+        f"because {why.removesuffix('.')}. In {len(run.steps)} steps "
+        + (f"it moved {moved:.1g} nats per token" if moved is not None else "its KL is unknown")
+        + (", and all evaluations are identical." if same else "."),
         advice,
-        {"moved": moved, "rate": late(run, "actor/lr"), "grad_norm": norm},
+        {"rate": late(run, "actor/lr"), "grad_norm": norm}
+        | ({} if moved is None else {"moved": moved}),
     )
 
 

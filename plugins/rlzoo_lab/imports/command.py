@@ -19,6 +19,7 @@ from rlzoo_lab.imports.sources import FORMATS, read_source
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.written import Written
 
+OWN = ("recipe.yaml", "metrics.jsonl", "provenance.json")  # of a run of rlzoo
 SHOWN = 12  # missing metrics that are printed; provenance.json has all
 
 
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     place, source = Path(arguments.out), Path(arguments.source)
+    if all((source / name).is_file() for name in OWN):
+        raise UsageError(
+            f"SOURCE: {source} is a run of rlzoo, which needs no import: rlzoo doctor {source}"
+        )
     replaced = _imported(place)
     if replaced and not arguments.overwrite:
         raise UsageError(

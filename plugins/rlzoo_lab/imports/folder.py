@@ -30,6 +30,8 @@ from rlzoo_lab.imports.names import (
 )
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
+from rlzoo_lab.records.columns import bounded
+from rlzoo_lab.strict import refuse_losses
 
 UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
@@ -125,7 +127,7 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
     later value, since a resumed run trained on with it."""
     steps: dict[int, Values] = {}
     evaluations: dict[int, Values] = {}
-    again, twice, within = False, set[int](), dict[str, None]()
+    again, twice, within, beside = False, set[int](), dict[str, None](), set[int]()
     top = last = -1
     for row in found.rows:
         for values, place in zip(translate(trainer, row.values), (steps, evaluations), strict=True):
@@ -136,11 +138,18 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
             if place is steps:
                 again = row.step < top or (again and row.step == top)
                 top, last = max(top, row.step), row.step
+            if REWARD in changed and not again:
+                beside.add(row.step)
             if changed and (again or any(map(own, changed))):
                 twice.add(row.step)
             else:
                 within |= dict.fromkeys(changed)
             line |= values
+    if len(beside) > 1 and 2 * len(beside) > len(steps):
+        raise UsageError(
+            f"SOURCE: {len(beside)} of {len(steps)} steps have several rewards, of samples or of "
+            "runs that no column names; it needs one for each step (--step NAME names another)"
+        )
     notes = []
     if twice:
         old = f"; steps {last + 1} to {top} are from before it resumed" if last < top else ""
@@ -210,6 +219,7 @@ def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str
                 f"{option}: {wanted!r} matches {len(hits)} metrics, not one (available: "
                 f"{', '.join(there) or 'none'})"
             )
+        refuse_losses(option, hits[0])
     else:
         if name in there or name != SCORE:
             return
@@ -309,7 +319,8 @@ def _summary(imported: Imported, label: str) -> dict[str, Any]:
                      "tokens": TOKENS.get(imported.trainer, "its files have none")},
     }  # fmt: skip
     if scores:
-        out |= {"eval_metric": "score", "eval_before": scores[0], "eval_after": scores[-1]}
+        before, after = bounded(scores[0]), bounded(scores[-1])
+        out |= {"eval_metric": "score", "eval_before": before, "eval_after": after}
     planned = recipe.get("train.steps")
     if isinstance(planned, int) and last < planned:
         out["stopped"] = f"step {last} of {planned}"

@@ -40,6 +40,7 @@ LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "toke
               "dr_grpo": "seq_mean_token_sum_norm"}  # fmt: skip
 ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce", "ppo": "gae",
               "gspo": "grpo"}  # fmt: skip
+OF_PAIRS = ("rewards/chosen", "rewards/rejected")  # KTO's kl is of whole responses
 EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")  # how names of evaluations begin
 
 
@@ -114,8 +115,11 @@ def translate(trainer: str, values: Mapping[str, float]) -> tuple[Metrics, Metri
     """(metrics of the step, metrics of an evaluation) of one row, with rlzoo's names. A metric
     without a name becomes TRAINER/NAME."""
     step, evaluation = Metrics(), Metrics()
+    pairs = trainer == "trl" and any(n.removeprefix("train/") in OF_PAIRS for n in values)
     for name, value in values.items():
         fallback, *targets = _targets(trainer, name)
+        if pairs and fallback == "trl/kl":
+            targets = []
         for target in targets or [fallback]:
             (evaluation if target.startswith("eval/") else step)[target] = value
     return step, evaluation

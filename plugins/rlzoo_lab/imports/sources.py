@@ -4,13 +4,13 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlzoo.errors import UsageError, first_line
+from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
@@ -25,7 +25,6 @@ Reader = Callable[[Path, Found], set[str]]  # returns whose format it is
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
 ALL = "*"  # of --run
 DEPTH, MOST = 8, 20_000  # folders below the one given; files in it
-LARGEST = 100_000  # values of a file of settings
 BOM = b"\xef\xbb\xbf \t\r\n"
 RATE = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)  # a text in YAML 1.1
 LOGS = (".log", ".txt", ".out", ".err", "")
@@ -269,12 +268,13 @@ def _settings(path: Path, found: Found) -> set[str]:
     """A trainer's YAML, JSON or TOML. wandb puts each value under `value`; Hydra's overrides are a
     list of KEY=VALUE."""
     text = "\n".join(line for _, line in text_lines(path))
+    parse = partial(parse_yaml, base60=True)
     try:
-        tree: Any = tomllib.loads(text) if path.suffix == ".toml" else _yaml(text)
+        tree: Any = tomllib.loads(text) if path.suffix == ".toml" else parse(text)
         if isinstance(tree, list):
             words = [w.lstrip("+").partition("=") for w in tree if isinstance(w, str) and "=" in w]
-            tree = {key: _yaml(value) if value else None for key, _, value in words}
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+            tree = {key: parse(value) if value else None for key, _, value in words}
+    except (RecursionError, ValueError) as error:
         found.notes.append(f"{path}: could not be read as settings ({first_line(error)})")
         return set()
     if isinstance(tree, dict) and tree:
@@ -285,28 +285,6 @@ def _settings(path: Path, found: Found) -> set[str]:
     else:
         found.notes.append(f"{path}: has no settings (KEY: VALUE, or a list of KEY=VALUE)")
     return set()
-
-
-def _yaml(text: str) -> Any:
-    """A document's values. Raises ValueError if its aliases stand for too much."""
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is not None and _size(node, {}) > LARGEST:
-            raise ValueError(f"its aliases stand for more than {LARGEST:,} values")
-        return None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """The number of values below a node, each alias counted as what it stands for."""
-    if id(node) not in sizes:
-        sizes[id(node)] = LARGEST + 1  # until it is known: a node within itself
-        parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        below = [n for part in parts for n in (part if isinstance(part, tuple) else (part,))]
-        sizes[id(node)] = 1 + sum(_size(n, sizes) for n in below)
-    return sizes[id(node)]
 
 
 def _trl_rollouts(path: Path, found: Found) -> set[str]:

@@ -18,6 +18,7 @@ RUNS = {"run", "run_id", "run_name", "name", "experiment", "method", "algorithm"
         "trial", "rank", "worker"}  # fmt: skip
 METRICS = {"metric", "metric_name", "tag", "variable", "key"}
 NOT_FINITE = re.compile(r"\s*([-+]?(?:nan|inf(?:inity)?))\s*", re.IGNORECASE)
+LIKE_A_NUMBER = re.compile(r"[-+$€£]?\s?\d[\d.,' ]*\s?%?")
 MISSING = {"", "-", "na", "n/a", "none", "null"}
 MOST_ROWS = 1_000_000  # of a parquet file
 
@@ -70,7 +71,8 @@ def rows_of(
     steps, a line that has no other belongs to the next step: a reward function that logs by
     itself comes before the trainer.
     """
-    lines = [(at, _wide(flat(values, split="/"))) for at, values in given]
+    lines = [(at, _wide({k: _told(k, v) for k, v in flat(values, split="/").items()}))
+             for at, values in given]  # fmt: skip
     names = (found.step,) if found.step else STEPS
     own = [n for n in names if n not in COUNTERS]
     stepped = [next((n for n in own if n in values), "") for _, values in lines]
@@ -102,6 +104,14 @@ def rows_of(
     yield from per_rollout(optimized, rollouts, found)
 
 
+def _told(name: str, value: Any) -> Any:
+    """A value, a number where a program wrote it as a text (`"0.5"`)."""
+    kept = name in STEPS or name.lower() in RUNS
+    if kept or not isinstance(value, str) or (found := parsed(value)) is None:
+        return value
+    return found
+
+
 def _wide(values: dict[str, Any]) -> dict[str, Any]:
     """A line of a long table, which has a metric's name and its value, as the metric."""
     long = [n for n in values if n.lower() in METRICS and isinstance(values[n], str)]
@@ -124,33 +134,51 @@ def _sparse(lines: Lines) -> set[str]:
 
 def _runs(lines: Lines) -> list[str]:
     """The run of each line, empty where all are of one. A column that names runs distinguishes
-    them, and so do columns of texts without which a step would have two values of a metric."""
-    texts: dict[str, dict[Any, int]] = {}
+    them, and so do columns without which a step would have two values of a metric: of texts, or
+    one of numbers whose runs all begin at the same step (a resumed run does not)."""
+    columns: dict[str, list[tuple[Any, Any]]] = {}  # the values of each, with their steps
     for _, values in lines:
+        step = _step(values)
         for name, v in values.items():
-            of_runs = name.lower() in RUNS and isinstance(v, str | int | float)
-            if of_runs or (isinstance(v, str) and number(v) is None):
-                kinds = texts.setdefault(name, {})
-                kinds[v] = kinds.get(v, 0) + 1
-    several = {name: kinds for name, kinds in texts.items() if len(kinds) > 1}
+            if name not in STEPS and isinstance(v, str | int | float):
+                columns.setdefault(name, []).append((v, step))
+    several = {name for name, found in columns.items() if len({v for v, _ in found}) > 1}
+    runs = [name for name in columns if name in several and name.lower() in RUNS]
+    # A column that differs in nearly every line is a time, a text or a metric.
+    few = [name for name, found in columns.items() if name in several and name not in runs
+           and 2 * len({v for v, _ in found}) <= len(found)]  # fmt: skip
+    texts = [n for n in few if any(isinstance(v, str) for v, _ in columns[n])]
 
     def labels(names: Sequence[str]) -> list[str]:
         return [" ".join(str(values[n]) for n in names if n in values) for _, values in lines]
 
-    runs = [name for name in several if name.lower() in RUNS]
-    more = [n for n, kinds in several.items() if n not in runs and min(kinds.values()) > 1]
-    if more and _clash(lines, labels(runs)) and not _clash(lines, labels([*runs, *more])):
-        runs += more
-    return labels(runs)
+    known = labels(runs)
+    if not _clash(lines, known):
+        return known
+    if texts and not _clash(lines, labels([*runs, *texts])):
+        return labels([*runs, *texts])
+    for name in few:
+        first = dict(reversed(columns[name]))
+        whole = len(columns[name]) == len(lines) and len({*first.values()}) == 1
+        if whole and name not in texts and _clash(lines, known, name):
+            marked = [f"{run} {name}={values[name]}".strip()
+                      for run, (_, values) in zip(known, lines, strict=True)]  # fmt: skip
+            if not _clash(lines, marked, name):
+                return marked
+    return known
 
 
-def _clash(lines: Lines, runs: Sequence[str]) -> bool:
+def _step(values: Mapping[str, Any]) -> Any:
+    return next((values[n] for n in STEPS if n in values), None)
+
+
+def _clash(lines: Lines, runs: Sequence[str], besides: str = "") -> bool:
     """Whether a step of a run has two values of a metric."""
     seen: dict[tuple[Any, ...], Any] = {}
     for (_, values), run in zip(lines, runs, strict=True):
-        step = next((values[n] for n in STEPS if n in values), None)
+        step = _step(values)
         for name, v in values.items():
-            known = name not in STEPS and number(v) is not None
+            known = name not in STEPS and name != besides and number(v) is not None
             if known and seen.setdefault((run, step, name), v) != v:
                 return True
     return False
@@ -225,13 +253,14 @@ def table_rows(path: Path, found: Found) -> set[str]:
 
 
 def _note_texts(path: Path, lines: Lines, found: Found) -> None:
-    """Note the texts in columns that also have numbers: they are left out."""
+    """Note the texts that are left out: in columns that also have numbers, or like a number."""
     numeric = {n for _, values in lines for n, v in values.items() if isinstance(v, int | float)}
     odd = [(at, n, v) for at, values in lines for n, v in values.items()
-           if isinstance(v, str) and n in numeric and n.lower() not in RUNS]  # fmt: skip
+           if isinstance(v, str) and n.lower() not in RUNS
+           and (n in numeric or LIKE_A_NUMBER.fullmatch(v))]  # fmt: skip
     if odd:
         at, name, text = odd[0]
-        found.notes.append(f"{path}: {len(odd)} texts in columns of numbers are left out (the "
+        found.notes.append(f"{path}: {len(odd)} texts are not numbers and left out (the "
                            f"first is {text[:40]!r} as {name!r} in line {at})")  # fmt: skip
 
 

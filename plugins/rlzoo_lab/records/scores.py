@@ -11,7 +11,7 @@ from rlzoo.runs.disk import LARGEST
 from rlzoo_lab.records.columns import Columns
 from rlzoo_lab.records.comparable import ComparedRow
 from rlzoo_lab.records.record import Record
-from rlzoo_lab.strict import STEPS, csv_lines, damaged
+from rlzoo_lab.strict import STEPS, csv_lines, damaged, refuse_losses
 
 # A run's name with its seed at the end, as in grpo-seed-3 and grpo_s3, not epochs8.
 SEEDED = re.compile(r"(.+?)(?:[-_. ]*seed|[-_. ]+s)[-_.= ]?(\d+)", re.IGNORECASE)
@@ -26,6 +26,7 @@ def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[Compa
     is a step and a column is a run, as wandb exports a chart: Step and `NAME-seed-N - metric`.
     Raises DataError, which names the line; UsageError where runs and scores are mixed.
     """
+    refuse_losses("--metric", metric or "score")
     files = [
         path for path in map(Path, paths) if path.suffix in (".csv", ".tsv") and path.is_file()
     ]
@@ -72,6 +73,7 @@ def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | No
         run, dash, what = column.rpartition(" - ")
         if not dash or what.endswith(("__MIN", "__MAX")) or what != (metric or what) or not text:
             continue
+        refuse_losses(str(file), what)
         if not (parts := SEEDED.fullmatch(run.strip())):
             raise damaged(file, 1, f"a seed at the end of the run's name, such as {run}-seed-0")
         if (axis := next((line[n] for n in STEPS if n in line), None)) is None:

@@ -47,12 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         metavar="DATA",
         help="files (JSON lines or array, CSV, Parquet; with commas or `*`), a folder or a hub id",
     )
-    add(
-        "--model",
-        required=True,
-        metavar="PATH",
-        help="the folder of a causal LM, or the name of a preset",
-    )
+    add("--model", required=True, metavar="PATH",
+        help="the folder of a causal LM, or the name of a preset")  # fmt: skip
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where to write the trained model")  # fmt: skip
     add(
@@ -71,12 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
     )
     parser.set_defaults(usual_lr=lr)
     add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
-    add(
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="maximum length in tokens; longer rows are skipped and counted",
-    )
+    add("--max-length", type=int, metavar="N",
+        help="maximum length in tokens; longer rows are skipped and counted")  # fmt: skip
     add("--test-fraction", type=float, default=0.1, metavar="X",
         help="share of the prompts to hold out (0.1)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
@@ -398,7 +390,7 @@ def fit(
         num_train_epochs=arguments.epochs,
         learning_rate=arguments.lr,
         lr_scheduler_type="linear",
-        warmup_steps=0.05,
+        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
         weight_decay=0.0,
         per_device_train_batch_size=arguments.batch,
         logging_steps=max(1, steps // 10),

@@ -8,6 +8,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+from rlzoo_zoo.json_text import none_such
+
 # A fence within a string is neither at the beginning of a line nor at the end of one.
 FENCE = re.compile(r"(?ims)```(?:json)?[ \t]*\n(.*?)(?:^[ \t]*```|```[ \t]*$)")
 
@@ -23,14 +25,10 @@ def valid(schema: str, response: str, fenced: bool) -> bool:
             return False
         response = blocks[-1]
     try:
-        found = json.loads(response, parse_constant=_none_such, parse_float=_finite)
+        found = json.loads(response, parse_constant=none_such, parse_float=_finite)
         return validator(schema).is_valid(found)
     except (ValueError, RecursionError, OverflowError):  # no JSON, nested without end, too large
         return False
-
-
-def _none_such(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _finite(text: str) -> float:

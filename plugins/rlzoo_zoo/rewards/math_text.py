@@ -13,7 +13,7 @@ r"""What math-verify needs to read a result that people write: rules before the 
 import re
 from fractions import Fraction
 
-from rlzoo_zoo.numbers import ascii_digits, numbers, only, plain
+from rlzoo_zoo.numbers import DATE, ascii_digits, numbers, only, plain
 
 TAIL = 2000  # characters at the end of a response without a box in which words are read
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}"
@@ -26,7 +26,7 @@ _FORMULA = re.compile(
 _FOREIGN = re.compile(r"[^\W\d_A-Za-zÀ-ɏͰ-ϿЀ-ӿ]+")
 _USUAL = re.compile(r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)\s?%?")
 _LIST = re.compile(r"(?<![\d ])\d+,(?!\d{3}(?!\d))\d")  # a comma is not decimal here
-_TIME = re.compile(r"(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])")
+_TIME = re.compile(r"(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])|" + DATE)
 _BASE = re.compile(r"(?<![\w}])(\d[\dA-Fa-f]*)_(?:\{([1-3]?\d)\}|([1-9]))(?!\d)")
 _ROOT = re.compile(r"√\s?(\d+(?:\.\d+)?|\w|\([^()]*\)|\{[^{}]*\})|\\sqrt\s+(\d+|[a-z])\b")
 _WORD = re.compile(r"(?<!\\)\b(?!or\b|and\b|text\b)[A-Za-z]{2,}")
@@ -72,7 +72,12 @@ def _opened(text: str) -> tuple[str, str, str]:
 
 
 def _tidy(text: str) -> str:
-    text = ascii_digits(text).replace("\\$", "").replace("\\!", "").replace("{,}", ",")
+    text = (
+        re.sub(r"</?[A-Za-z]+>", " ", ascii_digits(text))
+        .replace("\\$", "")
+        .replace("\\!", "")
+        .replace("{,}", ",")
+    )
     text = _ROOT.sub(lambda m: f"\\sqrt{{{(m[1] or m[2]).strip('(){}')}}}", text)
     text = re.sub(r"π\s*", r"\\pi ", text) if "π" in text else text
     return text

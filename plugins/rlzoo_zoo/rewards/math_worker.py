@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import permutations
 from typing import Any
 
-from rlzoo_zoo.numbers import ascii_digits, last, last_box, only, plain, same
+from rlzoo_zoo.numbers import DENIED, ascii_digits, last, last_box, only, plain, same
 from rlzoo_zoo.rewards.math_text import (
     INTERVAL,
     formula,
@@ -75,9 +75,9 @@ def equal(answer: str, response: str) -> bool:
 
     box = last_box(response)
     result = ascii_digits(response if box is None else box)
-    if ratio := RATIO.fullmatch(ascii_digits(answer)):
-        given = RATIO.findall(result)
-        return bool(given) and same_ratio(ratio.groups(), given[-1])
+    if RATIO.fullmatch(ratio := ascii_digits(answer).strip()):
+        given = [found[0] for found in RATIO.finditer(result)]
+        return bool(given) and same_ratio(ratio, given[-1])
     if INTERVAL.fullmatch(formula(answer)) and (means := interval(result.replace("$", ""))):
         response = f"${means}$"
     found = parse(readable(response), parsing_timeout=None)
@@ -99,22 +99,29 @@ def gold(answer: str) -> list[Any]:
     return parse(f"${text}$" if bare else text, parsing_timeout=None)
 
 
-RATIO = re.compile(r"(?<![\d:])(\d+):(\d+)(?![\d:])")
+# A ratio or a time, or a date, which the library would calculate.
+RATIO = re.compile(
+    r"(?<![\d:])\d+(?:\s?:\s?\d+)+(?![\d:])"
+    r"|\b(?:\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}([-/])\d{1,2}\2\d{4})\b"
+)
 LETTER = re.compile(r"\\?(?:text(?:bf)?\{)?\(?([A-J])\)?\}?")
 CHOICE = re.compile(r"(?<![A-Za-z'])\(?([A-J])(?![A-Za-z']|\s[a-z])")
 
 
-def same_ratio(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two ratios are equal; those that may be times (`10:30`) must have equal parts."""
-    (a, b), (c, d) = map(int, one), map(int, other)
-    time = len(one[1]) == 2 and a < 24 and b < 60
-    return (a, b) == (c, d) if time else a * d == b * c
+def same_ratio(one: str, other: str) -> bool:
+    """Whether two ratios are equal; those that may be times (`10:30`) and dates must have equal
+    parts."""
+    (a, *rest), (b, *others) = (list(map(int, re.findall(r"\d+", x))) for x in (one, other))
+    fixed = ":" not in one or re.fullmatch(r"(?:[01]?\d|2[0-3])(?::[0-5]\d)+", one)
+    if fixed or len(rest) != len(others):
+        return [a, *rest] == [b, *others]
+    return all(a * y == b * x for x, y in zip(rest, others, strict=True))
 
 
 def chosen(text: str) -> str | None:
     """The option that a text names last."""
-    *_, letter = (None, *CHOICE.findall(text))
-    return letter
+    found = [m[1] for m in CHOICE.finditer(text) if not DENIED.search(text[: m.start()])]
+    return found[-1] if found else None
 
 
 if __name__ == "__main__":

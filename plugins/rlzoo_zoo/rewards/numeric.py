@@ -14,6 +14,7 @@ from rlzoo_zoo.rewards.exact_match import accepted
 
 MARKED = re.compile(r"####[ \t]*(.*)")
 TWO = re.compile(r"(?<![\d ,.'])[1-9]\d*,(?!\d{3}(?!\d))\d+(?![,.\d])")  # a comma, decimal or not
+BOUND = re.compile(r"[<>≤≥±]|\\(?:pm|[lg](?:t|eq?|eqslant))(?![a-z])")
 LIST = re.compile(r"\s*(?:[,;]\s*)?(?:and\b|or\b|[,;])\s*\$?\s*")
 
 
@@ -31,10 +32,10 @@ def numeric(
     that of a box, of a last line `#### N`, or the last one (auto). `rlzoo_zoo.numbers` has the
     rules: in sentences of any language, with any digits, signs and separators, exactly, as
     fractions; units are ignored, `50%` is 50 or 0.5, `1,5` is 1.5, `1 1/2` is 1.5, `18, not 16` is
-    18. Expressions (`3\pi`), times and a box with several numbers do not count. A number is correct
-    within tolerance, or within relative * |answer|. An answer that is not one number, or may be two
-    (`1,5`), is an error; any answer of a list is correct. It fails when the last number is not the
-    result ("so 42, as in step 3").
+    18. Expressions (`3\pi`), times and a box with several numbers or a bound do not count. A number
+    is correct within tolerance, or within relative * |answer|. An answer that is not one number, or
+    may be two (`1,5`), is an error; any answer of a list is correct. It fails when the last number
+    is not the result ("so 42 eggs in 3 boxes").
     Source: the final number of Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
     rows = zip(responses, answers, strict=True)
@@ -70,7 +71,7 @@ def alone(text: str) -> Number | None:
     text = plain(text)
     found = [number for number in numbers(text) if not number.denied]
     listed = len(found) > 1 and LIST.fullmatch(text[found[-2].end : found[-1].start])
-    return found[-1] if found and not listed else None
+    return found[-1] if found and not listed and not BOUND.search(text) else None
 
 
 @lru_cache(4096)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlzoo.errors import nearest
+from rlzoo_zoo.messages import refuse_half_characters
 
 DEPTH = 100  # of lists and objects in a request
 MESSAGES = 2000  # of a request
@@ -49,9 +50,7 @@ def parsed(text: str | bytes) -> Any:
     """JSON of Unicode texts, at most `DEPTH` deep; raises ValueError."""
     try:
         found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("a lone surrogate is not a character") from None
+        refuse_half_characters(found)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [found]

@@ -185,8 +185,13 @@ class Table:
         return len(ids)
 
     def stopped(self, ids: list[int]) -> bool:
-        text = self.tokenizer.decode(ids, skip_special_tokens=False)
+        text = self.text(ids)
         return any(stop in text for stop in self.policy.stops)
+
+    def text(self, ids: list[int]) -> str:
+        from rlzoo.lm import decoded  # here: it imports torch's models
+
+        return decoded(self.tokenizer, [ids])[0]
 
     def heard(self, session: Session, body: dict[str, Any]) -> Heard:
         """Read a request for a completion; raises Refused."""
@@ -272,14 +277,13 @@ class Table:
         rest = rest[len(found) :]
         if self.chat and session.ids[-1] in self.ends:  # the policy has closed its turn itself
             for i in self.ends:
-                token = self.tokenizer.convert_ids_to_tokens(i)
-                if token is not None and rest.lstrip().startswith(token):
-                    return rest.lstrip().removeprefix(token)
+                if rest.lstrip().startswith(end := self.text([i])):
+                    return rest.lstrip().removeprefix(end)
         return rest
 
     def note(self, session: Session, new: list[int]) -> None:
         """Add messages of others to a session's row."""
-        session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
+        session.turns.append(self.text(new))
         session.ids += new
         session.turn_ids += [0] * len(new)
         session.log_probs += [0.0] * len(new)
@@ -302,9 +306,9 @@ class Table:
         eos = reply[-1] in self.ends
         ended = eos or self.stopped(reply)
         words = reply[:-1] if eos else reply
-        text = self.tokenizer.decode(words, skip_special_tokens=False)
+        text = self.text(words)
         last = session.prompt[-1:] if turn == 1 else session.ids[-len(reply) - 1 : -len(reply)]
-        start, whole = (self.tokenizer.decode(x) for x in (last, last + words))
+        start, whole = map(self.text, (last, last + words))
         session.written = whole.removeprefix(start)  # with a space that a text cannot begin with
         session.turns.append(text)
         session.full = not ended and len(session.ids) >= self.limit
@@ -314,8 +318,8 @@ class Table:
         session.shown = h.shown
         session.said = grown(h.said, {"role": "assistant", "content": text}, body["goes_on"])
         session.messages = grown(body["messages"], message(said), body["goes_on"])
-        told = [
-            {"token": self.tokenizer.decode([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
+        told: list[dict[str, Any]] = [
+            {"token": self.text([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
             for i, lp in zip(reply, log_probs, strict=True)
         ]
         finished = "stop" if ended else "length"

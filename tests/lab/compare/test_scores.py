@@ -159,6 +159,18 @@ def test_a_damaged_file_names_its_line(tmp_path, header, row, where):
     assert str(place) in str(found.value)
 
 
+@pytest.mark.parametrize(("metric", "refused"), [("val_loss", 1), ("wer", 1), ("flawless", 0)])
+def test_a_loss_is_no_score(tmp_path, metric, refused):
+    place = long(tmp_path / "s.csv", header=f"name,seed,{metric}")
+    chart = table(tmp_path / "c.csv", [(1, 0.1, 0.2)], f"Step,a-s0 - {metric},b-s0 - {metric}")
+    for given, named in ((place, metric), (chart, None)):
+        if refused:
+            with pytest.raises(RlzooError, match=metric):
+                rlzoo.compare(given, metric=named)
+    if not refused:
+        assert len(rlzoo.compare(place, metric=metric)["rows"]) == 2
+
+
 def test_a_score_twice_and_a_run_next_to_scores_are_refused(tmp_path):
     with pytest.raises(RlzooError, match="line 3"):
         compare([table(tmp_path / "s.csv", [("a", 0, 1), ("a", 0, 2)])])

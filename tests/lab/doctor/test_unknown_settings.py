@@ -132,6 +132,25 @@ def test_a_kl_of_zero_in_rounded_numbers_is_no_policy_that_stands_still(tmp_path
     assert "policy_does_not_move" not in rules
 
 
+VERL = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "actor/lr": 1e-6, "actor/entropy": 0.3,
+        "actor/ppo_kl": 1e-4, "actor/grad_norm": 0.5}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("score", "held_out", "still"),
+    [(0.5, 0.3, True), (0.5, 0.0, False), (lambda i: 0.5 + 0.01 * i, 0.3, False)],
+)
+def test_equal_evaluations_alone_are_no_policy_that_stands_still(tmp_path, score, held_out, still):
+    line = VERL | {"critic/score/mean": score, "val-core/a/acc/mean@1": held_out}
+    steps = ({k: v(i) if callable(v) else v for k, v in line.items()} for i in range(40))
+    text = "\n".join(json.dumps({"step": i, "data": data}) for i, data in enumerate(steps, 1))
+    (tmp_path / "verl.jsonl").write_text(text)
+    rlzoo.verb("import", tmp_path / "verl.jsonl", out=tmp_path / "run")
+    found = {f["rule"]: f["what"] for f in rlzoo.doctor(tmp_path / "run")["findings"]}
+    assert ("policy_does_not_move" in found) == still
+    assert "0 nats" not in found.get("policy_does_not_move", "")
+
+
 def test_groups_without_signal_are_not_called_a_constant_reward(tmp_path):
     rules = {f["rule"] for f in log_of(tmp_path, GRPO, RIGHT_STD)["findings"]}
     assert "no_signal_in_groups" in rules

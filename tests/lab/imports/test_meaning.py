@@ -12,7 +12,7 @@ import pytest
 import rlzoo
 from helpers.made_up_sources import wandb_file
 from rlzoo.cli import parser_of
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.imports import command as verb
 
 NAN, INF = math.nan, math.inf
@@ -129,6 +129,26 @@ CASES = {
         {"a.csv": "Name,step,reward\nd12,900,0.1\nd24,800,0.2\n"}, "", "--run"),
     "tasks that only texts tell apart": (
         {"a.csv": "step,task,score\n1,x,.1\n1,y,.8\n2,x,.2\n2,y,.9\n"}, "", "--run"),
+    "runs that only a number tells apart": (
+        {"a.csv": "lr,step,reward\n1e-6,1,.1\n1e-5,1,.8\n1e-6,2,.2\n1e-5,2,.9\n"}, "", "--run"),
+    "runs that only a number tells apart, chosen": (
+        {"a.csv": "exp,step,reward\n1,1,.1\n1,2,.2\n2,1,.8\n2,2,.9\n"}, "--run exp=1", TWO),
+    "steps that each epoch counts anew": ({"a.jsonl": jsonl(*(
+        {"epoch": e, "step": n, "reward": e + n / 10} for e in (0, 1) for n in (0, 1, 2)))}, "",
+        "epoch=0"),
+    "lines of processes": ({"a.jsonl": jsonl(*(
+        {"step": n, "local_rank": k, "reward": n / 10 + k} for n in (1, 2) for k in (0, 1)))}, "",
+        "local_rank=0"),
+    "lines of samples": ({"a.jsonl": jsonl(*(
+        {"step": n, "reward": float(k % 2)} for n in (1, 2) for k in range(4)))}, "", "rewards"),
+    "a resumed table whose rate was changed": ({"a.csv": "step,lr,reward\n1,1,.1\n2,1,.7\n3,1,.8\n"
+        "2,2,.2\n3,2,.3\n"}, "", {R: {1: 0.1, 2: 0.2, 3: 0.3}}),
+    "a resumed table with few values": ({"a.csv": "step,cut,reward\n1,0,.1\n2,0,.7\n3,1,.8\n"
+        "2,1,.2\n3,0,.3\n4,1,.4\n"}, "", {R: {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}}),
+    "an evaluation at the end by its phase": ({"a.jsonl": jsonl(
+        *({"phase": "train", "step": n, "reward": n / 10} for n in (1, 2, 3)),
+        {"phase": "eval", "step": 3, "reward": 0.9})}, "--run train", {
+            R: {1: 0.1, 2: 0.2, 3: 0.3}}),
     "train and test lines of one run": (
         {"a.csv": "step,part,reward,eval/x\n1,train,.1,\n1,test,,.5\n2,train,.2,\n2,test,,.6\n"},
         "", TWO),
@@ -150,6 +170,8 @@ CASES = {
     "NaN as text": ({"a.jsonl": jsonl(
         {"step": 1, "critic/score/mean": "NaN", "actor/grad_norm": "-Infinity"})}, "",
         {R: {1: NAN}, "actor/grad_norm": {1: -INF}}),
+    "numbers as text": ({"a.jsonl": jsonl(
+        {"step": 1, "reward": "0.1", "note": "x"}, {"step": 2, "reward": "2e-1"})}, "", TWO),
     "null where a run diverged": ({"a.jsonl": jsonl(*(
         {"step": n, "critic/score/mean": x} for n, x in ((1, 0.1), (2, 0.2), (3, None))))}, "",
         {R: {1: 0.1, 2: 0.2, 3: NAN}}),
@@ -208,6 +230,8 @@ CASES = {
     "DPO": ({"trainer_state.json": trl({"step": 1, "loss": 0.7, "rewards/chosen": 0.1,
                                         "rewards/margins": 0.2})}, "",
             {"score/chosen": {}, "trl/rewards/chosen": {1: 0.1}}),
+    "KTO": ({"trainer_state.json": trl({"step": 1, "rewards/rejected": 0.1, "kl": 9.0})},
+            "", {"actor/ref_kl": {}, KL: {}, "trl/kl": {1: 9.0}}),
     "verl 0.4": ({"a.log": "".join(ROUND.format(n, x) for n, x in ((1, "0.100"), (2, "0.000")))},
                  "", {R: {1: 0.1, 2: 0.0}, LR: {}, "actor/entropy": {1: 1.5, 2: 1.5}}),
     "verl 0.5": ({"a.log": "step:1 - critic/score/mean:0.125 - actor/lr:0.0\n"}, "",
@@ -221,6 +245,9 @@ CASES = {
     "a list of any program": ({"a.json": json.dumps(
         [{"step": 0, "reward": 0.1, "kl": 1}, {"step": 1, "reward": 0.2, "kl": 1}])}, "",
         {R: {0: 0.1, 1: 0.2}, "csv/kl": {0: 1, 1: 1}}),
+    "a loss in place of a score": (
+        {"trainer_state.json": trl({"step": 1, "loss": 0.7}, {"step": 1, "eval_loss": 0.5})},
+        "--eval loss", "--eval"),
     "an accuracy": ({"a.csv": "step,eval/accuracy\n1,0.5\n"}, "--eval accuracy",
                     {"eval/score": {1: 0.5}, "eval/slime/accuracy": {}}),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
@@ -348,6 +375,21 @@ def test_only_an_imported_run_is_replaced_and_only_by_a_whole_one(tmp_path, monk
     (tmp_path / "mine" / "notes.txt").write_text("kept")
     with pytest.raises(RlzooError, match="--out"):
         imported(source, tmp_path / "mine", "--overwrite")
+
+
+def test_settings_with_a_time_are_read(tmp_path):
+    config = "trainer: {timeout: 24:00:00}\ndata: {train_batch_size: 8}\n"
+    source = placed(tmp_path / "in", {"a.log": verl((1, 0.1), (2, 0.2)), "config.yaml": config})
+    assert imported(source, tmp_path / "run").document["recipe"]["rollout.prompts"] == 8
+
+
+def test_a_run_of_rlzoo_needs_no_import(tmp_path):
+    imported(placed(tmp_path / "in", {"trainer_state.json": trl({"step": 1, "reward": 0.5})}),
+             tmp_path / "run")  # fmt: skip
+    (tmp_path / "run" / "samples.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"SOURCE: .*run is a run of rlzoo"):
+        imported(tmp_path / "run", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def test_what_is_not_a_run_may_be_imported(tmp_path):

@@ -246,6 +246,15 @@ def test_the_order_of_the_rows_follows_the_seed(capsys, tmp_path_factory):
     assert capsys.readouterr().out == ""
 
 
+def test_a_training_of_one_step_trains(tmp_path):
+    model = torch.nn.Linear(1, 1)
+    before = model.bias.item()
+    arguments = argparse.Namespace(epochs=1, lr=0.1, batch=4, seed=0, device="cpu")
+    collate = lambda items: {"input": torch.ones(len(items), 1)}  # noqa: E731
+    fit.fit(model, range(4), collate, lambda m, x: m(**x).mean(), arguments, "test", tmp_path)
+    assert before - model.bias.item() == pytest.approx(0.1, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

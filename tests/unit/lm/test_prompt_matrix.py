@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
+from helpers import tokenizers
 from helpers.architectures import save_model
 from rlzoo.errors import ModelError, UsageError
 from rlzoo.lm import loading, templates
@@ -52,19 +53,11 @@ LETTERS = [*ascii_letters, *"0123456789+=?!.:[]/<>|_"]
 
 
 def byte_level():
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE({t: i for i, t in enumerate([*SPECIAL, *letters])}, []))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    return core
+    return tokenizers.byte_level(SPECIAL)
 
 
 def sentencepiece():
-    pieces = [*SPECIAL, "<unk>", "▁", *LETTERS]
-    core = Tokenizer(models.BPE({t: i for i, t in enumerate(pieces)}, [], unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    core.decoder = decoders.Metaspace(prepend_scheme="first")
-    return core
+    return tokenizers.metaspace([*SPECIAL, "<unk>", "▁", *LETTERS], unk_token="<unk>")
 
 
 def letters():
@@ -202,6 +195,12 @@ def test_prompts_that_become_alike_are_refused():
     form = PromptFormat(make(template=short + "{% endfor %}"), "always")
     with pytest.raises(ModelError, match="makes all prompts '1\\+2'"):
         form.examined(["1+2=", "1+23="])
+
+
+@pytest.mark.parametrize(("chat", "prompts"), [("auto", [[USER]]), ("always", ["1+2="] * 2)])
+def test_a_missing_template_is_reported_for_any_prompts(chat, prompts):
+    with pytest.raises(ModelError, match="no chat template"):
+        PromptFormat(make(template=None), chat).examined(prompts)
 
 
 def test_prompts_that_are_rendered_already():

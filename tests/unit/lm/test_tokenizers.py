@@ -7,6 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from helpers.tokenizers import byte_level, metaspace
 from rlzoo.errors import ConversationError, RlzooError
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued, decode_tokens, token_texts
@@ -25,10 +26,7 @@ def llama2(scheme="first"):
     """Letters and the space's sign; a space before the first word, as non-legacy Llama 2."""
     special = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
     letters = [*"▁abcdefghijklmnopqrstuvwxyz:|"]
-    vocabulary = {token: i for i, token in enumerate([*special, *letters])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
-    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    tokenizer = metaspace([*special, *letters], scheme=scheme, unk_token="<unk>")
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
         pad_token="</s>", additional_special_tokens=special[3:], chat_template=CHATML,
@@ -37,11 +35,7 @@ def llama2(scheme="first"):
 
 def gpt2(special="<|endoftext|>", *, bos=False):
     """Bytes; one token is BOS, EOS and the unknown one. bos: it is put before a text (OPT)."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([special, *letters])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = byte_level([special])
     if bos:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{special} $A", special_tokens=[(special, 0)]

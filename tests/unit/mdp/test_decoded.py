@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from helpers import tokenizers
 from rlzoo.mdp.rules import decode, decode_tokens, decoded, token_name, token_texts
 from rlzoo.mdp.turns import Conversation, Turns, first_stop
 from rlzoo.plugin.protocols import Abilities
@@ -15,19 +16,12 @@ SPECIAL = ["<eos>", "<pad>"]
 
 
 def byte_level():
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE({t: i for i, t in enumerate([*SPECIAL, *letters])}, []))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    return core
+    return tokenizers.byte_level(SPECIAL)
 
 
 def metaspace():
     letters = ["▁", *"0123456789abcdefghijklmnopqrstuvwxyz<>/_-", "▁a"]
-    core = Tokenizer(models.BPE({t: i for i, t in enumerate([*SPECIAL, *letters])}, [("▁", "a")]))
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    core.decoder = decoders.Metaspace(prepend_scheme="first")
-    return core
+    return tokenizers.metaspace([*SPECIAL, *letters], [("▁", "a")])
 
 
 def byte_fallback():

@@ -1,10 +1,11 @@
 """Agents' messages are rendered as the model's template renders them, or refused with a line."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from helpers.micro import MICRO
+from helpers.tokenizers import byte_level, metaspace
 from rlzoo_zoo.samplers.session_requests import message
 
 pytestmark = pytest.mark.process  # a server
@@ -42,27 +43,20 @@ TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "mistral": MISTRAL, "plain": PLAI
 
 def of_bytes():
     """A tokenizer of bytes, which puts BOS before a text."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    of = Tokenizer(models.BPE({token: i for i, token in enumerate([*SPECIAL, *letters])}, []))
-    of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    of.decoder = decoders.ByteLevel()
+    of = byte_level(SPECIAL)
     of.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return of
 
 
 def of_pieces():
-    """Letters with or without a space before them, as Llama 2's: a text loses its first space."""
+    """Letters with or without a space before them, as Llama 2's."""
     letters = "abcdefghijklmnopqrstuvwxyz[]/"
     words = [*SPECIAL, "▁", *letters, *(f"▁{x}" for x in letters)]
-    pieces = {token: i for i, token in enumerate(words)}
-    of = Tokenizer(models.BPE(pieces, [("▁", x) for x in letters]))
-    of.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    of.decoder = decoders.Metaspace(prepend_scheme="first")
-    return of
+    return metaspace(words, [("▁", x) for x in letters])
 
 
-def made(of, place):
-    """The folder of a random model with such a tokenizer."""
+def made(of, place, more=0):
+    """The folder of a random model with such a tokenizer, and rows of its head without a token."""
     import torch
 
     from rlzoo_lab.tiny import build_model, save
@@ -74,6 +68,8 @@ def made(of, place):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = build_model({**MICRO, "max_position_embeddings": 512}, tokenizer)
+    if more:
+        model.resize_token_embeddings(len(tokenizer) + more, mean_resizing=False)
     save(model, tokenizer, place)
     return place
 
@@ -252,3 +248,27 @@ def test_a_space_before_a_reply_is_a_part_of_its_first_token(world, tmp_path):
     w.sample(agent)
     assert len(found) > 4, "another seed: no reply begins with a space"
     assert all(got == right for got, right in found)
+
+
+def test_ids_without_a_token_are_shown_and_their_replies_are_continued(world, tmp_path):
+    folder = made(of_bytes(), tmp_path, 300)
+    w = world(f"model.path={folder}", "task=sessions", "rollout.max_new_tokens=250", "seed=1")
+    tokenizer, shown = w.trainer.models.tokenizer, []
+
+    def agent(w):
+        for _ in range(4):
+            session, messages = w.begin(), [HI]
+            for _ in range(2):
+                status, answer = w.chat(session, messages, max_tokens=6)
+                assert status == 200
+                (choice,) = answer["choices"]
+                odd = [i for i in choice["token_ids"] if i >= len(tokenizer)]
+                shown.extend(odd)
+                tokens = [x["token"] for x in choice["logprobs"]["content"]]
+                assert all(f"<|{i}|>" in choice["message"]["content"] for i in odd)
+                assert all(f"<|{i}|>" in tokens for i in odd)
+                messages += [choice["message"], MORE]
+            w.end(session, 1)
+
+    w.sample(agent)
+    assert shown, "another seed: no reply has such an id"
