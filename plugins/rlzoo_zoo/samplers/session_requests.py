@@ -113,7 +113,8 @@ def completion(body: dict[str, Any], settings: dict[str, tuple[Any, ...]]) -> di
 
 def unread(messages: Collection[Mapping[str, Any]], template: str) -> str | None:
     """A field of the messages that the template does not contain, so that it has no effect."""
-    for name in (name for m in messages for name in m if name not in FIELDS):
+    filled = (n for m in messages for n, x in m.items() if x not in (None, "", [], {}))
+    for name in (n for n in filled if n not in FIELDS):
         names = REASONING if name in REASONING else (name,)  # transformers copies these
         if not any(n in template for n in names):
             return name

@@ -194,3 +194,4 @@ def test_what_is_not_a_message(given):
 )  # fmt: skip
 def test_a_field_of_a_message_that_the_template_does_not_read(field, template, found):
     assert unread([*SAID, {**SAID[0], field: "x"}], template) == found
+    assert unread([{**SAID[0], field: []}], template) is None  # as clients send
