@@ -119,7 +119,9 @@ class Episodes:
             try:
                 paid = float(reward.item() if hasattr(reward, "item") else reward)
             except (TypeError, ValueError):
-                raise RlzooError(f"{answer}: the reward {in_short(reward)} is no number") from None
+                raise RlzooError(
+                    f"{answer}: the reward {in_short(reward)} is not a number"
+                ) from None
             here = Position(text.strip(), (*here.rewards, paid), bool(over))
         return live, here
 
