@@ -111,8 +111,9 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class's name."""
-    return (words_of(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message, two after a colon, or its class's name."""
+    first, *rest = words_of(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([first, *(line.strip() for line in rest[: first.endswith(":")])])
 
 
 def need(module: str, what: str) -> None:

@@ -176,6 +176,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(
             own, local_files_only=True, trust_remote_code=trust_remote_code
         )
+        tokenizer("1")  # where settings of a wrong type show
     tokenizer.padding_side = "left"
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{folder}: the tokenizer has no EOS token, so responses could not end")
@@ -231,9 +232,9 @@ def load_causal_lm(
     model = load_weights(AutoModelForCausalLM, folder, config=config, **chosen)
     # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
     # policy unseen; rlzoo's are the recipe's.
-    model.generation_config = GenerationConfig(
-        eos_token_id=config.eos_token_id, pad_token_id=getattr(config, "pad_token_id", None)
-    )
+    pad = getattr(config, "pad_token_id", None)  # -1 in early LLaMAs, which cannot be saved
+    pad = pad if pad is not None and pad >= 0 else None
+    model.generation_config = GenerationConfig(eos_token_id=config.eos_token_id, pad_token_id=pad)
     # Padding is at the end, where causal attention never looks: no mask is missing.
     vars(trunk_of(model))["warn_if_padding_and_no_attention_mask"] = lambda *given: None
     return model.eval()

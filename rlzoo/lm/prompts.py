@@ -85,9 +85,15 @@ class PromptFormat:
         elif plain and rendered:
             notes.append("prompts contain special tokens of the chat template, so they are "
                          "rendered already and used as they are")  # fmt: skip
+        if rendered and 2 * len(rendered) <= len(prompts):
+            few = f"{len(rendered)} of {len(prompts)} prompts contain special tokens of the chat"
+            notes.append(f"{few} template, and the others do not: {in_short(rendered[0])}")
         for name, given in {"model.system": self.system, key: chat_args}.items():
             if given and not through:
-                raise ModelError(f"{name} has no effect, because no prompt uses the chat template")
+                how = "; set model.chat=always" * bool(self.tokenizer.chat_template)
+                raise ModelError(
+                    f"{name} has no effect, because no prompt uses the chat template{how}"
+                )
         own = sum(map(_has_system, through))
         if self.system and own == len(through) > 0:
             raise ModelError("model.system has no effect: all prompts have a system message")

@@ -3,7 +3,6 @@
 A template is a model's own program in Jinja, so its behaviour is found out by rendering marks.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -20,7 +19,7 @@ from rlzoo.plugin.protocols import Tokenizer
 # A template that prints today's date would change all prompts overnight, between a run and its
 # resumption, or between two rows of a comparison. This is Llama 3's own date without a clock.
 DATE = datetime(2024, 7, 26)
-TODAY = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+CODES = [*"aAwdbBmyYHIpMSfjUWcxXGuVTDFehR", *(f"-{c}" for c in "dmyHIMSjUW")]  # of strftime
 
 
 def through_template(
@@ -87,8 +86,12 @@ def _render(
 
 @cache
 def _on(template: str, day: datetime = DATE) -> str:
-    """The template as it is on a day: its calls of transformers' `strftime_now` are constants."""
-    return TODAY.sub(lambda call: repr(day.strftime(call[2])), template)
+    """The template as it is on a day: a macro replaces transformers' `strftime_now`, whatever the
+    format is (values of a caller cannot: they must be data)."""
+    if "strftime_now" not in template:
+        return template
+    codes = "".join(f" | replace({'%' + c!r}, {day.strftime('%' + c)!r})" for c in CODES)
+    return f"{{% macro strftime_now(format) %}}{{{{ format{codes} }}}}{{% endmacro %}}\n{template}"
 
 
 def _in_parts(text: str) -> list[dict[str, str]]:

@@ -67,6 +67,13 @@ def _log_ratios(model, reference, columns):
     """log(pi_phi / pi_ref) of the response tokens of some rows, (b, T)."""
     ids, steps = columns["response_ids"], columns["response_ids"].shape[1]
     mask = torch.cat([columns["prompt_mask"], columns["response_attention"]], 1).long()
+    theirs = reference.logits(columns)  # (b, t + 1, V), t the longest response here
+    size = model.get_input_embeddings().num_embeddings
+    if size < theirs.shape[2]:
+        raise RlzooError(
+            f"implicit_rewards.path: the model has {size} tokens, the policy {theirs.shape[2]}; "
+            "they must have the same vocabulary"
+        )
     with reference.precision():  # in the reference's own, or rounding would be a reward
         ours = model(
             input_ids=torch.cat([columns["prompt_ids"], ids], 1),
@@ -75,7 +82,6 @@ def _log_ratios(model, reference, columns):
             logits_to_keep=steps + 1,
             use_cache=False,
         ).logits[:, -steps - 1 :]
-    theirs = reference.logits(columns)  # (b, t + 1, V), t the longest response here
     width = theirs.shape[1] - 1
     phi, ref = (_log_probs(x[:, :width], ids[:, :width]) for x in (ours, theirs))
     return torch.nn.functional.pad(phi - ref, (0, steps - width))

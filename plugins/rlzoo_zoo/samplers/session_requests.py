@@ -14,6 +14,8 @@ MESSAGES = 2000  # of a request
 # values. The recipe's sampling settings join the last.
 OBEYED = ("messages", "tools", "max_tokens", "max_completion_tokens", "continue_final_message")
 HARMLESS = ("model", "user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier")
+FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "id")  # of a message
+REASONING = ("reasoning_content", "reasoning", "thinking")
 FIXED: dict[str, tuple[Any, ...]] = {
     "stream": (False,),
     "n": (1,),
@@ -47,7 +49,7 @@ class Refused(Exception):
 def parsed(text: str | bytes) -> Any:
     """JSON of Unicode texts, at most `DEPTH` deep; raises ValueError."""
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
         refuse_half_characters(found)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -62,6 +64,13 @@ def parsed(text: str | bytes) -> Any:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice in an object")
+    return found
 
 
 def given(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -100,6 +109,16 @@ def completion(body: dict[str, Any], settings: dict[str, tuple[Any, ...]]) -> di
                            "the assistant's: whether the reply continues it")  # fmt: skip
     most = min(limits.values(), default=None)
     return {"messages": messages, "most": most, "tools": tools or None, "goes_on": goes_on}
+
+
+def unread(messages: Collection[Mapping[str, Any]], template: str) -> str | None:
+    """A field of the messages that the template does not contain, so that it has no effect."""
+    filled = (n for m in messages for n, x in m.items() if x not in (None, "", [], {}))
+    for name in (n for n in filled if n not in FIELDS):
+        names = REASONING if name in REASONING else (name,)  # transformers copies these
+        if not any(n in template for n in names):
+            return name
+    return None
 
 
 def same(x: Any, y: Any) -> bool:

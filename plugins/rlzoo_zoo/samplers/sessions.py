@@ -13,7 +13,7 @@ from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
 from rlzoo.waiting import pause
-from rlzoo_zoo.samplers.session_requests import Refused, gist, message
+from rlzoo_zoo.samplers.session_requests import Refused, gist, message, unread
 from rlzoo_zoo.samplers.session_server import Job, Server, Session
 from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
@@ -62,18 +62,19 @@ def sessions(
     base URL is then /v1/sessions/ID, where /chat/completions accepts messages and returns the reply
     with `token_ids` and log-probabilities. A client with a fixed address posts to
     /v1/chat/completions with ID as the model. For a request with `tools`, JSON within <tool_call>
-    tags is returned as `tool_calls`. The first request, as the chat template writes it, is the
-    row's prompt. Each later one repeats the messages so far and adds to them: the row keeps the
-    policy's own tokens, and only new messages are tokenized, with mask 0. A template that changes
-    earlier turns is refused there. A POST of `{"reward": 1.0}` to /v1/sessions/ID/reward ends the
-    session; the reward replaces the score of the task, and `null` leaves it. Sampling follows the
-    recipe: a request may limit `max_tokens`, and other settings than the recipe's are refused.
-    After its prompt, a row has at most `rollout.max_new_tokens` tokens of both speakers. A session
-    whose agent is silent for `idle` seconds is dropped, and its row becomes available again; after
-    `patience` seconds without a turn, the run stops with a checkpoint. A token is a function
-    of seed, step, row and position, whatever the order of requests, so the same agent gives the
-    same run, up to rounding. It supports only one process. Evaluations do not use sessions: they
-    use the task, whose own `respond` answers the policy's turns.
+    tags is returned as `tool_calls`. The first request, as the chat template writes it with the
+    recipe's `model.system`, is the row's prompt. Each later one repeats the messages so far and
+    adds to them: the row keeps the policy's own tokens, and only new messages are tokenized, with
+    mask 0. A template that changes earlier turns is refused there. A POST of `{"reward": 1.0}` to
+    /v1/sessions/ID/reward ends the session; the reward replaces the score of the task, and `null`
+    leaves it. Sampling follows the recipe: a request may limit `max_tokens`, and other settings
+    than the recipe's are refused. After its prompt, a row has at most `rollout.max_new_tokens`
+    tokens of both speakers. A session whose agent is silent for `idle` seconds is dropped, and its
+    row becomes available again; after `patience` seconds without a turn, the run stops with a
+    checkpoint. A token is a function of seed, step, row and position, whatever the order of
+    requests, so the same agent gives the same run, up to rounding. It supports only one process.
+    Evaluations do not use sessions: they use the task, whose own `respond` answers the policy's
+    turns.
     Source: OpenAI's chat completions API, with vLLM's token ids.
     """
     server = listening(host, port, token_from)
@@ -224,6 +225,9 @@ class Table:
 
     def rendered(self, session: Session, said, body: dict[str, Any]) -> str:
         """The conversation as text, up to the policy's next word."""
+        template = self.tokenizer.get_chat_template(tools=body["tools"]) if self.chat else ""
+        if (field := unread(said, template)) is not None:
+            raise Refused(400, f"the chat template does not read {field[:60]} of a message")
         if not self.chat:
             if body["tools"] or any("tool_calls" in m for m in said):
                 raise Refused(400, "tools need a chat template, and the tokenizer has none")
@@ -232,6 +236,7 @@ class Table:
             return "".join(m["content"] for m in said)
         from jinja2.exceptions import TemplateError
 
+        said = self.form.messages(said)  # with the recipe's system message
         how = {"continue_final_message": True} if body["goes_on"] else {}
         try:
             return self.tokenizer.apply_chat_template(
@@ -290,6 +295,7 @@ class Table:
             self.note(session, h.new)
         else:
             read = [{**m, "content": m["content"] or ""} for m in body["messages"]]
+            read = self.form.messages(read) if self.chat else read
             session.prompt = h.new
             session.about = {**session.about, "prompt": h.shown, "messages": read}
         turn = max(session.turn_ids, default=0) + 1

@@ -19,8 +19,8 @@ from typing import Any
 import numpy
 import torch
 
-from rlzoo import Example
-from rlzoo.errors import first_line
+from rlzoo import Example, RlzooError
+from rlzoo.errors import first_line, in_short
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES
 
 HELD_OUT = 5  # one seed in five
@@ -115,7 +115,13 @@ class Episodes:
                 warnings.warn(f"{answer}: the game failed on a move ({fault})", stacklevel=2)
                 text, reward, over = "", 0.0, True
             over = over or turn >= self.most
-            here = Position(text.strip(), (*here.rewards, float(reward)), bool(over))
+            try:
+                paid = float(reward.item() if hasattr(reward, "item") else reward)
+            except (TypeError, ValueError):
+                raise RlzooError(
+                    f"{answer}: the reward {in_short(reward)} is not a number"
+                ) from None
+            here = Position(text.strip(), (*here.rewards, paid), bool(over))
         return live, here
 
     def try_out(self, game):
@@ -130,10 +136,8 @@ class Episodes:
                     said.append(chooser.choice(self.moves(live, here.text)))
                 live, here = self.forward(live, here, answer, said[-1:])
                 course.append(here)
-            if not all(map(math.isfinite, here.rewards)):
-                raise ValueError(
-                    f"games: {game!r} gives the reward {here.rewards[-1]} (seed {seed})"
-                )
+            if odd := [r for r in here.rewards if not math.isfinite(r)]:
+                raise ValueError(f"games: {game!r} gives the reward {odd[0]} (seed {seed})")
             live, here = self.begin(answer)
             for n, wanted in enumerate(course):
                 if n:

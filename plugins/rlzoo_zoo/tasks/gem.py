@@ -65,7 +65,7 @@ class Gem(Demonstrated, Episodes):
 
     def step(self, live, move):
         text, reward, terminated, truncated, _ = live.step(move)
-        return text, float(reward), terminated or truncated
+        return text, reward, terminated or truncated
 
     def moves(self, live, text):
         try:

@@ -4,7 +4,9 @@ import importlib
 import re
 from typing import Annotated, Literal
 
-from rlzoo import Range, hookimpl
+import numpy
+
+from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import first_line, in_short, nearest
 from rlzoo_zoo.tasks import spaces
 from rlzoo_zoo.tasks.episodes import Episodes
@@ -59,11 +61,15 @@ class Gymnasium(Episodes):
         if name not in registry:
             raise ValueError(f"games: there is no environment {name!r}{nearest(name, registry)}")
         drawn = {"render_mode": "ansi"} if self.show == "text" else {}
-        try:
-            env = self.gymnasium.make(game, **drawn, **self.config)
+        try:  # `step` has the checks that count
+            env = self.gymnasium.make(game, disable_env_checker=True, **drawn, **self.config)
         except (self.gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"games: {game!r} cannot be created: {first_line(error)}") from None
-        observation, _ = env.reset(seed=seed)
+        found = env.reset(seed=seed)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+            raise ValueError(f"games: {game!r}: reset must return an observation and a dict, as "
+                             f"from gym 0.26 on. Got {in_short(found)}")  # fmt: skip
+        observation = found[0]
         env.action_space.seed(seed)
         try:
             return env, f"{name}: {self.describe(env)}\n{self.obs_to_text(env, observation)}"
@@ -78,8 +84,16 @@ class Gymnasium(Episodes):
         action = self.parse(live, move)
         if action is None:
             return "not a move", 0.0, False
-        observation, reward, terminated, truncated, _ = live.step(action)
-        return self.obs_to_text(live, observation), float(reward), terminated or truncated
+        found = live.step(action)
+        ends = [numpy.asarray(x) for x in found[2:4]]
+        if len(found) != 5 or any(x.size != 1 or x.dtype.kind not in "bi" for x in ends):
+            raise RlzooError(f"{live}: step must return an observation, a reward, whether "
+                             "the episode is over, whether it is cut, and a dict, as from gym 0.26 "
+                             f"on. Got {' '.join(in_short(found).split())}")  # fmt: skip
+        try:
+            return self.obs_to_text(live, found[0]), found[1], any(x.item() for x in ends)
+        except ValueError as error:
+            raise RlzooError(f"{live}: {error}") from None
 
     def moves(self, live, text):
         return [spaces.written(live.action_space.sample()), "?"]

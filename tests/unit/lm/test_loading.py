@@ -260,6 +260,31 @@ def test_no_tokenizer_at_all(copy):
     assert "no usable tokenizer" in line(error)
 
 
+@pytest.mark.parametrize(
+    ("file", "setting", "said"),
+    [
+        ("tokenizer_config.json", {"model_max_length": "many"}, "no usable tokenizer: TypeError"),
+        ("config.json", {"eos_token_id": "</s>"}, "'eos_token_id'.* got str"),
+        ("config.json", {"vocab_size": "64"}, "'vocab_size'.* got str"),
+        ("config.json", {"num_attention_heads": 3}, "attention heads"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_named(zoo, copy, file, setting, said):
+    path = copy() / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | setting))
+    with pytest.raises(ModelError, match=said) as error:
+        make(zoo, path.parent)
+    line(error)
+
+
+@pytest.mark.parametrize("pad", [None, -1, 2])
+def test_a_models_padding_does_not_prevent_it_from_being_saved(copy, tmp_path, pad):
+    path = copy() / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": pad}))
+    load_causal_lm(path.parent).save_pretrained(tmp_path / "saved")
+    load_causal_lm(tmp_path / "saved")
+
+
 def test_a_vocabulary_that_does_not_match(zoo, tmp_path):
     save_model(tmp_path, "llama", vocab_size=40)
     with pytest.raises(ModelError) as error:

@@ -42,7 +42,13 @@ PARTS = (
     "{% for m in messages %}{{ m.role + ':' }}{% for p in m.content %}{{ p.text }}{% endfor %}"
     "<|end|>{% endfor %}assistant:"
 )
-DATED = "{{ 'on ' + strftime_now('%d %b %Y') + '.' }}" + CHATML
+DATED = [  # a constant format, and formats that are not
+    f"{before}{{{{ 'on ' + strftime_now({how}) + '.' }}}}{CHATML}"
+    for before, how in [
+        ("", "'%d %b %Y'"), ("{% set f = '%d %b %Y' %}", "f"), ("", "format='%-d %b ' + '%Y'"),
+        ("{% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}{{ day('%b') }}", "'%d %b %Y'"),
+    ]
+]  # fmt: skip
 LETTERS = [*ascii_letters, *"0123456789+=?!.:[]/<>|_"]
 
 
@@ -205,6 +211,9 @@ def test_prompts_that_are_rendered_already():
         prompt = text if again.__self__.chat == "always" else [{**USER, "content": text}]
         with pytest.raises(ModelError, match="rendered already"):
             again([prompt, prompt])
+    for chat in ("auto", "always"):  # a few: by mistake, or of another source
+        notes = PromptFormat(make(), chat).examined([text, "1+3=", "1+4="])
+        assert any("1 of 3 prompts contain special tokens" in note for note in notes)
     ended = form.examined(["1+2=</s>", "1+3="])
     assert any("1 of 2 prompts end with </s>" in note for note in ended)
 
@@ -259,16 +268,17 @@ def test_a_reward_model_uses_the_arguments_that_it_was_trained_with(tmp_path):
     assert tokenizer.apply_chat_template([USER], tokenize=False).endswith("<none>")
 
 
-def test_a_date_does_not_change_overnight(monkeypatch):
+@pytest.mark.parametrize("template", DATED)
+def test_a_date_does_not_change_overnight(monkeypatch, template):
     class Tomorrow(datetime):
         @classmethod
         def now(cls, *_):
             return cls(2031, 5, 4)
 
-    form = PromptFormat(make(template=DATED))
+    form = PromptFormat(make(template=template))
     today = form.text([USER])
     monkeypatch.setattr(chat_template_utils, "datetime", Tomorrow)
-    assert PromptFormat(make(template=DATED)).text([USER]) == today
+    assert PromptFormat(make(template=template)).text([USER]) == today
     assert "26 Jul 2024" in today
     assert any("date" in note for note in form.examined([[USER], [SYSTEM, USER]]))
     assert not any("date" in note for note in PromptFormat(make()).examined([[USER]]))

@@ -228,6 +228,15 @@ def test_implicit_rewards_are_log_ratios(tmp_path):
     assert same.abs().max() < 1e-6
 
 
+def test_implicit_rewards_of_a_model_with_fewer_tokens_are_refused(tmp_path):
+    phi, tokenizer = _lm(0), build_tokenizer()
+    phi.resize_token_embeddings(len(tokenizer) - 2)
+    phi.save_pretrained(tmp_path)
+    columns = {**rows(), "reference": Policy(_lm(1), tokenizer)}
+    with pytest.raises(rlzoo.RlzooError, match="implicit_rewards.path"):
+        ZOO.columns["implicit_rewards"](columns, path=str(tmp_path))
+
+
 def test_implicit_rewards_need_a_model():
     columns = {**rows(), "reference": SimpleNamespace(model=None)}
     with pytest.raises(rlzoo.RlzooError, match="must be a transformers folder"):

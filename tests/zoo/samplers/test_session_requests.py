@@ -13,6 +13,7 @@ from rlzoo_zoo.samplers.session_requests import (
     message,
     parsed,
     reward,
+    unread,
 )
 
 SAID = [{"role": "user", "content": "hi"}]
@@ -129,8 +130,9 @@ def nested(depth, of="[]"):
     [
         '{"a": "\\ud800"}', '{"\\udfff": 1}', '["\\ud83d"]', '"\\ud800"', "NaN", "[Infinity]", "{",
         "[" * 100_000, nested(975), nested(110), '{"a": ' + "9" * 5000 + "}", "", b"\xff",
+        '{"a": 1, "a": 1}', '[{"a": {"b": 1, "b": 2}}]',
     ],
-    ids=range(13),
+    ids=range(15),
 )  # fmt: skip
 def test_what_is_not_json_of_texts(text):
     with pytest.raises(ValueError, match="."):
@@ -179,3 +181,17 @@ def test_a_message_reaches_the_template_as_it_was_sent(given, found):
 def test_what_is_not_a_message(given):
     with pytest.raises(Refused):
         message({"role": "user", **given})
+
+
+@pytest.mark.parametrize(
+    ("field", "template", "found"),
+    [
+        ("tool_call_id", "", None), ("name", "", None), ("tool_calls", "", None),
+        ("contnet", "{{ m.content }}", "contnet"), ("function_call", "", "function_call"),
+        ("weight", "{{ m.weight }}", None), ("thinking", "{{ m.reasoning_content }}", None),
+        ("reasoning_content", "{{ m.content }}", "reasoning_content"),
+    ],
+)  # fmt: skip
+def test_a_field_of_a_message_that_the_template_does_not_read(field, template, found):
+    assert unread([*SAID, {**SAID[0], field: "x"}], template) == found
+    assert unread([{**SAID[0], field: []}], template) is None  # as clients send

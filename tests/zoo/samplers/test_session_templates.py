@@ -182,6 +182,22 @@ def test_a_row_is_what_the_template_gives_for_the_messages_sent(world, folder, n
         assert tokenizer.decode(ids[mask.bool()].tolist()) == "<s>" * (name == "none") + prompt
 
 
+def test_the_recipes_system_message_is_before_messages_without_one(world, folder):
+    w = world(f"model.path={folder}", "task=sessions", "model.chat=always", "seed=1",
+              "model.system=Be brief.", "rollout.max_new_tokens=250", "eval.samples=1")  # fmt: skip
+    tokenizer, own = w.trainer.world.tokenizer, said("system", "Be long.")
+
+    def agent(w):
+        for n in range(4):
+            found = played(w, tokenizer, [[own, HI] if n % 2 else [HI], [MORE]], {})
+            for got, right in found:
+                assert got == (right if n % 2 else expected(tokenizer, [SYSTEM], {}).removesuffix(
+                    "<|start|>assistant\n") + right)  # fmt: skip
+
+    messages = w.sample(agent).batch["messages"]
+    assert sorted(m[0]["content"] for m in messages) == ["Be brief."] * 2 + ["Be long."] * 2
+
+
 def test_a_reply_ends_where_the_template_ends_a_turn(world, folder):
     """Although prompts of the task are plain text, for which only EOS ends a response."""
     w = world(f"model.path={folder}", "task=sessions", "rollout.max_new_tokens=250", "seed=1")

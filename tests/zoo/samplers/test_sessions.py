@@ -248,6 +248,7 @@ def test_what_a_template_or_tokenizer_cannot_write_is_that_requests_fault_alone(
     first = [
         *([{"role": "user", "content": text}] for text in ("add", "divide", "é")),
         [{"role": "odd", "content": "x"}],
+        [{**hi, "refusal": "no"}],
         [calling({"arguments": '{"a": "\\ud800"}'}), hi],
         [calling({"arguments": '{"\\udfff": 1}'}), hi],
         [calling({"arguments": '{"a":' * 975 + "1" + "}" * 975}), hi],

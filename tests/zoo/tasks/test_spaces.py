@@ -3,12 +3,14 @@
 import math
 import sys
 import types
+from fractions import Fraction
 
 import gymnasium
 import numpy
 import pytest
 from gymnasium import spaces
 
+from rlzoo.errors import RlzooError
 from rlzoo_zoo.tasks.gymnasium import Gymnasium
 from rlzoo_zoo.tasks.spaces import describe, read, shown, written
 
@@ -172,8 +174,41 @@ def test_an_observation_is_shown(observation, text):
 def test_a_nan_is_observed_but_not_rewarded(made):
     task = made(BIT, lambda turn: numpy.array([math.nan, turn]))
     assert task.position("Own-v0 1", ("1",)).text == "nan 1"
-    with pytest.raises(ValueError, match="reward nan"):
-        made(BIT, reward=math.nan)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, None, "x", 1j, numpy.ones(2), {}])
+def test_a_reward_that_is_no_number_is_refused_at_the_start(made, reward):
+    """Not taken for a move at which the game fails: it would be 0 for ever."""
+    with pytest.raises((ValueError, RlzooError), match="reward"):
+        made(spaces.Text(1), reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("reset", "step", "said"),
+    [
+        (numpy.array([7, 8]), (1, 0.5, False, False, {}), "reset"),  # gym's before 0.26
+        (0, (1, 0.5, False, False, {}), "reset"),
+        ((0, {}), (1, 0.5, False, {}), "step"),  # too
+        ((0, {}), (1, 0.5, "False", False, {}), "step"),
+        ((0, {}), (1, 0.5, numpy.array([True, False]), False, {}), "step"),
+        ((0, {}), (1, 0.5, None, False, {}), "step"),
+        ((0, {}), (None, 0.5, True, False, {}), "NoneType"),
+        ((0, {}), (1, 0.5, numpy.array([True]), numpy.bool_(False), {}), None),
+    ],
+)
+def test_an_environment_of_another_interface_is_refused(made, monkeypatch, reset, step, said):
+    monkeypatch.setattr(Env, "reset", lambda self, **_: reset)
+    monkeypatch.setattr(Env, "step", lambda self, action: step)
+    if said:
+        with pytest.raises((ValueError, RlzooError), match=said):
+            made(spaces.Text(1))
+    else:
+        assert made(spaces.Text(1)).position("Own-v0 1", ("1",)).over
+
+
+@pytest.mark.parametrize("reward", [numpy.array([0.5]), numpy.float32(0.5), Fraction(1, 2)])
+def test_a_reward_of_one_number(made, reward):
+    assert made(BIT, reward=reward).position("Own-v0 1", ("1",)).rewards == (0.5,)
 
 
 def test_an_image_is_refused_before_it_is_a_prompt(made):
