@@ -232,7 +232,7 @@ def test_implicit_rewards_of_a_model_with_fewer_tokens_are_refused(tmp_path):
     phi, tokenizer = _lm(0), build_tokenizer()
     phi.resize_token_embeddings(len(tokenizer) - 2)
     phi.save_pretrained(tmp_path)
-    columns = {**rows(), "reference": Policy(_lm(1), tokenizer)}
+    columns = {**rows(), "reference": Policy.of(_lm(1), tokenizer)}
     with pytest.raises(rlzoo.RlzooError, match="implicit_rewards.path"):
         ZOO.columns["implicit_rewards"](columns, path=str(tmp_path))
 
