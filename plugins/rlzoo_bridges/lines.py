@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,9 @@ def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
     for bound in (plan.estimator, plan.policy_loss):
         estimator = bound.component.kind == "estimators"
         own = found.estimates if estimator else found.losses
-        if own and (text := found.refusal(bound.component, zoo.columns)):
+        if own and (
+            text := found.refusal(replace(bound.component, needs=bound.needs), zoo.columns)
+        ):
             raise UsageError(text)
     start, said, files = WRITERS[host](found, plan)
     return Lines(host, plan.recipe.name, start, said, files, left(found, plan, zoo.columns))
@@ -118,7 +120,7 @@ def given(plan: Plan, key: str) -> bool:
     """Whether the recipe's own file or the command line sets it, or its algorithm needs it: an
     estimator of groups is another one with a trainer's single sample."""
     if key == "rollout.samples" and plan.recipe.config.rollout.samples > 1:
-        needs = {*plan.estimator.component.needs, *plan.policy_loss.component.needs}
+        needs = {*plan.estimator.needs, *plan.policy_loss.needs}
         if "group_ids" in needs:
             return True
     return not NOT_GIVEN.search(plan.recipe.origins[key])

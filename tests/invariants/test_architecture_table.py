@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from helpers import ROOT
+from helpers.worlds import changed
 from invariants.architecture_table import checks
 from invariants.architecture_table.checks import TOLERANCE, Case, check, write_model
 from invariants.architecture_table.configs import ARCHITECTURES, FIRST, OUTSPOKEN, QUICK
@@ -59,6 +60,7 @@ def test_every_cell_sees_a_fault(tmp_path, zoo, monkeypatch):
     monkeypatch.setattr(Case, "build", nudged)
     monkeypatch.setattr(checks, "save_model", altered)
     case = Case(tmp_path, zoo, new=10)
-    case.models.policy.temperature *= 1.001
+    warmer = 1.001 * case.models.policy.temperature
+    case.models = changed(case.models, temperature=warmer)
     found = {name: case.cell(name).kind for name in TOLERANCE}
     assert found == dict.fromkeys(TOLERANCE, "wrong")

@@ -165,7 +165,8 @@ def estimator(spec: Spec) -> Told:
     on = (place < length) & ~((place >= hole) & (place < hole + steps // 40))
     groups = torch.arange(rows) // 8
     columns = made_up(zoo, mask=on.double(), groups=groups, dtype=torch.float32)
-    columns = {name: columns[name] for name in (*component.needs, "response_mask")}
+    needs = component.needs_with(component.check_options({}))
+    columns = {name: columns[name] for name in (*needs, "response_mask")}
     tokens = int(on.sum())
 
     def once(i: int) -> Sample:

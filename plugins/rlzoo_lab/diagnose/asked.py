@@ -6,6 +6,7 @@ from typing import Any
 
 from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.border import Bound
+from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.words import split_values
@@ -77,10 +78,9 @@ def samples_of(arguments: argparse.Namespace, recipes: Sequence[Recipe], zoo: Zo
     """The number of rows in a group, one only if nothing compares groups; also checks --cut."""
     first = recipes[0]
     samples = arguments.samples or first.config.rollout.samples
-    parts = [zoo.policy_losses[first.config.policy_loss.name]]
+    parts: list[Component | Bound] = [zoo.policy_losses[first.config.policy_loss.name]]
     parts += [
-        Bound.of(zoo.estimators[r.config.estimator.name], r.options("estimator")).component
-        for r in recipes
+        Bound.of(zoo.estimators[r.config.estimator.name], r.options("estimator")) for r in recipes
     ]
     grouped = [c.name for c in parts if "group_ids" in c.needs]
     least = 2 if grouped else 1

@@ -95,9 +95,14 @@ class EstimatorInWorld:
         """A^ (B, T)."""
         return self.component(columns, **self.options)["advantages"]
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that the estimator needs, with these options."""
+        return self.component.needs_with(self.component.check_options(self.options))
+
     def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
         """The columns that the estimator sees, of some rows, in new groups."""
-        return self._of_rows(columns, self.component.needs, rows) | {"group_ids": group_ids}
+        return self._of_rows(columns, self.reads, rows) | {"group_ids": group_ids}
 
     def _of_rows(self, columns: Columns, names: Sequence[str], rows: Tensor) -> Columns:
         taken: Columns = {"response_mask": columns["response_mask"][rows]}
@@ -132,7 +137,7 @@ class EstimatorInWorld:
         more = () if self.policy is None else self.policy.needs
         if self.policy is not None and self._only_ratios(self.policy):
             more = tuple(n for n in more if not n.endswith("log_probs"))
-        return [n for n in dict.fromkeys((*self.component.needs, *more)) if n in self.columns]
+        return [n for n in dict.fromkeys((*self.reads, *more)) if n in self.columns]
 
     def _only_ratios(self, policy: Bound) -> bool:
         rows = torch.arange(len(self.episodes.probability))

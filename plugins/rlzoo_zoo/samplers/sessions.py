@@ -111,6 +111,25 @@ def sessions(
     return columns(sorted(found, key=lambda s: s.row), policy)
 
 
+def rewritten(form, tokenizer) -> str:
+    """What the chat template writes in another way in a later request: `replies`, or those with
+    `reasoning`; empty if neither, or if it does not accept such a conversation."""
+    from jinja2.exceptions import TemplateError
+
+    def text(*messages):
+        said = form.messages([{"role": r, "content": c} for r, c in messages])
+        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+
+    user = ("user", "-")
+    try:
+        for kind, reply in {"replies": "a1", "reasoning": "<think>\na1\n</think>\n\na1"}.items():
+            if not text(user, ("assistant", reply), user).startswith(text(user) + reply):
+                return kind
+    except (TemplateError, *OF_TEMPLATES):
+        pass
+    return ""
+
+
 def settings(policy) -> dict[str, tuple[Any, ...]]:
     """The sampling settings that a request may have: the policy's."""
     return {
@@ -140,6 +159,12 @@ class Table:
         self.chat = bool(tokenizer.chat_template) and self.form.chat != "never"
         end = self.form.end_of_turn if self.chat else None
         self.ends = {*policy.eos_ids, *([] if end is None else [end])}
+        if self.chat and (kind := rewritten(self.form, tokenizer)):
+            warnings.warn(
+                f"sampler sessions: the chat template writes {kind} in another way in the next "
+                "request, which is then refused (409): sessions may end after one reply",
+                stacklevel=2,
+            )
 
     def answer(self, jobs: list[Job]) -> int:
         """Answer requests for completions, all in one batch; how many got a reply."""

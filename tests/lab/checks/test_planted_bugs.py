@@ -24,7 +24,6 @@ OWN_TERM = "its term on right responses has a gradient of its own, with or witho
 COUNTS = "only the number of actions and the sum of scores enter, and both stay"
 UNSEEN = {  # what no general check can see; tests of the component's own do
     ("estimators.blend", "shift values by one"): ONE_VALUE,
-    ("estimators.mix", "shift values by one"): "its parts are checked by themselves",
     ("policy_losses.ppo_nll", "drop the mask"): OWN_TERM,
     ("policy_losses.ppo_nll", "leak a gradient"): OWN_TERM,
     ("rewards.length", "drop the mask"): "longer padding is a longer response to it",

@@ -184,7 +184,7 @@ def test_variance_over_scale_squared_does_not_know_the_scale(zoo):
     times = zoo.estimators["rloo"]
 
     class Thrice:
-        needs, couples = times.needs, times.couples
+        needs_with, check_options, couples = times.needs_with, times.check_options, times.couples
 
         def __call__(self, columns, **options):
             return {"advantages": 3 * times(columns, **options)["advantages"]}

@@ -2,11 +2,13 @@
 
 import pytest
 from tokenizers import processors
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from helpers.micro import MICRO
 from helpers.tokenizers import byte_level, metaspace
+from rlzoo.lm.prompts import PromptFormat
 from rlzoo_zoo.samplers.session_requests import message
+from rlzoo_zoo.samplers.sessions import rewritten
 
 pytestmark = pytest.mark.process  # a server
 
@@ -180,6 +182,33 @@ def test_a_row_is_what_the_template_gives_for_the_messages_sent(world, folder, n
         batch["prompt_ids"], batch["prompt_mask"], batch["prompts"], strict=True
     ):
         assert tokenizer.decode(ids[mask.bool()].tolist()) == "<s>" * (name == "none") + prompt
+
+
+THINKING = CHATML.replace("m.content or ''", "(m.content or '').split('</think>')[-1]")
+FORCED = CHATML.replace("<|start|>assistant\n{% endif", "<|start|>assistant\n<think>\n{% endif")
+
+
+@pytest.mark.parametrize(
+    ("template", "kind"),
+    [(CHATML, ""), (LLAMA, ""), (MISTRAL, ""), (PLAIN, ""), (LAST, "replies"), (FORCED, "replies"),
+     (THINKING, "reasoning"), ("{{ raise_exception('no') }}", "")],
+)  # fmt: skip
+def test_a_template_that_rewrites_replies_is_known_at_the_start(folder, template, kind):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    assert rewritten(PromptFormat(tokenizer), tokenizer) == kind
+
+
+def test_and_said_when_agents_may_begin(world, folder):
+    w = world(f"model.path={folder}", "task=sessions", "seed=1", "eval.samples=1")
+    w.trainer.world.tokenizer.chat_template = LAST
+
+    def agent(w):
+        for _ in range(4):
+            played(w, w.trainer.world.tokenizer, [[HI]], {})
+
+    with pytest.warns(UserWarning, match="writes replies in another way"):
+        w.sample(agent)
 
 
 def test_the_recipes_system_message_is_before_messages_without_one(world, folder):
