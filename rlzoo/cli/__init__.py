@@ -334,9 +334,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as last:
         stopped: BaseException = last
+        how = getattr(last, "__notes__", [])  # how to continue
         while isinstance(stopped.__context__, KeyboardInterrupt):  # another came as it ended
             stopped = stopped.__context__
-        how = getattr(stopped, "__notes__", [])  # how to continue
+            how = getattr(stopped, "__notes__", how)
         say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
         return getattr(stopped, "status", 128 + signal.SIGINT)
 

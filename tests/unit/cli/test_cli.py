@@ -6,6 +6,7 @@ import pytest
 
 from helpers.forks import finished
 from rlzoo.cli import every_verb, main
+from rlzoo.errors import Stopped
 
 
 @pytest.fixture
@@ -204,3 +205,19 @@ def test_base_makes_a_model_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["base", "micro", "--out", "out"]) == 0
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_a_second_signal_does_not_hide_how_to_continue(monkeypatch, capsys):
+    def stopped_twice(*_):
+        try:
+            raise Stopped("stopped by SIGTERM", 15)
+        except Stopped:
+            again = KeyboardInterrupt()
+            again.add_note("`rlzoo resume a` continues the run")
+            raise again  # noqa: B904
+
+    monkeypatch.setattr("rlzoo.cli.perform", stopped_twice)
+    assert main(["recipes"]) == 143
+    assert (
+        capsys.readouterr().err == "rlzoo: stopped by SIGTERM; `rlzoo resume a` continues the run\n"
+    )
