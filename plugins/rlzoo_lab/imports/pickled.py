@@ -58,8 +58,8 @@ class _Tensor(_Inert):
 
 
 class _Reader(pickle._Unpickler):
-    """The reader in Python: its memo is a mapping, so an index of the memo beyond the end of the file
-    takes no memory, as it would in C."""
+    """The reader in Python: its memo is a mapping, so an index beyond the end of the file takes no
+    memory, as it would in C."""
 
     archive: Any = None
     root = ""
