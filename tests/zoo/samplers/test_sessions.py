@@ -441,7 +441,8 @@ def test_hostile_requests_lose_nothing_and_stop_nothing(world, monkeypatch, coun
     def sockets(w):
         """Requests that are cut off, huge, or never end."""
         place = ("127.0.0.1", w.server.port)
-        head = f"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+        head = b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\n".encode()
         for text in (
             b"", b"\x00" * 5000, b"GET", b"GET / HTTP/9.9\r\n\r\n", head,
             head + b"Content-Length: 50\r\n\r\n{",
