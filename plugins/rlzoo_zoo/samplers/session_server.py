@@ -177,10 +177,10 @@ class Server:
                 super().connection_made(transport)
                 self.made = self.loop.time()
                 self.loop.call_later(READ, self.cut)
-                waiting = [one for one in self.connections
-                           if one.cycle is None and not one.transport.is_closing()]  # fmt: skip
+                every: Any = self.connections
+                waiting = [c for c in every if c.cycle is None and not c.transport.is_closing()]
                 if len(waiting) > CONNECTIONS:
-                    min(waiting, key=lambda one: one.made).cut()
+                    min(waiting, key=lambda c: c.made).cut()
 
             def cut(self) -> None:
                 if self.cycle is None:
