@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from rlzoo.errors import (
     disk_is_full,
     first_line,
     nearest,
+    need,
 )
 
 FENCE, INDEX = ".attempt", ".index"  # in the store
@@ -47,8 +47,7 @@ class Store:
     """A URL that a run's folder is kept at, and what is known to be there."""
 
     def __init__(self, url: str):
-        if find_spec("fsspec") is None:
-            raise StoreError(f"{url}: needs fsspec: pip install 'rlzoo-llm[lab]'")
+        need("fsspec", url)
         import fsspec  # here: a third of a second
         from fsspec.implementations.dirfs import DirFileSystem
 

@@ -157,7 +157,7 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     assert reward_model.score(model, [reward_model.encode(tokenizer, "ab:", "cd")]).isfinite().all()
 
 
-def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
+def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir, golden):
     file = preference_file(tmp_path / "pairs.jsonl", 40)
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
@@ -168,7 +168,7 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
-    with pytest.raises(RlzooError, match="too few of 41 pairs are short enough"):
+    with golden.refuses(RlzooError):
         trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
 
 
