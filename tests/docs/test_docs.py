@@ -15,12 +15,12 @@ import rlzoo
 from helpers import ROOT
 from helpers.scripts import script
 from rlzoo.cli import every_verb, main, parse
-from rlzoo.cli.catalog.show import plan_without_data
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
 from rlzoo_lab import checks
 from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.show import plan_without_data
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})
@@ -194,7 +194,7 @@ def test_commands_that_are_marked_run(page, workplace, monkeypatch):
 @pytest.mark.parametrize("page", with_blocks("bash"), ids=name_of)
 def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys):
     # The folders that they write to are not there.
-    monkeypatch.setattr("rlzoo_lab.written.refuse_unwritable", lambda *place, **kind: None)
+    monkeypatch.setattr("rlzoo_lab.view.written.refuse_unwritable", lambda *place, **kind: None)
     for code, executed, _, _ in blocks(page, "bash"):
         for environment, words in commands(code):
             for key, value in environment.items():
