@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from rlzoo.errors import (
     disk_is_full,
     first_line,
     nearest,
-    need,
 )
 
 FENCE, INDEX = ".attempt", ".index"  # in the store
@@ -47,7 +47,8 @@ class Store:
     """A URL that a run's folder is kept at, and what is known to be there."""
 
     def __init__(self, url: str):
-        need("fsspec", url)
+        if find_spec("fsspec") is None:
+            raise StoreError(f"{url}: needs fsspec: pip install 'rlzoo-llm[lab]'")
         import fsspec  # here: a third of a second
         from fsspec.implementations.dirfs import DirFileSystem
 

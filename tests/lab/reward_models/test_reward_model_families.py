@@ -142,7 +142,7 @@ def test_training_gives_the_model_the_same_rows(family, monkeypatch):
     parser = argparse.ArgumentParser()
     trainer.add_arguments(parser)
     words = ["train", data, "--model", path, "--out", path / "out", "--device", "cpu"]
-    report = trainer.train(parser.parse_args([str(word) for word in words]))
+    report = trainer.run(parser.parse_args([str(word) for word in words])).document
     assert 0 <= report["held_out"]["accuracy"] <= 1
     prompts = [r["prompt"] for r in rows]
     assert set(seen[0]) == set(tokenizer.model_input_names)

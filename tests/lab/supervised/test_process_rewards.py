@@ -304,7 +304,8 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words
         rows.append({"prompt": f"{i}:", "completion": said, "label": right})
     data = write(tmp_path / "rows.jsonl", rows)
     asked = [data, "--implicit", "--model", model_dir, "--out", tmp_path / "phi", "--beta", "0.5"]
-    report = implicit_reward.train(parsed(*asked, "--epochs", "6", "--lr", "0.02", "--batch", "16"))
+    asked += ["--epochs", "6", "--lr", "0.02", "--batch", "16"]
+    report = reward.run(parsed(*asked)).document
     assert report["held_out"]["accuracy"] > 0.9
     assert report["held_out"]["above"] > 0.95
     assert report["beta"] == 0.5
