@@ -47,6 +47,8 @@ class Sampled(Protocol):
     @property
     def eos_ids(self) -> list[int]: ...
     @property
+    def min_new_tokens(self) -> int: ...
+    @property
     def pad_id(self) -> int: ...
     @property
     def stops(self) -> tuple[str, ...]: ...
@@ -230,6 +232,7 @@ class Rows:
         }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
+        self.ids = torch.arange(logits.shape[-1], device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
         self.graph: Graph | None = None  # never holds the rows: a cycle would outlive the rollout
         self.say(logits)
@@ -237,7 +240,10 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        drawn = draw(self.policy, logits, u)
+        barred = None
+        if self.policy.min_new_tokens and len(self.eos):
+            barred = torch.isin(self.ids, self.eos) & (self.now < self.policy.min_new_tokens)
+        drawn = draw(self.policy, logits, u, barred)
         for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
@@ -334,15 +340,22 @@ def plain_cache(cache: Any, *others: type) -> bool:
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
 
 
-def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
+    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
+    barred: tokens (V,) bool that are not sampled."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
-    if u is None or policy.top_k > 0 or policy.top_p < 1:
+    if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi if u is None else truncate(log_pi, policy.top_k, policy.top_p)
-        token = (log_pi.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
+        log_mu = log_pi
+        if barred is not None:
+            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+        if u is not None:
+            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
+        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
         return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
     p = logits.softmax(-1)
     token = pick(p, u)
@@ -417,7 +430,11 @@ def _by_generation(
 
     def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
         u = None if uniforms is None else uniforms[:, len(sampled)]
-        token, log_mu, log_pi = draw(policy, scores, u)
+        barred = None
+        if len(sampled) < policy.min_new_tokens:
+            barred = torch.zeros_like(scores[0], dtype=torch.bool)
+            barred[policy.eos_ids] = True
+        token, log_mu, log_pi = draw(policy, scores, u, barred)
         sampled.append(log_mu)
         ours.append(log_pi)
         return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
@@ -434,7 +451,7 @@ def _by_generation(
             max_new_tokens=limit,
             do_sample=False,
             use_cache=True,
-            eos_token_id=policy.eos_ids or None,
+            eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
             pad_token_id=policy.pad_id,
         ),
         logits_processor=LogitsProcessorList([processor]),

@@ -198,7 +198,11 @@ def _finish(
     if "response_mask" not in drawn:
         said = drawn["response_ids"].cpu()
         found = mdp.episode_columns(
-            said, policy.eos_ids, policy.room(prompt_mask, limit), policy.pad_id
+            said,
+            policy.eos_ids,
+            policy.room(prompt_mask, limit),
+            policy.pad_id,
+            policy.min_new_tokens,
         )
         drawn["responses"] = mdp.decode(world.tokenizer, found, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in found.items()}

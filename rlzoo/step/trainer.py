@@ -67,7 +67,7 @@ class Trainer:
 
     @property
     def reference(self) -> Policy | None:
-        """The policy before training, if the plan needs it."""
+        """The policy before training, or one that follows it, if the plan needs it."""
         return self.world.reference
 
     @property
@@ -105,8 +105,9 @@ class Trainer:
         """
         plan, batch, coef = self.plan, experience.batch, self.controller.coef
         for name, optimizer in self.optimizers.items():
+            rate = learning_rate(plan.recipe.config[name], self.steps, progress)
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(plan.recipe.config[name], self.steps, progress)
+                group["lr"] = rate * group.get("scale", 1.0)
         if self.delayed:
             self.delayed.remember()
         seen = batch.cpu()
@@ -114,6 +115,7 @@ class Trainer:
         with timed(seconds, "update", self.clock):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
+        self._move_reference()
         measured = batch_metrics(plan, seen)
         if REF_KL_PER_RESPONSE in measured:
             self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
@@ -123,11 +125,21 @@ class Trainer:
             **updated,
             "actor/kl_coef": coef,
             LOG_PROB_GAP: experience.log_prob_gap,
-            **{f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()},
+            **{
+                f"{name}/lr": (group := o.param_groups[0])["lr"] / group.get("scale", 1.0)
+                for name, o in self.optimizers.items()
+            },
             "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
             **{f"tokens/{phase}": n for phase, n in tokens.items()},
             **{f"timing_s/{phase}": x for phase, x in seconds.items()},
         }
+
+    def _move_reference(self) -> None:
+        """Move a reference that moves with the policy, where it is due."""
+        kl = self.plan.recipe.config.kl
+        if self.plan.moving_reference and self.steps % (kl.sync_steps or 1) == 0:
+            assert self.reference is not None
+            self.reference.move_towards(self.policy, kl.sync_mix or 1.0)
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""
