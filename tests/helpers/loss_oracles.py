@@ -73,6 +73,45 @@ def delightful(log_pi, old, a, eta=1.0):
     return -a * log_pi / (1 + math.exp(-delight / eta))
 
 
+def dis(c, clip_low=0.3, clip_high=5.0):
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        for t in row:
+            r = torch.exp(c["log_probs"][i, t] - c["sampler_log_probs"][i, t].item())
+            if 1 - clip_low < r.item() < 1 + clip_high:
+                out[i][t] = -r * c["advantages"][i, t].item()
+    return out
+
+
+def ipo(c, threshold=0.1, kl_coef=1e-3):
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        for t in row:
+            mu = c["sampler_log_probs"][i, t].item()
+            gap = c["log_probs"][i, t] - mu
+            out[i][t] = kl_coef * gap * gap
+            if abs(math.exp(c["log_probs"][i, t].item()) - math.exp(mu)) <= threshold:
+                out[i][t] = out[i][t] - torch.exp(gap) * c["advantages"][i, t].item()
+    return out
+
+
+def m2po(c, threshold=0.04):
+    """Algorithm 1: the largest goes, one by one."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    places = [(i, t) for i, row in enumerate(actions(c)) for t in row]
+    gaps = {p: (c["log_probs"][p] - c["old_log_probs"][p]).item() for p in places}
+    region = [p for p in places if c["advantages"][p].item() * gaps[p] > 0]
+    region.sort(key=lambda p: gaps[p] ** 2)
+    dropped = set()
+    while region and sum(gaps[p] ** 2 for p in region) / len(region) > threshold:
+        dropped.add(region.pop())
+    for p in places:
+        if p not in dropped:
+            rho = torch.exp(c["log_probs"][p] - c["old_log_probs"][p].item())
+            out[p[0]][p[1]] = -rho * c["advantages"][p].item()
+    return out
+
+
 def cppo(c, delta=0.15, weight_min=0.8, budget=0.02, adaptive=True):
     """Algorithm 1, with the budget of section 4.1."""
     out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
@@ -299,6 +338,9 @@ ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     ),
     "drpo": (drpo, [{"eps": 0.1}]),
     "delightful": (delightful, [{"eta": 0.3}]),
+    "dis": (dis, [{"clip_low": 0.05, "clip_high": 0.02}]),
+    "ipo": (ipo, [{"threshold": 0.02, "kl_coef": 0.3}]),
+    "m2po": (m2po, [{"threshold": 1e-3}, {"threshold": 0.5}]),
     "cppo": (cppo, [{"adaptive": False}, {"budget": 0.05, "weight_min": 0.2}, {"delta": 0.02}]),
     "opsm": (opsm, [{"delta": 0.0}, {"delta": 0.1, "clip_low": 0.1}]),
     "high_entropy": (high_entropy, [{"fraction": 0.5}, {"fraction": 1e-9}]),

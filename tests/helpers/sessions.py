@@ -25,7 +25,7 @@ class World:
         recipe = "ppo_gae" if set(ONE) <= set(words) else "grpo"  # groups need two samples
         self.trainer = rlzoo.open_recipe(recipe, every, zoo=zoo)
         self.server = module.listening("127.0.0.1", 0, "RLZOO_TOKEN")
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"http://127.0.0.1:{self.server.port}"
 
     def sample(self, *agents):
         """The batch, with agents (functions of the world) in threads."""

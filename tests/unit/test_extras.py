@@ -14,7 +14,7 @@ from rlzoo.cli import main
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo_lab.pages.figure import new_figure
 
-OPTIONAL = ("matplotlib", "peft", "accelerate", "fsspec", "argcomplete")
+OPTIONAL = ("matplotlib", "peft", "accelerate", "fsspec", "argcomplete", "starlette", "uvicorn")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # All but fsspec, which transformers itself brings, through its hub library.
@@ -39,7 +39,7 @@ def test_they_are_an_extra_and_the_tests_have_it():
 def test_a_run_needs_none_of_them(tmp_path):
     words = ["run", "ppo_gae", "model=nano", "train.steps=1", "rollout.prompts=4",
              "eval.samples=16", "device=cpu", f"run.dir={tmp_path / 'run'}"]  # fmt: skip
-    code = BLOCKED.format(names=("matplotlib", "peft", "accelerate", "argcomplete"))
+    code = BLOCKED.format(names=tuple({*OPTIONAL} - {"fsspec"}))
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "summary.json").is_file()
@@ -54,6 +54,7 @@ def test_a_run_needs_none_of_them(tmp_path):
         ("matplotlib", ["compare", "runs/a", "--plots", "plots"]),
         ("matplotlib", ["diagnose", "grpo", "--plot", "a.svg"]),
         ("matplotlib", ["bench", "scaling", "--plot", "a.svg"]),
+        ("uvicorn", ["serve", "grpo"]),
     ],
 )
 def test_a_command_that_needs_one_names_the_extra(module, words, monkeypatch, tmp_path, capsys):

@@ -15,6 +15,9 @@ LOSSES = [
     ("high_entropy", {"fraction": 1.0}, "ppo_clip", {"clip_high": 0.28}, 1.0),
     ("ripo", {"delta_low": 0.9, "delta_high": 0.9, "ratio_min": 0.8, "ratio_max": 1.2},
      "ppo_clip", {"clip_low": 0.2, "clip_high": 0.2}, 1.0),
+    ("dis", {"clip_low": 1.0, "clip_high": 1e9}, "surrogate", {}, 1.0),
+    ("ipo", {"threshold": 1.0, "kl_coef": 0.0}, "surrogate", {}, 1.0),
+    ("m2po", {"threshold": 1e9}, "surrogate", {}, 1.0),
     ("cppo", {"budget": 1.0, "weight_min": 1.0}, "dppo_tv", {}, 1.0),
 ]  # fmt: skip
 ESTIMATORS = [
@@ -53,7 +56,7 @@ def test_a_loss_without_its_new_part(name, options, known, known_options, times,
     found, want = gradient(name, c, options), gradient(known, c, known_options)
     assert want.abs().max() > 0.1
     torch.testing.assert_close(found, times * want, rtol=1e-9, atol=1e-9)
-    switched_on = {"delta": 0.0} if name == "opsm" else {}
+    switched_on = {"opsm": {"delta": 0.0}, "m2po": {"threshold": 1e-4}}.get(name, {})
     assert not torch.allclose(gradient(name, c, switched_on), times * want)
 
 

@@ -67,13 +67,13 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
     given = settings(arguments.given)
     try:
-        found, formats = read_source(source, arguments.step or "", arguments.run)
+        found = read_source(source, arguments.step or "", arguments.run)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
     folder = arguments.tokenizer
     if folder is not None and not (folder / "tokenizer_config.json").is_file():
         raise UsageError(f"--tokenizer: {folder} has no tokenizer_config.json")
-    imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
+    imported = convert(found, arguments.trainer, evaluation=arguments.evaluation,
                        reward=arguments.reward, seed=arguments.seed, row=arguments.row,
                        given=given)  # fmt: skip
     with _set_aside(place, replaced), staged(place, "--out") as aside:

@@ -72,7 +72,7 @@ def _lines(path: Path, found: Found | None = None) -> Iterator[Line]:
         )
 
 
-def verl_rows(path: Path, found: Found) -> set[str]:
+def verl_rows(path: Path, found: Found) -> list[Row]:
     """`step:1 - actor/lr:1e-06 - critic/score/mean:0.5`; other lines are skipped."""
     rows, rounded = list[Row](), True
     for line in _lines(path, found):
@@ -91,8 +91,7 @@ def verl_rows(path: Path, found: Found) -> set[str]:
         rows.append(Row(int(match["step"]), values, line.worker))
     if rows and rounded:
         rows = _unknown(rows, 3, found)
-    found.rows += _of_workers(rows)
-    return {"verl"}
+    return _of_workers(rows)
 
 
 def _last(part: str) -> tuple[str, str, str]:
@@ -157,21 +156,20 @@ def _printed(
         raise damaged(path, at.number, "a whole dictionary of metrics")
 
 
-def skyrl_rows(path: Path, found: Found) -> set[str]:
+def skyrl_rows(path: Path, found: Found) -> list[Row]:
     """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as strings with four
     decimals. They do not show a small learning rate, so one of 0 is left out."""
     rows = [
         Row(int(head["step"]), values, who) for head, who, values in _printed(path, SKYRL, found)
     ]
-    found.rows += _of_workers(_unknown(rows, 4, found))
-    return {"skyrl"}
+    return _of_workers(_unknown(rows, 4, found))
 
 
-def slime_rows(path: Path, found: Found) -> set[str]:
+def slime_rows(path: Path, found: Found) -> list[Row]:
     """`rollout 0: {'rollout/raw_reward': 0.5}`, counted from 0. An evaluation before the first
     rollout is rlzoo's step 0; other numbers are one more. Optimizer steps have a count of their
     own, several to a rollout."""
-    trained, steps, rollouts = False, list[Row](), set[int]()
+    trained, out, steps, rollouts = False, list[Row](), list[Row](), set[int]()
     for head, _, values in _printed(path, SLIME, found):
         kind, row = head["kind"], Row(int(head["step"]), values)
         trained |= kind in ("step", "rollout")
@@ -181,10 +179,9 @@ def slime_rows(path: Path, found: Found) -> set[str]:
         if kind != "eval":
             rollouts.add(row.step)
         before = kind == "eval" and row.step == 0 and not trained
-        found.rows.append(Row(0 if before else row.step + 1, row.values))
+        out.append(Row(0 if before else row.step + 1, row.values))
     made = per_rollout(steps, rollouts, found)
-    found.rows += [replace(row, step=row.step + 1) for row in made]
-    return {"slime"}
+    return out + [replace(row, step=row.step + 1) for row in made]
 
 
 def _dictionary(text: str, path: Path, line: int) -> dict[Any, Any]:

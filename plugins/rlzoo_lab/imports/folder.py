@@ -77,7 +77,6 @@ class Imported:
 
 def convert(
     found: Found,
-    formats: set[str],
     trainer: str | None,
     *,
     evaluation: str | None = None,
@@ -92,9 +91,9 @@ def convert(
     Raises UsageError where the files are of another format than --from names.
     """
     names = dict.fromkeys(n for row in found.rows for n in row.values)
-    known = sorted(formats - {"wandb", "csv"})  # in any process the same
+    known = sorted(found.formats - {"wandb", "csv"})  # in any process the same
     whose = known[0] if known else trainer_by_names(names, found.stepped)
-    if trainer and whose and trainer not in {whose, *formats}:
+    if trainer and whose and trainer not in {whose, *found.formats}:
         raise UsageError(
             f"--from: {trainer}, but these files come from {whose}; remove or change --from"
         )

@@ -62,8 +62,9 @@ class Found:
     """The contents of a run's files, with the trainer's own names.
 
     tokens: (step, a response) of files that have no texts. settings: dotted key -> value. files:
-    path -> its format. notes: for the user. step: the name of steps in lines and tables, where it
-    is given; stepped: those that were found. placed: lines without a step of their own.
+    path -> its kind. formats: whose they are. notes: for the user. step: the name of steps in
+    lines and tables, where it is given; stepped: those that were found. placed: lines without a
+    step of their own.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -71,11 +72,22 @@ class Found:
     tokens: list[tuple[int, Tokens]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     files: dict[Path, str] = field(default_factory=dict)
+    formats: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     planned: int | None = None  # steps that the trainer meant to take
     step: str = ""
     stepped: set[str] = field(default_factory=set)
     placed: int = 0
+
+    def take(self, parts: Iterable[Row | Sample | tuple[int, Tokens]]) -> None:
+        """Add rows, samples and (step, tokens)."""
+        for part in parts:
+            if isinstance(part, Row):
+                self.rows.append(part)
+            elif isinstance(part, Sample):
+                self.samples.append(part)
+            else:
+                self.tokens.append(part)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:

@@ -4,8 +4,6 @@ their classes."""
 import io
 import math
 import pickle
-import pickletools
-import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -59,7 +57,10 @@ class _Tensor(_Inert):
         return numbers.reshape(size)
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):
+    """The reader in Python: its memo is a mapping, so an index beyond the end of the file takes no
+    memory, as it would in C."""
+
     archive: Any = None
     root = ""
 
@@ -70,45 +71,6 @@ class _Reader(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         return (self.archive, f"{self.root}data/{pid[2]}", pid[1]) if len(pid) > 2 else None
-
-
-def _sizes() -> dict[int, bytes]:
-    """Bytes after an opcode -> such opcodes; negative as in pickletools, where data give it."""
-    out: dict[int, bytes] = {}
-    for op in pickletools.opcodes:
-        size = op.arg.n if op.arg else 0
-        out[size] = out.get(size, b"") + op.code.encode("latin-1")
-    return out
-
-
-SIZES = _sizes()
-# Opcodes of a fixed size, except the end and those that write to the memo at an index.
-FIXED = re.compile(b"(?:" + b"|".join(
-    b"[" + re.escape(bytes(set(ops) - set(b".r"))) + b"]" + b"." * n if n < 9 else b"$."
-    for n, ops in SIZES.items() if n >= 0) + b")*", re.DOTALL)  # fmt: skip
-PREFIX = {pickletools.TAKEN_FROM_ARGUMENT1: 1, pickletools.TAKEN_FROM_ARGUMENT4: 4,
-          pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.TAKEN_FROM_ARGUMENT8U: 8}  # fmt: skip
-
-
-def _refuse_large_memo(data: bytes) -> None:
-    """Raise ValueError if a pickle writes beyond what its opcodes fill: the reader takes 16 bytes
-    of memory for each index below."""
-    at = 0
-    while at < len(data):
-        at = FIXED.match(data, at).end()  # type: ignore[union-attr]
-        code, at = data[at : at + 1], at + 1
-        if code in (b"", b"."):
-            return
-        if code == b"r":
-            index, at = int.from_bytes(data[at : at + 4], "little"), at + 4
-        elif prefix := next((n for size, n in PREFIX.items() if code in SIZES.get(size, b"")), 0):
-            index, at = 0, at + prefix + int.from_bytes(data[at : at + prefix], "little")
-        else:  # a text up to the end of the line; two of them for a class
-            for _ in range(1 + (code in b"ci")):
-                start, at = at, data.index(b"\n", at) + 1
-            index = int(data[start:at]) if code == b"p" else 0
-        if index > len(data):
-            raise ValueError("an index beyond its end")
 
 
 FAULTS = (OSError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError,
@@ -122,8 +84,6 @@ def read_saved(path: Path, expected: str) -> Any:
         with open(path, "rb") as file:
             if file.read(2) != b"PK":
                 file.seek(0)
-                _refuse_large_memo(file.read())
-                file.seek(0)
                 return _Reader(file).load()
         return _read(path)
     except FAULTS:
@@ -136,9 +96,7 @@ def _read(source: Any) -> Any:
     if archive.getinfo(name).file_size > LARGEST:
         raise ValueError("its pickle is too large")
     with archive.open(name) as file:
-        data = file.read()
-        _refuse_large_memo(data)
-        reader = _Reader(io.BytesIO(data))
+        reader = _Reader(file)
         reader.archive, reader.root = archive, name.removesuffix("data.pkl")
         return reader.load()
 

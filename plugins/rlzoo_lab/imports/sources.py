@@ -3,8 +3,9 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,13 @@ from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, flat, grouped
+from rlzoo_lab.imports.found import Found, Row, Sample, Tokens, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
 from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 from rlzoo_lab.strict import STEPS, damaged, read_json_file, text_lines
 
-Reader = Callable[[Path, Found], set[str]]  # returns whose format it is
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
 ALL = "*"  # of --run
 DEPTH, MOST = 8, 20_000  # folders below the one given; files in it
@@ -38,10 +38,10 @@ EXPECTED = (
 )
 
 
-def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Found, set[str]]:
-    """(what a file or folder holds, the formats of its files). Raises DataError, which names the
-    damaged file and its line; UsageError if no file is recognized, or of several runs none is
-    chosen. step: the name of steps, by default one of STEPS; run: a run's name."""
+def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
+    """What a file or folder holds. Raises DataError, which names the damaged file and its line;
+    UsageError if no file is recognized, or of several runs none is chosen. step: the name of
+    steps, by default one of STEPS; run: a run's name."""
     if not place.exists():
         raise UsageError(f"SOURCE: there is no file or folder {place}", kind="not-found")
     refuse_devices(place)
@@ -51,10 +51,12 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
         packed = place.suffix in (".gz", ".zst", ".bz2", ".xz", ".zip")
         raise damaged(place, None if packed else 1, EXPECTED + ", not compressed" * packed)
     kinds, chosen = _of_one_run(place, _latest_state(kinds), run)
-    found, formats = Found(files=kinds, step=step), set[str]()
+    found = Found(files=kinds, step=step)
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
-        formats |= READERS[kinds[path]](path, found)
+        reader = BY_KIND[kinds[path]]
+        found.take(reader.read(path, found))
+        found.formats |= {reader.trainer} - {""}
     parts = not any(row.run for row in found.rows)
     found.rows = begun_again(found.rows) if parts else found.rows
     runs = [*dict.fromkeys(row.run for row in found.rows if row.run)]
@@ -71,7 +73,7 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> tuple[Fo
         found.notes.append(f"responses of evaluations are not read ({unread} files)")
     if not found.rows and not found.samples and not found.tokens:
         raise UsageError(f"SOURCE: {place} has no numbers in {EXPECTED}", kind="not-found")
-    return found, formats
+    return found
 
 
 def _run(place: Path, runs: list[str], wanted: str | None, parts: bool) -> str:
@@ -107,63 +109,44 @@ def _natural(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(p)) if p.isdecimal() else (1, p) for p in parts]
 
 
+class Look:
+    """A file before it is read: its name, its first 64 KiB, and its first line as JSON."""
+
+    def __init__(self, path: Path, step: str):
+        self.path, self.name, self.suffix = path, path.name, path.suffix
+        self.steps = [step] if step else STEPS
+        with open(path, "rb") as file:
+            self.start = file.read(2**16)
+        self.parquet = self.start[:4] == b"PAR1" or self.suffix == ".parquet"
+        self.slime = self.suffix == ".pt" and b"rollout_id" in self.start
+        self.lines = self.suffix in (".jsonl", ".ndjson")
+
+    @cached_property
+    def line(self) -> dict[str, Any]:
+        """The first line of JSON lines, empty of any other file. Raises DataError."""
+        if not self.lines:
+            return {}
+        with open(self.path, encoding="utf-8-sig", errors="replace") as file:
+            first = next(filter(str.strip, islice(file, 1000)), "")  # one of tokens: megabytes
+        try:
+            found = json.loads(first)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise damaged(self.path, 1, "a JSON object")
+        return found
+
+    @cached_property
+    def log(self) -> str:
+        """The trainer whose console output the file is."""
+        return console.trainer_of(self.path) if self.suffix in LOGS else ""
+
+
 def kind_of(path: Path, step: str = "") -> str:
-    """A file's kind from its content; empty if no trainer writes such files. Raises DataError if
+    """A file's kind, by its content; empty if no trainer writes such files. Raises DataError if
     its beginning is damaged. step: the name of steps, where it is given."""
-    with open(path, "rb") as file:
-        start = file.read(2**16)
-    name, suffix = path.name, path.suffix
-    parquet = {"completions_": "rollouts of trl", "rollout_eval_": "evaluated",
-               "rollout_": "mirror of miles"}  # fmt: skip
-    slime = suffix == ".pt" and b"rollout_id" in start
-    trained = b"\0format_version" in start or b"\0rollout_data" in start
-    settings = re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", name)
-    sniffed: tuple[tuple[Any, str], ...] = (  # the first that holds
-        (start[:4] == WANDB or suffix == ".wandb", "wandb"),
-        (start[:4] == b"PAR1" or suffix == ".parquet",  # others hold prompts
-         next((kind for head, kind in parquet.items() if name.startswith(head)), "")),
-        ("tfevents" in name, "events"),
-        (name == "training_args.bin", "arguments"),
-        (slime and trained, "training of slime"),
-        (slime and b"samples" in start, "evaluated" if "eval_" in name else "rollouts of slime"),
-        (suffix == ".pkl", "training of skyrl" if b"TrainingInputBatch" in start else ""),
-        (suffix in OTHER or name in NOT_METRICS or b"\0" in start[:4096], ""),
-        (suffix in (".yaml", ".yml", ".toml") or settings, "settings"),
-        (name == "trainer_state.json", "state"),
-        (suffix == ".json" and b'"log_history"' in start, "state"),
-        (suffix == ".json" and start.lstrip(BOM)[:1] == b"[" and b'"step"' in start, "state"),
-        (suffix in (".csv", ".tsv"), "table"),
-    )  # fmt: skip
-    for holds, kind in sniffed:
-        if holds:
-            return kind
-    if suffix in (".jsonl", ".ndjson"):
-        return _kind_of_lines(path, step)
-    trainer = console.trainer_of(path) if suffix in LOGS else ""
-    return f"log of {trainer}" if trainer else ""
-
-
-def _kind_of_lines(path: Path, step: str) -> str:
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        first = next(filter(str.strip, islice(file, 1000)), "")  # a line of tokens: megabytes
-    try:
-        line = json.loads(first)
-    except (ValueError, RecursionError):
-        line = None
-    if not isinstance(line, dict):
-        raise damaged(path, 1, "a JSON object")
-    if {"input", "output"} <= line.keys():  # verl's _validate adds "reward"
-        return "evaluated" if "reward" in line else "rollouts of verl"
-    if {"traces", "task"} <= line.keys():
-        part = path.parts[-3:-1]
-        return "traces of prime-rl" if part == ("train", "effective") else ""
-    if {"token_ids", "loss_mask"} <= line.keys():
-        return "rollouts of prime-rl"
-    values = line.get("data", line)
-    steps = [step] if step else STEPS
-    if isinstance(values, dict) and any(k in line or k in values for k in steps):
-        return "lines"
-    return ""
+    look = Look(path, step)
+    return next((reader.kind for reader in READERS if reader.sniff(look)), "")
 
 
 def _latest_state(kinds: dict[Path, str]) -> dict[Path, str]:
@@ -232,39 +215,38 @@ EXACT = {"state": ("events", "log", "lines", "table", "wandb"),
          "rollouts of slime": ("mirror",)}  # fmt: skip
 
 
-def _state(path: Path, found: Found) -> set[str]:
+def _state(path: Path, found: Found) -> Iterator[Row]:
     """transformers' trainer_state.json, or its log_history as a list."""
     tree = read_json_file(path)
     history = tree.get("log_history") if isinstance(tree, dict) else tree
     if not isinstance(history, list) or not all(isinstance(line, dict) for line in history):
         raise damaged(path, 1, "an object with a list 'log_history'")
-    whose = {"trl"} if isinstance(tree, dict) or any("epoch" in line for line in history) else set()
+    if isinstance(tree, dict) or any("epoch" in line for line in history):
+        found.formats.add("trl")
     lines = [(n, {k: v for k, v in line.items() if k != "epoch"})
              for n, line in enumerate(history, 1) if "train_runtime" not in line]  # fmt: skip
-    found.rows += rows_of(Path(f"{path}: log_history"), lines, found)
     if isinstance(tree, dict) and type(tree.get("max_steps")) is int and tree["max_steps"] > 0:
         found.planned = tree["max_steps"]
-    return whose
+    return rows_of(Path(f"{path}: log_history"), lines, found)
 
 
-def _wandb(path: Path, found: Found) -> set[str]:
+def _wandb(path: Path, found: Found) -> Iterator[Row]:
     lines, config = read_wandb(path)
-    found.rows += rows_of(path, lines, found)
     found.settings |= flat(config)
-    return {"wandb"}
+    return rows_of(path, lines, found)
 
 
-def _wandb_settings(path: Path, found: Found) -> set[str]:
+def _wandb_settings(path: Path, found: Found) -> Iterable[Row]:
     found.settings |= flat(read_wandb(path)[1])
-    return set()
+    return ()
 
 
-def _arguments(path: Path, found: Found) -> set[str]:
+def _arguments(path: Path, found: Found) -> Iterable[Row]:
     found.settings |= read_arguments(path)
-    return {"trl"}
+    return ()
 
 
-def _settings(path: Path, found: Found) -> set[str]:
+def _settings(path: Path, found: Found) -> Iterable[Row]:
     """A trainer's YAML, JSON or TOML. wandb puts each value under `value`; Hydra's overrides are a
     list of KEY=VALUE."""
     text = "\n".join(line for _, line in text_lines(path))
@@ -276,7 +258,7 @@ def _settings(path: Path, found: Found) -> set[str]:
             tree = {key: parse(value) if value else None for key, _, value in words}
     except (RecursionError, ValueError) as error:
         found.notes.append(f"{path}: could not be read as settings ({first_line(error)})")
-        return set()
+        return ()
     if isinstance(tree, dict) and tree:
         told = {str(k).removesuffix(".value"): float(v) if RATE.fullmatch(str(v)) else v
                 for k, v in flat(tree).items()}  # fmt: skip
@@ -284,10 +266,10 @@ def _settings(path: Path, found: Found) -> set[str]:
         found.settings |= {k: v for k, v in wandb.items() if not k.startswith("_")}
     else:
         found.notes.append(f"{path}: has no settings (KEY: VALUE, or a list of KEY=VALUE)")
-    return set()
+    return ()
 
 
-def _trl_rollouts(path: Path, found: Found) -> set[str]:
+def _trl_rollouts(path: Path, found: Found) -> list[Sample]:
     names = dict.fromkeys(
         m[1] for row in found.rows for k in row.values if (m := REWARD.fullmatch(k))
     )
@@ -298,32 +280,70 @@ def _trl_rollouts(path: Path, found: Found) -> set[str]:
     # TRL writes the last responses again with each line of its log; a step without a reward has
     # sampled none.
     paid = {row.step for row in found.rows if {"reward", "train/reward"} & row.values.keys()}
-    found.samples += [s for s in samples if s.step in paid or not paid]
-    return {"trl"}
-
-
-def _all(what: str, read: Callable[[Path], Iterable[Any]], *trainer: str) -> Reader:
-    """A reader that keeps all that `read` yields as the rows, samples or tokens of a run."""
-
-    def reader(path: Path, found: Found) -> set[str]:
-        getattr(found, what).extend(read(path))
-        return set(trainer)
-
-    return reader
+    return [s for s in samples if s.step in paid or not paid]
 
 
 REWARD = re.compile(r"(?:train/)?rewards/([^/]+)/mean")
-READERS: dict[str, Reader] = {
-    "state": _state, "wandb": _wandb, "settings": _settings, "arguments": _arguments,
-    "settings of wandb": _wandb_settings, "log of verl": console.verl_rows,
-    "log of skyrl": console.skyrl_rows, "log of slime": console.slime_rows,
-    "rollouts of trl": _trl_rollouts, "evaluated": lambda *_: set(),
-    "lines": metric_rows, "table": table_rows, "events": _all("rows", tensorboard_rows),
-    "rollouts of verl": _all("samples", verl_samples, "verl"),
-    "rollouts of slime": _all("samples", slime_samples, "slime"),
-    "rollouts of prime-rl": _all("tokens", prime_tokens, "prime-rl"),
-    "training of slime": _all("tokens", slime_training, "slime"),
-    "training of skyrl": _all("tokens", skyrl_tokens, "skyrl"),
-    "mirror of miles": _all("tokens", miles_tokens, "slime"),
-    "traces of prime-rl": _all("samples", prime_samples, "prime-rl"),
-}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A kind of file that a trainer writes.
+
+    kind: its name in provenance.json; empty: a file of something else. sniff: whether a file is of
+    this kind. read: its rows, samples or (step, tokens); what else it holds goes into the second
+    argument. trainer: whose the file is, if only one trainer writes it.
+    """
+
+    kind: str
+    sniff: Callable[[Look], Any]
+    read: Callable[[Path, Found], Iterable[Row | Sample | tuple[int, Tokens]]] = lambda *_: ()
+    trainer: str = ""
+
+
+def _alone(read: Callable[[Path], Iterable[Any]]) -> Callable[[Path, Found], Iterable[Any]]:
+    return lambda path, _: read(path)
+
+
+READERS = (  # the first whose `sniff` holds
+    Reader("wandb", lambda f: f.start[:4] == WANDB or f.suffix == ".wandb", _wandb, "wandb"),
+    Reader("rollouts of trl", lambda f: f.parquet and f.name.startswith("completions_"),
+           _trl_rollouts, "trl"),
+    Reader("evaluated", lambda f: f.parquet and f.name.startswith("rollout_eval_")),
+    Reader("mirror of miles", lambda f: f.parquet and f.name.startswith("rollout_"),
+           _alone(miles_tokens), "slime"),
+    Reader("", lambda f: f.parquet),  # prompts
+    Reader("events", lambda f: "tfevents" in f.name, _alone(tensorboard_rows)),
+    Reader("arguments", lambda f: f.name == "training_args.bin", _arguments, "trl"),
+    Reader("training of slime", lambda f: f.slime and (b"\0format_version" in f.start
+           or b"\0rollout_data" in f.start), _alone(slime_training), "slime"),
+    Reader("evaluated", lambda f: f.slime and "eval_" in f.name and b"samples" in f.start),
+    Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start,
+           _alone(slime_samples), "slime"),
+    Reader("training of skyrl", lambda f: f.suffix == ".pkl" and b"TrainingInputBatch" in f.start,
+           _alone(skyrl_tokens), "skyrl"),
+    Reader("", lambda f: f.suffix in OTHER or f.name in NOT_METRICS or b"\0" in f.start[:4096]),
+    Reader("settings", lambda f: f.suffix in (".yaml", ".yml", ".toml")
+           or re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", f.name), _settings),
+    Reader("state", lambda f: f.name == "trainer_state.json" or (f.suffix == ".json" and (
+           b'"log_history"' in f.start
+           or (f.start.lstrip(BOM)[:1] == b"[" and b'"step"' in f.start))), _state),
+    Reader("table", lambda f: f.suffix in (".csv", ".tsv"), table_rows, "csv"),
+    Reader("evaluated", lambda f: {"input", "output", "reward"} <= f.line.keys()),
+    Reader("rollouts of verl", lambda f: {"input", "output"} <= f.line.keys(),
+           _alone(verl_samples), "verl"),
+    Reader("traces of prime-rl", lambda f: {"traces", "task"} <= f.line.keys()
+           and f.path.parts[-3:-1] == ("train", "effective"), _alone(prime_samples), "prime-rl"),
+    Reader("", lambda f: {"traces", "task"} <= f.line.keys()),  # of an evaluation
+    Reader("rollouts of prime-rl", lambda f: {"token_ids", "loss_mask"} <= f.line.keys(),
+           _alone(prime_tokens), "prime-rl"),
+    Reader("lines", lambda f: any(k in f.line or k in f.line.get("data", f.line)
+           for k in f.steps) and isinstance(f.line.get("data", f.line), dict), metric_rows),
+    Reader("log of verl", lambda f: f.log == "verl", console.verl_rows, "verl"),
+    Reader("log of skyrl", lambda f: f.log == "skyrl", console.skyrl_rows, "skyrl"),
+    Reader("log of slime", lambda f: f.log == "slime", console.slime_rows, "slime"),
+)  # fmt: skip
+BY_KIND = {
+    reader.kind: reader
+    for reader in (*READERS, Reader("settings of wandb", lambda _: False, _wandb_settings))
+}

@@ -207,7 +207,7 @@ def begun_again(rows: list[Row]) -> list[Row]:
         short) else rows  # fmt: skip
 
 
-def metric_rows(path: Path, found: Found) -> set[str]:
+def metric_rows(path: Path, found: Found) -> Iterator[Row]:
     """Lines of metrics: {"step": 1, "data": {...}} as written by verl, or flat objects."""
 
     def lines() -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -219,11 +219,10 @@ def metric_rows(path: Path, found: Found) -> set[str]:
                 values = steps | {k: v for k, v in values.items() if k not in STEPS}
             yield at, values
 
-    found.rows += rows_of(path, lines(), found)
-    return set()
+    return rows_of(path, lines(), found)
 
 
-def table_rows(path: Path, found: Found) -> set[str]:
+def table_rows(path: Path, found: Found) -> Iterator[Row]:
     """A table with a column of steps. wandb exports a chart of runs as `Step`, `RUN - METRIC`."""
     lines, charts = list[tuple[int, dict[str, Any]]](), dict[str, list[tuple[int, Values]]]()
     for at, line in csv_lines(path):
@@ -247,10 +246,9 @@ def table_rows(path: Path, found: Found) -> set[str]:
         for run, metrics in curves.items():
             charts.setdefault(run, []).append((at, {**steps, **metrics}))
     _note_texts(path, lines, found)
-    found.rows += rows_of(path, lines, found)
+    yield from rows_of(path, lines, found)
     for run, curve in charts.items():
-        found.rows += [replace(row, run=run) for row in rows_of(path, curve, found)]
-    return {"csv"}
+        yield from (replace(row, run=run) for row in rows_of(path, curve, found))
 
 
 def _note_texts(path: Path, lines: Lines, found: Found) -> None:

@@ -39,11 +39,13 @@ FIXED: dict[str, tuple[Any, ...]] = {
 
 
 class Refused(Exception):
-    """A request that gets a status and a line."""
+    """A request that gets a status and a line, with the fields of starlette's HTTPException."""
+
+    headers = None
 
     def __init__(self, status: int, text: str, kind: str = "invalid_request_error"):
         super().__init__(text)
-        self.status, self.text, self.kind = status, text, kind
+        self.status_code, self.detail, self.kind = status, text, kind
 
 
 def parsed(text: str | bytes) -> Any:

@@ -1,17 +1,14 @@
-"""The HTTP side of `sampler=sessions`: requests are checked here and wait here. Only the run's own
-thread, in `sessions.py`, touches the model and the tokenizer."""
+"""The HTTP side of `sampler=sessions`: requests are checked here and wait here, by starlette and
+uvicorn. Only the run's own thread, in `sessions.py`, touches the model and the tokenizer."""
 
+import asyncio
 import hmac
-import json
 import math
-import re
 import secrets
-import select
 import socket
 import threading
 import time
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import Future
 from typing import Any
 
 from rlzoo_zoo.samplers.session_requests import Refused, completion, given, parsed, reward
@@ -19,9 +16,9 @@ from rlzoo_zoo.samplers.session_requests import Refused, completion, given, pars
 BODY = 2**22  # bytes of a request
 READ = 20.0  # seconds in which a request must arrive
 HELD = 20.0  # seconds for which a request for a session waits until one is open
-CONNECTIONS = 256  # that have shown the token; as many that have not
+LOOK = 0.02  # seconds between looks whether one is
+CONNECTIONS = 256  # that ask for something; as many that have not yet
 MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rlzoo"}
-SESSION = re.compile(r"/v1/sessions/([\w-]{1,64})(/chat/completions|/reward)?")
 
 
 class Session:
@@ -50,18 +47,21 @@ class Job:
 
     def __init__(self, session: Session, body: dict[str, Any]):
         self.session, self.body = session, body
-        self.answer: dict[str, Any] | Refused | None = None
-        self.ready = threading.Event()
+        self.answer: Future[dict[str, Any]] = Future()
+        self.answer.set_running_or_notify_cancel()  # a client that leaves does not cancel it
 
     def finish(self, answer: "dict[str, Any] | Refused") -> None:
-        self.answer, self.session.busy = answer, False
+        self.session.busy = False
         self.session.touched = time.monotonic()
-        self.ready.set()
+        if isinstance(answer, Refused):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
 
 
 class Desk:
-    """Sessions and requests, under one lock. The run opens rows, takes jobs and closes; threads of
-    the server hand out sessions, put jobs, and note rewards."""
+    """Sessions and requests, under one lock. The run opens rows, takes jobs and closes; the
+    server's thread hands out sessions, puts jobs, and notes rewards."""
 
     def __init__(self):
         self.change = threading.Condition()
@@ -106,13 +106,12 @@ class Desk:
             job.finish(Refused(410, "the round has ended"))
         return found
 
-    # ------------------------------------------------------------ for the server's threads
+    # ------------------------------------------------------------ for the server's thread
 
-    def hand_out(self) -> Session:
+    def hand_out(self) -> Session | None:
         with self.change:
-            self.change.wait_for(lambda: self.free, HELD)
             if not self.free:
-                raise Refused(503, "no session is open because the run is updating", "overloaded")
+                return None
             session = self.free.pop(0)
             session.touched = time.monotonic()
             self.sessions[session.id] = session
@@ -125,23 +124,20 @@ class Desk:
             )
         return self.sessions[name]
 
-    def complete(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, name: str, body: dict[str, Any]) -> "Future[dict[str, Any]]":
         with self.change:
             session = self.find(name)
             if session.done:
                 raise Refused(409, "the session already has its reward")
             if session.busy:
                 raise Refused(409, "the session's last request has not been answered yet")
-            if session.last[0] == body["messages"]:  # clients repeat what they think was lost
-                return session.last[1]
-            session.busy = True
             job = Job(session, body)
+            if session.last[0] == body["messages"]:  # clients repeat what they think was lost
+                job.finish(session.last[1])
+                return job.answer
+            session.busy = True
             self.jobs.append(job)
             self.change.notify_all()
-        job.ready.wait()
-        if isinstance(job.answer, Refused):
-            raise job.answer
-        assert job.answer is not None
         return job.answer
 
     def reward(self, name: str, value: float | None) -> None:
@@ -163,170 +159,129 @@ class Desk:
                 session.touched = -math.inf
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One request a connection. Each ends within its time, and with JSON."""
-
-    server: "Server"
-    timeout = READ
-    server_version, sys_version = "rlzoo", ""
-    default_request_version = "HTTP/1.0"  # so that rubbish gets a status too
-
-    def handle_one_request(self) -> None:
-        guard = threading.Timer(READ, cut, (self.connection,))  # `timeout` is for each packet only
-        guard.daemon = True
-        guard.start()
-        self.guard = guard
-        try:
-            super().handle_one_request()
-        except (OSError, ValueError):  # the client has gone, or was cut
-            self.close_connection = True
-        finally:
-            guard.cancel()
-
-    def _gone(self) -> bool:
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        try:
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return True
-
-    def do_GET(self) -> None:
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def do_DELETE(self) -> None:
-        self._answer(self._delete)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer faults of HTTP itself."""
-        text = message or self.responses[code][0]
-        self._send(code, {"error": {"message": text, "type": "invalid_request_error"}})
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the run's display has the terminal."""
-
-    def _answer(self, work) -> None:
-        status: int = 200
-        try:
-            self._admit()
-            found = work()
-        except Refused as error:
-            status, found = error.status, {"error": {"message": error.text, "type": error.kind}}
-        self._send(status, found)
-
-    def _send(self, status: int, found: dict[str, Any]) -> None:
-        text = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        if status == 503:
-            self.send_header("Retry-After", "1")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(text)
-
-    def _admit(self) -> None:
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
-            raise Refused(401, "wrong or missing token", "authentication_error")
-        if not self.server.let_in(self.connection):
-            raise Refused(503, f"there are already {CONNECTIONS} requests", "overloaded")
-
-    def _body(self) -> dict[str, Any]:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or len(length) > 12:
-            raise Refused(411, "Content-Length is missing")
-        if int(length) > BODY:
-            raise Refused(413, f"a request can have at most {BODY} bytes")
-        text = self.rfile.read(int(length))
-        if len(text) < int(length):
-            raise Refused(400, "the request is incomplete")
-        self.guard.cancel()
-        try:
-            found = parsed(text or b"{}")
-        except ValueError as error:
-            raise Refused(400, f"the request is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise Refused(400, "the request is not a JSON object")
-        return found
-
-    def _get(self) -> dict[str, Any]:
-        if self.path != "/v1/models":
-            raise Refused(404, "no such path")
-        return {"object": "list", "data": [MODEL]}
-
-    def _post(self) -> dict[str, Any]:
-        desk, body = self.server.desk, self._body()
-        if self.path == "/v1/sessions":
-            given(body, ())
-            session = desk.hand_out()
-            if self._gone():  # an agent that was stopped while it waited
-                desk.give_up(session.id)
-            return {"id": session.id, "path": f"/v1/sessions/{session.id}", **session.about}
-        if self.path == "/v1/chat/completions":  # of a client that has one address
-            return desk.complete(str(body.get("model")), completion(body, desk.settings))
-        match = SESSION.fullmatch(self.path)
-        if match and match[2] == "/chat/completions":
-            return desk.complete(match[1], completion(body, desk.settings))
-        if match and match[2] == "/reward":
-            desk.reward(match[1], reward(body))
-            return {"id": match[1], "done": True}
-        raise Refused(404, "no such path")
-
-    def _delete(self) -> dict[str, Any]:
-        match = SESSION.fullmatch(self.path)
-        if not match or match[2]:
-            raise Refused(404, "no such path")
-        self.server.desk.give_up(match[1])
-        return {"id": match[1], "deleted": True}
-
-
-class Server(ThreadingHTTPServer):
-    """Listens in threads of its own; at most `CONNECTIONS` at a time with the token, and as many
-    without."""
-
-    daemon_threads = True
-    request_queue_size = 128
+class Server:
+    """Listens in a thread of its own, and answers every request that it can read with JSON."""
 
     def __init__(self, host: str, port: int, token: str):
+        import uvicorn
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.routing import Route
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        class Impatient(H11Protocol):
+            """Cuts a connection whose request does not come in time; where too many wait for
+            theirs, the oldest of these."""
+
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                self.made = self.loop.time()
+                self.loop.call_later(READ, self.cut)
+                every: Any = self.connections
+                waiting = [c for c in every if c.cycle is None and not c.transport.is_closing()]
+                if len(waiting) > CONNECTIONS:
+                    min(waiting, key=lambda c: c.made).cut()
+
+            def cut(self) -> None:
+                if self.cycle is None:
+                    self.transport.abort()
+
         self.token, self.desk = token, Desk()
-        self.lock = threading.Lock()
-        self.unknown: dict[socket.socket, None] = {}  # connections that have not shown the token
-        self.known: set[socket.socket] = set()
-        super().__init__((host, port), Handler)
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        routes = [
+            Route("/v1/models", self.endpoint(self.models)),
+            Route("/v1/sessions", self.endpoint(self.begin), methods=["POST"]),
+            Route("/v1/sessions/{name}", self.endpoint(self.give_up), methods=["DELETE"]),
+            Route("/v1/sessions/{name}/reward", self.endpoint(self.reward), methods=["POST"]),
+            Route("/v1/sessions/{name}/chat/completions", self.endpoint(self.complete),
+                  methods=["POST"]),
+            Route("/v1/chat/completions", self.endpoint(self.complete), methods=["POST"]),
+        ]  # fmt: skip
+        faults: Any = {Refused: refusal, HTTPException: refusal}
+        config = uvicorn.Config(
+            Starlette(routes=routes, exception_handlers=faults), http=Impatient, ws="none",
+            loop="asyncio", lifespan="off", log_config=None, log_level="critical",
+            server_header=False, headers=[("Connection", "close")], timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        listening = socket.create_server((host, port), backlog=128)
+        self.port = listening.getsockname()[1]
+        self.http = uvicorn.Server(config)
+        run = {"sockets": [listening]}
+        self.thread = threading.Thread(target=self.http.run, kwargs=run, daemon=True)
+        self.thread.start()
 
-    def let_in(self, connection: socket.socket) -> bool:
-        """Note that a connection has shown the token; whether there is room for it."""
-        with self.lock:
-            self.unknown.pop(connection, None)
-            if len(self.known) < CONNECTIONS:
-                self.known.add(connection)
-        return connection in self.known
+    def stop(self) -> None:
+        self.http.should_exit = True
+        self.thread.join()
 
-    def process_request(self, request, address) -> None:
-        with self.lock:
-            if len(self.unknown) >= CONNECTIONS:  # the oldest makes room: it may never show one
-                oldest = next(iter(self.unknown))
-                del self.unknown[oldest]
-                cut(oldest)
-            self.unknown[request] = None
-        super().process_request(request, address)
+    def endpoint(self, work: Any) -> Any:
+        """`work(request, body)` with the token checked and the body read."""
+        from starlette.responses import JSONResponse
 
-    def process_request_thread(self, request, address) -> None:
-        try:
-            super().process_request_thread(request, address)
-        finally:
-            with self.lock:
-                self.unknown.pop(request, None)
-                self.known.discard(request)
+        async def answered(request: Any) -> Any:
+            given = request.headers.get("Authorization", "").encode("utf-8", "replace")
+            if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+                raise Refused(401, "wrong or missing token", "authentication_error")
+            if len(self.http.server_state.tasks) > CONNECTIONS:
+                raise Refused(503, f"there are already {CONNECTIONS} requests", "overloaded")
+            body = await body_of(request) if request.method == "POST" else {}
+            return JSONResponse(await work(request, body))
 
-    def handle_error(self, request, address) -> None:
-        """Nothing: a client's fault ends its connection only."""
+        return answered
+
+    async def models(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
+        return {"object": "list", "data": [MODEL]}
+
+    async def begin(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
+        given(body, ())
+        end = time.monotonic() + HELD
+        while (session := self.desk.hand_out()) is None:
+            await asyncio.sleep(LOOK)
+            if time.monotonic() > end or await request.is_disconnected():
+                raise Refused(503, "no session is open because the run is updating", "overloaded")
+        return {"id": session.id, "path": f"/v1/sessions/{session.id}", **session.about}
+
+    async def complete(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
+        # A client that has one address names the session as its model.
+        name = request.path_params.get("name") or str(body.get("model"))
+        asked = completion(body, self.desk.settings)
+        return await asyncio.wrap_future(self.desk.complete(name, asked))
+
+    async def reward(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
+        name = request.path_params["name"]
+        self.desk.reward(name, reward(body))
+        return {"id": name, "done": True}
+
+    async def give_up(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
+        name = request.path_params["name"]
+        self.desk.give_up(name)
+        return {"id": name, "deleted": True}
 
 
-def cut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+async def body_of(request: Any) -> dict[str, Any]:
+    """The JSON object of a request; raises Refused."""
+    from starlette.requests import ClientDisconnect
+
+    text = bytearray()
+    try:
+        async with asyncio.timeout(READ):
+            async for part in request.stream():
+                text += part
+                if len(text) > BODY:
+                    raise Refused(413, f"a request can have at most {BODY} bytes")
+        found = parsed(bytes(text) or b"{}")
+    except (TimeoutError, ClientDisconnect):
+        raise Refused(408, "the request is incomplete") from None
+    except ValueError as error:
+        raise Refused(400, f"the request is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(400, "the request is not a JSON object")
+    return found
+
+
+async def refusal(request: Any, error: Any) -> Any:
+    """The answer to a request that is refused, here or by starlette."""
+    from starlette.responses import JSONResponse
+
+    kind = getattr(error, "kind", "invalid_request_error")
+    more = {"Retry-After": "1"} if error.status_code == 503 else error.headers
+    return JSONResponse({"error": {"message": error.detail, "type": kind}}, error.status_code, more)

@@ -13,6 +13,7 @@ from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
 from rlzoo.waiting import pause
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.samplers.session_requests import Refused, gist, message, unread
 from rlzoo_zoo.samplers.session_server import Job, Server, Session
 from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
@@ -103,7 +104,7 @@ def sessions(
                 pause(0)
             if time.monotonic() - seen > patience:
                 raise Unfinished(
-                    f"sampler sessions: no agent took a turn at {host}:{server.server_port} for "
+                    f"sampler sessions: no agent took a turn at {host}:{server.port} for "
                     f"{patience:g} s; use `rlzoo resume` to continue from the last checkpoint"
                 )
     finally:
@@ -178,7 +179,7 @@ class Table:
             self.draw(ready)
         finally:
             for job, _ in ready:
-                if job.answer is None:
+                if not job.answer.done():
                     job.finish(Refused(500, "the run ends", "server_error"))
         return len(ready)
 
@@ -462,6 +463,7 @@ def listening(host: str, port: int, token_from: str) -> Server:
 
 
 def check(*, host, token_from, **_):
+    needs("uvicorn", "lab")()
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -39,6 +39,21 @@ MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]], dtype=F64)
         ("tis", {"cap": 10.0}, [[4, 1, 0.25, 1], [4, 0, 4, 0]]),
         ("tis", {"level": "sequence", "cap": 20.0}, [[1, 1, 1, 1], [16, 0, 16, 0]]),
         ("tis", {"level": "sequence"}, [[1, 1, 1, 1], [2, 0, 2, 0]]),
+        # Products up to a token: 4, 4, 1, 1 and 4, 16; means of the logs: 0 and ln 4.
+        ("tis", {"level": "prefix", "cap": 20.0}, [[4, 4, 1, 1], [4, 0, 16, 0]]),
+        ("tis", {"level": "geometric", "cap": 20.0}, [[1, 1, 1, 1], [4, 0, 4, 0]]),
+        ("tis", {"floor": 0.5}, [[2, 1, 0.5, 1], [2, 0, 2, 0]]),
+        ("tis", {"reject": 1.3}, [[2, 1, 0.25, 1], [0, 0, 0, 0]]),
+        # The mean of 2, 1, .25, 1, 2, 2 is 1.375.
+        ("tis", {"normalize": True}, [[16 / 11, 8 / 11, 2 / 11, 8 / 11], [16 / 11, 0, 16 / 11, 0]]),
+        ("icepop", {"level": "prefix"}, [[4, 4, 1, 1], [4, 0, 0, 0]]),
+        ("icepop", {"level": "geometric"}, [[1, 1, 1, 1], [4, 0, 4, 0]]),
+        ("rejection", {"level": "sum", "estimator": "k1", "threshold": 1.3},
+         [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        ("rejection", {"level": "sum", "estimator": "k2", "threshold": 1.93},
+         [[1, 1, 1, 1], [1, 0, 1, 0]]),
+        ("rejection", {"level": "max", "estimator": "k1", "threshold": 1.3},
+         [[0, 0, 0, 0], [0, 0, 0, 0]]),
         ("icepop", {}, [[4, 1, 0, 1], [4, 0, 4, 0]]),
         ("icepop", {"low": 0.2, "high": 3.0}, [[0, 1, 0.25, 1], [0, 0, 0, 0]]),
         ("icepop", {"level": "sequence"}, [[1, 1, 1, 1], [0, 0, 0, 0]]),
@@ -76,6 +91,27 @@ def test_uncapped_weights_have_mean_1_under_the_sampler():
     assert_close((mu.exp() * weigh("tis", table, cap=1e6)).sum(-1), torch.ones(5, dtype=F64))
     for capped in (weigh("tis", table, cap=1.5), weigh("icepop", table)):
         assert ((mu.exp() * capped).sum(-1) < 1 - 1e-6).all()
+
+
+def test_prefix_weights_are_unbiased_and_vary_less_than_whole_ones():
+    """By enumeration of two tokens of three: E_mu[w_t x_t] = E_pi[x_t], for x of tokens up to t."""
+    draw = torch.Generator().manual_seed(0)
+    pi, mu = (torch.randn(3, 3, generator=draw, dtype=F64).log_softmax(-1) for _ in range(2))
+    a, b = torch.arange(9) // 3, torch.arange(9) % 3
+    log_pi, log_mu = (torch.stack([p[0, a], p[1, b]], 1) for p in (pi, mu))
+    table = {"old_log_probs": log_pi, "sampler_log_probs": log_mu,
+             "response_mask": torch.ones_like(log_pi)}  # fmt: skip
+    chance = {"pi": log_pi.sum(1).exp(), "mu": log_mu.sum(1).exp()}
+    x = torch.stack([torch.randn(3, generator=draw, dtype=F64)[a],
+                     torch.randn(9, generator=draw, dtype=F64)], 1)  # fmt: skip
+    want = (chance["pi"][:, None] * x).sum(0)
+    spread = {}
+    for level in ("prefix", "sequence"):
+        weighed = weigh("tis", table, level=level, cap=1e9) * x
+        assert_close((chance["mu"][:, None] * weighed).sum(0), want)
+        spread[level] = (chance["mu"][:, None] * (weighed - want).square()).sum(0)
+    assert spread["prefix"][0] < spread["sequence"][0]
+    assert_close(spread["prefix"][1], spread["sequence"][1])
 
 
 @pytest.mark.parametrize("name", NAMES)

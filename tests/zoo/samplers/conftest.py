@@ -13,5 +13,4 @@ def world(zoo, monkeypatch):
     monkeypatch.setattr(module, "SERVERS", {})
     yield lambda *words: World(zoo, *words)
     for server in module.SERVERS.values():
-        server.shutdown()
-        server.server_close()
+        server.stop()

@@ -78,7 +78,7 @@ def test_fields_that_change_nothing(fields):
 def test_what_is_not_obeyed_is_refused_by_its_name(field, value):
     with pytest.raises(Refused, match=field) as caught:
         read(**{field: value})
-    assert caught.value.status == 400
+    assert caught.value.status_code == 400
 
 
 @pytest.mark.parametrize("says", [None, "maybe", 1])
@@ -109,7 +109,7 @@ def test_a_reward(body, value):
 def test_what_is_not_a_reward(body):
     with pytest.raises(Refused) as caught:
         reward(body)
-    assert caught.value.status == 400
+    assert caught.value.status_code == 400
 
 
 def test_a_misspelt_field_has_the_nearest_name():
