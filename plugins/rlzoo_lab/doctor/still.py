@@ -261,7 +261,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
     eps = run.key("actor.eps", 0.0)
     norm = min(median(run.series("actor/grad_norm")), run.key("actor.max_grad_norm") or math.inf)
     typical = norm / 100  # of an entry, at most: a model has more than 10,000
-    if eps < 1e-5 or eps < typical:
+    if eps < 1e-5 or eps < typical or not _adamw(run):
         return None
     return Finding(
         "warning" if learning(run) else "problem",
