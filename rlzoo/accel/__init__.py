@@ -5,7 +5,6 @@ May import `mdp`, `recipe`, `plugin`, `ops` and the packages below. Nothing here
     cache          KV caches that grow in place, or have a fixed shape
     decode         responses token by token, sampled with given uniform numbers
     device         the device that `auto`, cpu or cuda:1 stands for
-    draw           a token from its logits and a uniform number
     engine         owns the networks and how they are computed: scores, gradients, optimizer steps
     graphs         CUDA graphs of a constant step
     head           log-probs, entropy and sums of pi squared straight from hidden states

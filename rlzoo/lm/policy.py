@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, layout, recompute
-from rlzoo.accel.decode import Decoder
-from rlzoo.accel.draw import wide
+from rlzoo.accel.decode import Decoder, wide
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.accel.memory import activations
 from rlzoo.accel.shard import whole

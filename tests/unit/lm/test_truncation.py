@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from rlzoo.accel.draw import draw, truncate
+from rlzoo.accel.decode import draw, truncate
 
 ROWS, VOCABULARY = 200, 50
 

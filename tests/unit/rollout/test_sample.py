@@ -8,7 +8,7 @@ from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from helpers.worlds import favour, make_world, one_thread
-from rlzoo.accel.draw import truncate
+from rlzoo.accel.decode import truncate
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
