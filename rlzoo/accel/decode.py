@@ -19,11 +19,12 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.cache import Fixed, Growing
+from rlzoo.accel.generation import by_generation
 from rlzoo.accel.graphs import Graph, Step
 from rlzoo.accel.hf_internals import forward_of
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.errors import ModelError, out_of_memory
-from rlzoo.mdp.turns import ends_turn, first_stop, reach
+from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
@@ -178,7 +179,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -409,56 +410,3 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """x in float32 if it has half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-# ---------------------------------------------------------------- transformers' own loop
-
-
-def _by_generation(
-    policy: Sampled,
-    model: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    uniforms: Tensor | None,
-    limit: int,
-) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor draws the token."""
-    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-
-    sampled: list[Tensor] = []
-    ours: list[Tensor] = []
-
-    def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
-        u = None if uniforms is None else uniforms[:, len(sampled)]
-        barred = None
-        if len(sampled) < policy.min_new_tokens:
-            barred = torch.zeros_like(scores[0], dtype=torch.bool)
-            barred[policy.eos_ids] = True
-        token, log_mu, log_pi = draw(policy, scores, u, barred)
-        sampled.append(log_mu)
-        ours.append(log_pi)
-        return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
-
-    def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        said = input_ids[:, prompt_ids.shape[1] :].tolist()
-        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
-        return torch.tensor(ends, device=input_ids.device)
-
-    out = model.generate(
-        input_ids=prompt_ids,
-        attention_mask=prompt_mask.long(),
-        generation_config=GenerationConfig(
-            max_new_tokens=limit,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
-            pad_token_id=policy.pad_id,
-        ),
-        logits_processor=LogitsProcessorList([processor]),
-        stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
-    )
-    return {
-        "response_ids": out[:, prompt_ids.shape[1] :],
-        "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": torch.stack(ours, 1),
-    }

@@ -40,7 +40,7 @@ class World:
         moves = {} if reference is None else {"reference": reference.model}
         return self.engine.networks | moves
 
-    @property
+    @cached_property
     def reference(self) -> Policy | None:
         return self.engine.reference
 

@@ -12,7 +12,7 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import Rows, _by_generation, decode
+from rlzoo.accel.decode import Rows, decode
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
