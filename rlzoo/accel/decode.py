@@ -233,7 +233,6 @@ class Rows:
         }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
-        self.ids = torch.arange(logits.shape[-1], device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
         self.graph: Graph | None = None  # never holds the rows: a cycle would outlive the rollout
         self.say(logits)
@@ -241,14 +240,17 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        barred = None
-        if self.policy.min_new_tokens and len(self.eos):
-            barred = torch.isin(self.ids, self.eos) & (self.now < self.policy.min_new_tokens)
+        barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
         drawn = draw(self.policy, logits, u, barred)
         for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
+
+    def barred(self, vocabulary: int) -> Tensor:
+        """Which tokens (V,) bool are not sampled next: EOS, if it is too early."""
+        tokens = torch.arange(vocabulary, device=self.eos.device)
+        return torch.isin(tokens, self.eos) & (self.now < self.policy.min_new_tokens)
 
     def step(self) -> None:
         """Read the newest token, and draw one after it."""

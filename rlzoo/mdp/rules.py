@@ -88,11 +88,8 @@ def transition(
     `least` tokens, or the length limit, of all or of each. Without EOS, episodes have a fixed
     length, and the limit terminates them."""
     over = (positions + 1 >= limit).expand_as(tokens)
-    if not eos_ids:
-        return over.clone(), torch.zeros_like(over)
-    terminated = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device))
-    terminated &= positions >= least
-    return terminated, ~terminated & over
+    ends = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device)) & (positions >= least)
+    return (ends, ~ends & over) if eos_ids else (over, over & False)
 
 
 def episode_columns(

@@ -4,6 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 
+def faults(plan: Any) -> Iterator[str]:
+    """Those of lengths, references and optimizers."""
+    yield from of_lengths(plan)
+    yield from of_reference(plan)
+    yield from of_optimizers(plan)
+
+
 def of_lengths(plan: Any) -> Iterator[str]:
     """Faults of responses of a fixed or a least length."""
     recipe, rollout = plan.recipe, plan.recipe.config.rollout

@@ -62,9 +62,13 @@ class Plan:
         return self.needs.intersection(REFERENCE_COLUMNS)
 
     @cached_property
+    def own_reference(self) -> bool:
+        """Whether the reference of a rollout is the policy that sampled it."""
+        return bool(self.reference_needs) and self.recipe.config.kl.reference == "rollout"
+
+    @cached_property
     def reference(self) -> bool:
-        rollout = self.recipe.config.kl.reference == "rollout"  # whose log-probs are there
-        return bool(self.reference_needs) and not rollout
+        return bool(self.reference_needs) and not self.own_reference
 
     @cached_property
     def moving_reference(self) -> bool:
@@ -314,9 +318,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
-    yield from faults.of_lengths(plan)
-    yield from faults.of_reference(plan)
-    yield from faults.of_optimizers(plan)
+    yield from faults.faults(plan)
     for key in ("patience", "target"):
         if config.stop[key] is not None and not config.eval.every:
             yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"

@@ -86,8 +86,7 @@ def _scored(
         # another engine returns no more
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
-        kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: drawn[n].to(kind) for n in MASKS}
+        drawn |= {n: drawn[n].to(drawn["sampler_log_probs"].dtype) for n in MASKS}
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts | drawn)  # agents send prompts of their own
@@ -159,9 +158,11 @@ def respond(
     """
     plan, policy = world.plan, world.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = turn
-    if turn is None and not greedy:
-        uniforms = noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
+    uniforms = (
+        noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
+        if turn is None and not greedy
+        else turn
+    )
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(world, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
