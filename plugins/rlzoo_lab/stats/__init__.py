@@ -41,6 +41,8 @@ from rlzoo_lab.stats.means import (
     mean_interval,
     over_prompts,
     reached,
+    running_mean,
+    smoothed,
     student_quantile,
     t_interval,
     variance_over_prompts,
