@@ -33,7 +33,7 @@ def draw(curve: Curve, width: int = 340, height: int = 136) -> tuple[str, dict[s
         drawn = "".join(_series(one, axes))
         marks.append(drawn if one.row is None else f'<g data-row="{one.row}">{drawn}</g>')
     cursor = f'<path class="cursor" d="M0 {TOP}V{axes.bottom}" visibility="hidden"/>'
-    label = curve.caption or f"{curve.y} by {curve.x}"
+    label = curve.caption or f"{curve.y or curve.name} by {curve.x}"
     svg = (
         f'<svg viewBox="0 0 {width} {axes.height}" role="img" aria-label="{escape(label)}" '
         f'style="max-width:100%">{"".join(marks)}{cursor}</svg>'
