@@ -67,7 +67,9 @@ class _Shown:
 
     def latex(self) -> str:
         """The table of results in LaTeX, which `print` shows."""
-        return text_of(self._shown("latex", "blocks") and self._result.view, "latex")
+        self._shown("latex", "blocks")
+        shown: Any = self._result.view
+        return text_of(shown, "latex")
 
     def _shown(self, method: str, what: str) -> Any:
         shown = getattr(self._result.view, what, ())

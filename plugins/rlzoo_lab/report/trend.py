@@ -128,8 +128,9 @@ def _series(there: Columns, key: str, name: str, colour: int) -> Series | None:
     x, y = there.column(key)
     low, high = (there.column(end)[1] for end in _ends(key))
     banded = len(low) == len(high) == len(y)
-    ends = (low, high) if banded else (None, None)
-    return Series(name, x, y, *ends, colour=colour) if len(y) else None
+    if not len(y):
+        return None
+    return Series(name, x, y, low if banded else None, high if banded else None, colour=colour)
 
 
 def _key(line: Series, family: str) -> str:

@@ -142,8 +142,7 @@ def _series(one: Series, axes: _Axes) -> Iterable[str]:
                    f"{told}</circle>")  # fmt: skip
         return
     if banded:
-        low, high = one.low or (), one.high or ()
-        around = points([*one.x, *reversed(one.x)], [*high, *reversed(low)])
+        around = points([*one.x, *reversed(one.x)], [*(one.high or ()), *reversed(one.low or ())])
         yield f'<polygon points="{around}" style="fill:{ink}" opacity=".14"/>'
     weight = 'stroke-width=".8" opacity=".4"' if one.form == "thin" else 'stroke-width="1.7"'
     yield (
