@@ -15,9 +15,9 @@ from rlzoo_lab.compare.curves import curves
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.tables import blocks, page_blocks
 from rlzoo_lab.compare.verdict import method, verdict
-from rlzoo_lab.view.blocks import Shown
 from rlzoo_lab.view.figure import write_curves
 from rlzoo_lab.view.html import page
+from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.texts import text_of
 from rlzoo_lab.view.written import PRINTED, Written
 

@@ -15,7 +15,8 @@ from rlzoo_lab.data.words import read_options
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.sweep.work import work
-from rlzoo_lab.view.blocks import Shown, Text
+from rlzoo_lab.view.blocks import Text
+from rlzoo_lab.view.shown import Shown
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ It contains no verb, no run and no statistics. No torch.
     numbers   numbers as text, and a curve in block characters
     page      one self-contained HTML page, light and dark
     shade     colors for numbers
+    shown     the blocks of a verb, for every format
     terminal  blocks in a terminal
     texts     blocks as Markdown and LaTeX, records as CSV
     written   options that name a file to write, checked before the work starts

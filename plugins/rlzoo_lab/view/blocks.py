@@ -117,19 +117,3 @@ class Tokens:
 
 
 Block = Text | Note | Table | Curve | Tokens
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The blocks that a verb prints. records: the same results as flat records, for a data frame or
-    CSV. curves: makes the curves, which a terminal does not show."""
-
-    blocks: Sequence[Block]
-    records: Sequence[Mapping[str, Any]] = ()
-    curves: Callable[[], Sequence[Curve]] = tuple
-
-    def __call__(self, console: Any) -> list[Any]:
-        """For `Result.view`."""
-        from rlzoo_lab.view.terminal import rendered  # here: rich
-
-        return rendered(self.blocks, console)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlzoo.format.text import in_markdown, one_line
-from rlzoo_lab.view.blocks import Block, Column, Note, Shown, Table, Text
+from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text
 from rlzoo_lab.view.numbers import is_number
+from rlzoo_lab.view.shown import Shown
 
 
 def text_of(shown: Shown, form: str) -> str:

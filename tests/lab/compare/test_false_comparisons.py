@@ -19,7 +19,7 @@ from rlzoo_lab.compare.comparison import compare
 from rlzoo_lab.compare.tables import blocks, final
 from rlzoo_lab.compare.verdict import verdict
 from rlzoo_lab.data.record import read_record
-from rlzoo_lab.view.blocks import Shown
+from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.terminal import rendered
 from rlzoo_lab.view.texts import as_csv, text_of
 
