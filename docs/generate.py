@@ -25,9 +25,10 @@ from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.files import describe, parse_yaml, read_layer
+from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo_lab.doctor.rules import RULES
+from rlzoo_lab.metrics import metrics
 from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
 
@@ -37,7 +38,6 @@ import gallery
 from common import DOCS, ROOT, parts_of, prose, table, with_block
 
 CONFIGS = ROOT / "configs"
-METRICS = parse_yaml((ROOT / "plugins" / "rlzoo_lab" / "metrics.yaml").read_text(encoding="utf-8"))
 
 TITLES = {
     "estimators": "Advantage estimators",
@@ -539,13 +539,9 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
         parts = []
         for maker in makers:
             rows = [
-                [
-                    keys(name) + " =" * m.get("verl", False),
-                    m.get("unit", ""),
-                    cell(m.get("requires", "")),
-                    cell(m["meaning"]),
-                ]
-                for name, m in METRICS[maker].items()
+                [keys(m.name) + " =" * m.verl, m.unit, cell(m.requires), cell(m.meaning)]
+                for m in metrics()
+                if m.maker == maker
             ]
             heading = f"### {maker.capitalize()}\n\n" if len(makers) > 1 else ""
             parts.append(heading + table(head, rows))

@@ -22,6 +22,7 @@ with `add_arguments` imports no torch at its top.
     fetch       a recipe from a URL: shows, checks and trains it
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
+    metrics     what each metric means
     new         a working plugin package as a template
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to compute exact values from every prefix

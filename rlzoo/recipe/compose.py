@@ -94,6 +94,13 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
+    if "imported" in layers[1].tops:
+        raise RecipeError(
+            f"{file}: is of an imported run, not all of whose settings are known; choose a recipe "
+            "(`rlzoo recipes`) and give the settings that are: key=value",
+            key="recipe",
+            kind="unknown-key",
+        )
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder

@@ -27,6 +27,11 @@ class Layer:
     values: Flat
     saved: bool = False
 
+    @property
+    def tops(self) -> set[str]:
+        """The sections that have a value."""
+        return {key.partition(".")[0] for key in self.values}
+
 
 def config_dirs() -> list[Path]:
     """`./configs`, then `$RLZOO_CONFIGS`, then the shipped ones; the first that has a file wins."""

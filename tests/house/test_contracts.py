@@ -45,6 +45,7 @@ SHARED = (
     "display",
     "duration",
     "gguf",
+    "metrics",
     "numbers",
     "oracle",
     "pages",

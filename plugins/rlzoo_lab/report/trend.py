@@ -1,13 +1,11 @@
 """The tab of the whole run: metrics as curves, with the doctor's remarks at their steps."""
 
 from collections.abc import Iterable, Sequence, Set
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
-from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs import metrics as names
+from rlzoo_lab.metrics import metrics
 from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages.chart import Line, Mark, draw_chart, smoothed
 from rlzoo_lab.pages.page import folded, tag
@@ -174,15 +172,8 @@ def _mean_of(name: str, others: Set[str]) -> str:
 def meaning(metric: str) -> str:
     """A metric's meaning from the table of metrics; for a plugin's metric, its name."""
     head = metric.rpartition("/")[0]
-    known = _meanings()
+    known = {m.name: m.meaning for m in metrics()}
     return known.get(metric) or known.get(f"{head}/*") or metric
-
-
-@cache
-def _meanings() -> dict[str, str]:
-    text = files("rlzoo_lab").joinpath("metrics.yaml").read_text(encoding="utf-8")
-    phases = parse_yaml(text).values()
-    return {name: about["meaning"] for phase in phases for name, about in phase.items()}
 
 
 def _grid(cards: Iterable[str]) -> str:
