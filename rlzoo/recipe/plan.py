@@ -15,7 +15,7 @@ from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe import cautions, teachers
-from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.compose import COMMAND_LINE, Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
 # A column that stands for a model: asking for it builds the model.
@@ -349,6 +349,29 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
                 )
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
         yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
+
+
+def refuse_idle(plan: Plan) -> None:
+    """Raises RecipeError for a key on the command line of a part that the recipe does not have."""
+    absent = {}
+    if not plan.critic:
+        absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
+    if plan.kl is None:
+        absent["kl"] = "kl.coef is 0 or kl.place is none"
+    origins = plan.recipe.origins
+    there = [k for k in origins if _part(k) not in absent]
+    for key, origin in origins.items():
+        if origin != COMMAND_LINE or _part(key) not in absent or key in ("kl.coef", "kl.place"):
+            continue
+        last = key.rpartition(".")[2]
+        longer = [k for k in there if last in k.rpartition(".")[2]]
+        hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
+        line = f"{plan.recipe.blame(key)}: has no effect, because {absent[_part(key)]}{hint}"
+        raise RecipeError(line, key=key, kind="no-effect")
+
+
+def _part(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def _check_options(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Plan, make_plan, refuse_idle
 from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
@@ -49,6 +49,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
         resolve_path(taught, recipe.blame(f"teacher.{'domains' if domain else 'path'}"))
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
+    if training:
+        refuse_idle(plan)
     pick_device(recipe.config.device, recipe.blame("device"))
     if recipe.config.model.lora.rank:
         need("peft", recipe.blame("model.lora.rank"))
