@@ -27,8 +27,8 @@ from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
+from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.doctor.rules import RULES
-from rlzoo_lab.metrics import metrics
 from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
 

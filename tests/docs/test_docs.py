@@ -83,8 +83,8 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
 
 
 def test_the_doctor_asks_for_metrics_of_the_table():
+    from rlzoo_lab.data.metrics import metrics
     from rlzoo_lab.doctor.rules import RULES
-    from rlzoo_lab.metrics import metrics
 
     names = {m.name for m in metrics()}
     asked = {metric for rule in RULES for metric in rule.metrics}
@@ -93,7 +93,7 @@ def test_the_doctor_asks_for_metrics_of_the_table():
 
 def test_a_loss_may_not_report_a_metric_of_the_table():
     from rlzoo.runs.metrics import OURS
-    from rlzoo_lab.metrics import metrics
+    from rlzoo_lab.data.metrics import metrics
 
     names = {m.name for m in metrics()}
     below = {n for n in names if n.startswith(("actor/", "critic/"))}
@@ -203,7 +203,7 @@ def test_commands_that_are_marked_run(page, workplace, monkeypatch):
 @pytest.mark.parametrize("page", with_blocks("bash"), ids=name_of)
 def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys):
     # The folders that they write to are not there.
-    monkeypatch.setattr("rlzoo_lab.written.refuse_unwritable", lambda *place, **kind: None)
+    monkeypatch.setattr("rlzoo_lab.view.written.refuse_unwritable", lambda *place, **kind: None)
     for code, executed, _, _ in blocks(page, "bash"):
         for environment, words in commands(code):
             for key, value in environment.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rlzoo_lab.metrics import metrics
+from rlzoo_lab.data.metrics import metrics
 
 # Where a trainer's number is rlzoo's by name, and made in another way.
 NOTES = {

@@ -25,7 +25,7 @@ class Metric(NamedTuple):
 @cache
 def metrics() -> list[Metric]:
     """Every metric, in the order of the table."""
-    text = files("rlzoo_lab").joinpath("metrics.yaml").read_text(encoding="utf-8")
+    text = files("rlzoo_lab.data").joinpath("metrics.yaml").read_text(encoding="utf-8")
     makers = parse_yaml(text)
     return [
         Metric(n, maker, **about) for maker, part in makers.items() for n, about in part.items()
