@@ -5,17 +5,17 @@ is loaded.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
+from rlzoo.errors import RecipeError, RlzooError, nearest
 from rlzoo.plugin.border import Bound, border, needs_of
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
+from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import cautions, teachers
-from rlzoo.recipe.compose import COMMAND_LINE, Recipe
+from rlzoo.recipe import cautions, faults, teachers
+from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
 # A column that stands for a model: asking for it builds the model.
@@ -71,8 +71,23 @@ class Plan:
         return not self.needs.isdisjoint(CRITIC_COLUMNS)
 
     @property
+    def reference_needs(self) -> frozenset[str]:
+        """The needs that stand for a reference."""
+        return self.needs.intersection(REFERENCE_COLUMNS)
+
+    @property
+    def own_reference(self) -> bool:
+        """Whether the reference of a rollout is the policy that sampled it."""
+        return bool(self.reference_needs) and self.recipe.config.kl.reference == "rollout"
+
+    @property
     def reference(self) -> bool:
-        return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+        return bool(self.reference_needs) and not self.own_reference
+
+    @property
+    def moving_reference(self) -> bool:
+        """Whether training changes the reference."""
+        return self.reference and self.recipe.config.kl.reference != "initial"
 
     @property
     def teacher(self) -> bool:
@@ -153,7 +168,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         needs=frozenset(needs),
         **_schedule(recipe.config, not needs.isdisjoint(CRITIC_COLUMNS), kl, policy_loss),
     )
-    for fault in _faults(plan):
+    for fault in faults.faults(plan):
         raise RecipeError(fault, kind="unmet-need")
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
@@ -248,132 +263,6 @@ def _close(
     return tuple(order.values()), needs
 
 
-def _faults(plan: Plan) -> Iterator[str]:
-    """Contradictions among a recipe's components, keys and budget, a line for each."""
-    recipe, config = plan.recipe, plan.recipe.config
-    for name in needs_of(plan.task.score):
-        if name not in COLUMNS or COLUMNS[name].stage != "rollout":
-            known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
-            yield (
-                f"task {plan.task_name!r}: score uses {name!r}, which is not a column of the "
-                f"rollout{nearest(name, known)}"
-            )
-    by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
-    if by_group and config.rollout.samples < 2:
-        yield (
-            f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
-            f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
-            f"Got {config.rollout.samples}"
-        )
-    turns = [name for name in ("turn_ids", "state_keys") if name in plan.needs]
-    if plan.conversation:
-        yield from _faults_of_conversation(plan)
-    elif turns:
-        yield (
-            f"{recipe.blame('estimator.name')}: column {turns[0]!r} exists only in conversations, "
-            f"but task {plan.task_name!r} is not one"
-        )
-    if plan.teacher or config.teacher.domains:
-        yield from teachers.faults(plan)
-    if plan.critic and config.critic.init != "actor":
-        yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
-    for key in ("patience", "target"):
-        if config.stop[key] is not None and not config.eval.every:
-            yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
-    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
-        blame = recipe.blame("stop.max_kl")
-        yield f"{blame}: requires a reference; set kl.coef > 0"
-    if config.whiten == "group" and config.rollout.samples < 2:
-        yield f"{recipe.blame('whiten')}: group requires rollout.samples of at least 2"
-    if config.rollout.truncation == "bootstrap" and not plan.critic:
-        yield (
-            f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
-            f"{plan.estimator.name!r} does not use one; use zero, drop or penalty"
-        )
-    if config.rollout.staleness and config.parallel.strategy == "shard":
-        yield (
-            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, so it does "
-            "not work with parallel.strategy=shard; use replicate"
-        )
-    for key in ("actor.betas", "critic.betas"):
-        betas = list(recipe.value(key))
-        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
-            yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
-    if config.critic.low >= config.critic.high:
-        yield f"{recipe.blame('critic.low')}: must be below critic.high"
-    if not (config.train.steps or config.train.tokens or config.train.minutes):
-        yield "train: give a budget with train.steps, train.tokens or train.minutes"
-    rows = config.rollout.prompts * config.rollout.samples
-    for section in ("train", "critic"):
-        if (config[section].minibatches or 0) > rows:
-            yield (
-                f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
-                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
-            )
-    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
-            yield (
-                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
-                "trunk, which is trained with the policy; use critic.trunk=own"
-            )
-
-
-def _faults_of_critic(plan: Plan) -> Iterator[str]:
-    """Faults of a separate critic whose starting point has no trunk."""
-    init = plan.recipe.config.critic.init
-    with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
-    if plan.recipe.config.critic.trunk == "shared":
-        yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
-    elif init in plan.rewards and init not in with_path:
-        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward has one"
-        yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
-    elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
-        close = nearest(init, ["actor", *plan.rewards])
-        yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
-
-
-def _faults_of_conversation(plan: Plan) -> Iterator[str]:
-    """Faults of a conversation: columns of turns that the task needs or should provide."""
-    task, label = plan.abilities, f"task {plan.task_name!r}"
-    if "state_keys" in plan.needs and task.state_keys is None:
-        yield (
-            f"{plan.recipe.blame('estimator.name')}: column 'state_keys' requires a task with a "
-            f"method state_keys, but {label} has none"
-        )
-    for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
-        for need in needs_of(method) if method else ():
-            if need not in TOLD:
-                yield (
-                    f"{label}: {name} needs {need!r}, but an environment receives only "
-                    f"{', '.join(TOLD)}{nearest(need, TOLD)}"
-                )
-    if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
-        yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
-
-
-def refuse_idle(plan: Plan) -> None:
-    """Raises RecipeError for a key on the command line of a part that the recipe does not have."""
-    absent = {}
-    if not plan.critic:
-        absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
-    if plan.kl is None:
-        absent["kl"] = "kl.coef is 0 or kl.place is none"
-    origins = plan.recipe.origins
-    there = [k for k in origins if _part(k) not in absent]
-    for key, origin in origins.items():
-        if origin != COMMAND_LINE or _part(key) not in absent or key in ("kl.coef", "kl.place"):
-            continue
-        last = key.rpartition(".")[2]
-        longer = [k for k in there if last in k.rpartition(".")[2]]
-        hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
-        line = f"{plan.recipe.blame(key)}: has no effect, because {absent[_part(key)]}{hint}"
-        raise RecipeError(line, key=key, kind="no-effect")
-
-
-def _part(key: str) -> str:
-    return key.partition(".")[0]
-
-
 def _check_options(plan: Plan) -> None:
     """Run components' own checks of their options, such as a missing file."""
     for key, bound in {**plan.chosen, **{f"loggers.{b.name}": b for b in plan.loggers}}.items():
@@ -406,7 +295,8 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "1e-6; train float32 weights (model.autocast still computes in bfloat16) or adapters "
             "(model.lora.rank)"
         )
-    truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
+    rollout = config.rollout
+    truncates = rollout.top_k > 0 or rollout.top_p < 1 or rollout.min_new_tokens > 0
     weighs = "sampler_log_probs" in (*plan.estimator.needs, *plan.policy_loss.needs)
     if weighs and plan.correction:
         yield (
@@ -417,8 +307,8 @@ def _warnings(plan: Plan) -> Iterable[str]:
     unweighed = not (plan.correction or weighs)
     if truncates and unweighed:
         yield (
-            "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; set "
-            "correction=NAME to a column that reweights the loss"
+            "rollout.top_k/top_p/min_new_tokens: samples come from a truncated policy and are "
+            "off-policy; set correction=NAME to a column that reweights the loss"
         )
     if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
         yield f"sampler={plan.base_sampler.name}: {caution}"

@@ -15,7 +15,8 @@ from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
-from rlzoo.recipe.plan import Plan, make_plan, refuse_idle
+from rlzoo.recipe.faults import refuse_idle
+from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
