@@ -126,20 +126,14 @@ def refuse_idle(plan: Any) -> None:
         absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
     if plan.kl is None:
         absent["kl"] = "kl.coef is 0 or kl.place is none"
-    origins = plan.recipe.origins
-    there = [k for k in origins if _part(k) not in absent]
-    for key, origin in origins.items():
-        if origin != COMMAND_LINE or _part(key) not in absent or key in OF_REFERENCE:
-            continue
-        last = key.rpartition(".")[2]
-        longer = [k for k in there if last in k.rpartition(".")[2]]
-        hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
-        line = f"{plan.recipe.blame(key)}: has no effect, because {absent[_part(key)]}{hint}"
-        raise RecipeError(line, key=key, kind="no-effect")
-
-
-def _part(key: str) -> str:
-    return key.partition(".")[0]
+    there = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
+    for key, origin in plan.recipe.origins.items():
+        part, last = key.partition(".")[0], key.rpartition(".")[2]
+        if origin == COMMAND_LINE and part in absent and key not in OF_REFERENCE:
+            longer = [other for other in there if last in other.rpartition(".")[2]]
+            hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
+            line = f"{plan.recipe.blame(key)}: has no effect, because {absent[part]}{hint}"
+            raise RecipeError(line, key=key, kind="no-effect")
 
 
 def of_lengths(plan: Any) -> Iterator[str]:

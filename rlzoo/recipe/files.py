@@ -17,6 +17,7 @@ from rlzoo.errors import RecipeError, first_line
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 
 Flat = dict[str, Any]
+IMPORTED = "imported.from"  # in the recipe of another trainer's run: the trainer
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,6 @@ class Layer:
     origin: str
     values: Flat
     saved: bool = False
-
-    @property
-    def tops(self) -> set[str]:
-        """The sections that have a value."""
-        return {key.partition(".")[0] for key in self.values}
 
 
 def config_dirs() -> list[Path]:

@@ -163,7 +163,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         value_loss=single["value_loss"] if critic else None,
         aggregation=single["aggregation"],
         critic_aggregation=single["critic.aggregation"],
-        correction=correction and correction.name,
+        correction=correction.name if correction else None,
         loggers=tuple(many["loggers"].values()),
         needs=frozenset(needs),
         **_schedule(recipe.config, not needs.isdisjoint(CRITIC_COLUMNS), kl, policy_loss),

@@ -11,7 +11,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, nearest
-from rlzoo.recipe.files import DEEPEST, find_config, list_configs, read_layer, refuse_odd_yaml
+from rlzoo.recipe.files import (
+    DEEPEST,
+    IMPORTED,
+    find_config,
+    list_configs,
+    read_layer,
+    refuse_odd_yaml,
+)
 
 
 def read_value(key: str, text: str) -> Any:
@@ -51,7 +58,7 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
     if os.path.isfile(file := os.path.join(word, "recipe.yaml")):
         again = (
             "it was imported, so not all of its settings are known"
-            if "imported" in read_layer(Path(file)).tops
+            if IMPORTED in read_layer(Path(file)).values
             else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         )
         said = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
