@@ -430,7 +430,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "nearest",
         "typed_path",
     ),
-    "rlzoo.waiting": ("pause", "request"),
+    "rlzoo.waiting": ("pause",),
     "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),
     "rlzoo.checks": (),

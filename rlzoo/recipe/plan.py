@@ -7,6 +7,7 @@ is loaded.
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
@@ -65,35 +66,35 @@ class Plan:
     skips_silent: bool
     warnings: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def critic(self) -> bool:
         """Whether the run builds one; so for `reference` and `teacher`."""
         return not self.needs.isdisjoint(CRITIC_COLUMNS)
 
-    @property
+    @cached_property
     def reference_needs(self) -> frozenset[str]:
         """The needs that stand for a reference."""
         return self.needs.intersection(REFERENCE_COLUMNS)
 
-    @property
+    @cached_property
     def own_reference(self) -> bool:
         """Whether the reference of a rollout is the policy that sampled it."""
         return bool(self.reference_needs) and self.recipe.config.kl.reference == "rollout"
 
-    @property
+    @cached_property
     def reference(self) -> bool:
         return bool(self.reference_needs) and not self.own_reference
 
-    @property
+    @cached_property
     def moving_reference(self) -> bool:
         """Whether training changes the reference."""
         return self.reference and self.recipe.config.kl.reference != "initial"
 
-    @property
+    @cached_property
     def teacher(self) -> bool:
         return not self.needs.isdisjoint(teachers.COLUMNS)
 
-    @property
+    @cached_property
     def teachers(self) -> dict[str | None, str]:
         """The path of each domain's teacher; None: for prompts of any other domain."""
         return teachers.given(self.recipe) if self.teacher else {}

@@ -18,7 +18,6 @@ from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.faults import refuse_idle
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
-from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, is_url, kept_at
@@ -108,7 +107,7 @@ def resume(
         return _sent(folder, path, "" if is_url(path) else url, display or Silent())
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
-    words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
+    words = [f"recipe={folder.path / 'recipe.yaml'}", *trust]
     recipe = compose(words, zoo)
     plan = prepare(recipe, zoo)
     _alike(recipe, zoo)
