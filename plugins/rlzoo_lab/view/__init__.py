@@ -1,6 +1,6 @@
 """How things look: a verb makes blocks, and each format is written once, for all blocks.
 
-It contains no verb, no run and no statistics. No torch.
+May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no run, no statistics.
 
     blocks    text, table, curve, tokens, note: plain values
     chart     a curve as SVG
