@@ -5,6 +5,7 @@ import json
 import math
 import weakref
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import Rows, _by_generation, decode
+from rlzoo.accel.decode import Rows, decode, draw
+from rlzoo.accel.generation import by_generation
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
@@ -33,9 +35,11 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     ends = set()
     for u in (uniforms, None):
         found = []
-        for function, more in ((decode, [policy.decoder]), (_by_generation, [])):
+        own = partial(decode, policy, policy.model, policy.decoder)
+        theirs = partial(by_generation, partial(draw, policy), policy, policy.model)
+        for function in (own, theirs):
             with torch.no_grad():
-                out = function(policy, policy.model, *more, ids, mask, u, 12)
+                out = function(ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))
         ours, theirs = found
         chosen = ours["response_mask"]
