@@ -8,18 +8,17 @@ whose cache cannot drop rows use `model.generate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
-from rlzoo.accel.hf_internals import forward_of, plain_cache, take_over
+from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
@@ -28,8 +27,6 @@ from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
-
-FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
@@ -47,6 +44,8 @@ class Sampled(Protocol):
     def top_p(self) -> float: ...
     @property
     def eos_ids(self) -> list[int]: ...
+    @property
+    def min_new_tokens(self) -> int: ...
     @property
     def pad_id(self) -> int: ...
     @property
@@ -176,9 +175,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return by_generation(
-            partial(draw, policy), policy, model, prompt_ids, prompt_mask, uniforms, limit
-        )
+        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -292,11 +289,17 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        drawn = draw(self.policy, logits, u)
+        barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
+        drawn = draw(self.policy, logits, u, barred)
         for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
+
+    def barred(self, vocabulary: int) -> Tensor:
+        """Which tokens (V,) bool are not sampled next: EOS, if it is too early."""
+        tokens = torch.arange(vocabulary, device=self.eos.device)
+        return torch.isin(tokens, self.eos) & (self.now < self.policy.min_new_tokens)
 
     def step(self) -> None:
         """Read the newest token, and draw one after it."""
@@ -352,45 +355,22 @@ class Rows:
         return torch.tensor(ends, device=end.device)
 
 
-@contextmanager
-def few_rows(model: nn.Module) -> Iterator[None]:
-    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
-    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
-    found = [
-        module
-        for module in model.modules()
-        if type(module) is nn.Linear
-        and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
-        and module.weight.numel() >= LARGE
-    ]
-    with ExitStack() as replaced:
-        for module in found:
-            replaced.enter_context(forward_of(module, partial(_linear, module)))
-        yield
-
-
-def _linear(module: nn.Linear, x: Tensor) -> Tensor:
-    rows = x.numel() // x.shape[-1]
-    if rows not in FEW or x.dtype != module.weight.dtype or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, module.weight, module.bias)
-    out, start = x.new_empty(rows, len(module.weight)), 0
-    given = x.reshape(rows, -1).t().contiguous()
-    for block in module.weight.split(2048):  # turned around while it is in the cache
-        out[:, start : start + len(block)] = torch.mm(block, given).t()
-        start += len(block)
-    out = out if module.bias is None else out.add_(module.bias)
-    return out.view(*x.shape[:-1], -1)
-
-
-def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
+    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
+    barred: tokens (V,) bool that are not sampled."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
-    if u is None or policy.top_k > 0 or policy.top_p < 1:
+    if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi if u is None else truncate(log_pi, policy.top_k, policy.top_p)
-        token = (log_pi.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
+        log_mu = log_pi
+        if barred is not None:
+            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+        if u is not None:
+            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
+        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
         return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
     p = logits.softmax(-1)
     token = pick(p, u)

@@ -1,18 +1,20 @@
-"""Decoding by transformers' own loop, for models whose cache cannot drop rows: a logits processor
-draws the token."""
+"""Decoding by transformers' own loop, for models whose cache cannot drop rows."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from rlzoo.mdp.turns import ends_turn
 
+Draw = Callable[[Any, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+
 
 def by_generation(
-    draw: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]],
+    draw: Draw,
     policy: Any,
     model: Any,
     prompt_ids: Tensor,
@@ -20,14 +22,19 @@ def by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Like `rlzoo.accel.decode.decode`. draw: (logits, uniform numbers) -> a token, and its
-    log-probability under the sampling distribution and under the policy, (B,) each."""
+    """Like `decode`, but with `model.generate`: a logits processor has `draw` draw the token."""
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
     sampled: list[Tensor] = []
     ours: list[Tensor] = []
 
     def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
         u = None if uniforms is None else uniforms[:, len(sampled)]
-        token, log_mu, log_pi = draw(scores, u)
+        barred = None
+        if len(sampled) < policy.min_new_tokens:
+            barred = torch.zeros_like(scores[0], dtype=torch.bool)
+            barred[policy.eos_ids] = True
+        token, log_mu, log_pi = draw(policy, scores, u, barred)
         sampled.append(log_mu)
         ours.append(log_pi)
         return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
@@ -44,7 +51,7 @@ def by_generation(
             max_new_tokens=limit,
             do_sample=False,
             use_cache=True,
-            eos_token_id=policy.eos_ids or None,
+            eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
             pad_token_id=policy.pad_id,
         ),
         logits_processor=LogitsProcessorList([processor]),

@@ -8,7 +8,7 @@ with one line for each name that a later version no longer has.
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from rlzoo.accel.passes import Line
 from rlzoo.errors import ModelError
 
 T = TypeVar("T")
+
+FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 def import_models() -> None:
@@ -136,6 +139,43 @@ def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
     finally:
         for table in tables:
             table.sparse = False
+
+
+def stored_in_out(module: nn.Module) -> bool:
+    """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, (nn.Embedding, Conv1D))
+
+
+@contextmanager
+def few_rows(model: nn.Module) -> Iterator[None]:
+    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
+    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
+    found = [
+        module
+        for module in model.modules()
+        if type(module) is nn.Linear
+        and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
+        and module.weight.numel() >= LARGE
+    ]
+    with ExitStack() as replaced:
+        for module in found:
+            replaced.enter_context(forward_of(module, partial(_linear, module)))
+        yield
+
+
+def _linear(module: nn.Linear, x: Tensor) -> Tensor:
+    rows = x.numel() // x.shape[-1]
+    if rows not in FEW or x.dtype != module.weight.dtype or torch.is_autocast_enabled("cpu"):
+        return F.linear(x, module.weight, module.bias)
+    out, start = x.new_empty(rows, len(module.weight)), 0
+    given = x.reshape(rows, -1).t().contiguous()
+    for block in module.weight.split(2048):  # turned around while it is in the cache
+        out[:, start : start + len(block)] = torch.mm(block, given).t()
+        start += len(block)
+    out = out if module.bias is None else out.add_(module.bias)
+    return out.view(*x.shape[:-1], -1)
 
 
 # ---------------------------------------------------------------- attention

@@ -35,11 +35,9 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     ends = set()
     for u in (uniforms, None):
         found = []
-        own = partial(decode, policy, policy.model, policy.decoder)
-        theirs = partial(by_generation, partial(draw, policy), policy, policy.model)
-        for function in (own, theirs):
+        for function, more in ((decode, [policy.decoder]), (partial(by_generation, draw), [])):
             with torch.no_grad():
-                out = function(ids, mask, u, 12)
+                out = function(policy, policy.model, *more, ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))
         ours, theirs = found
         chosen = ours["response_mask"]

@@ -5,6 +5,7 @@ import shlex
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.broken import noise_share
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
@@ -17,12 +18,12 @@ from rlzoo_lab.doctor.series import (
     late,
     learning,
     moving_means,
+    reference_stays,
     right_or_wrong,
     spans,
     trend,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
-from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 # Estimators of the zoo that compare a response neither with its group nor with a critic.
@@ -270,6 +271,7 @@ def reward_flat(run: Record) -> Finding | None:
     each = run.known("train.epochs", 1) * run.known("train.minibatches", 1)
     few = len(values) * every(run) * each < 60
     slow = signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
+    slow = slow and reference_stays(run)
     short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
         "note" if short else "warning",

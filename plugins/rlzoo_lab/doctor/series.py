@@ -21,7 +21,7 @@ from rlzoo.runs.metrics import (
     RIGHT,
     SCORE,
 )
-from rlzoo_lab.records.record import Record, read_record
+from rlzoo_lab.data.record import Record, read_record
 
 
 @dataclass
@@ -244,6 +244,11 @@ def movement(run: Record) -> float | None:
     if run.has(PPO_KL) and run.known("train.epochs", 1) * run.known("train.minibatches", 1) > 1:
         found.append(fmean(map(abs, run.series(PPO_KL))))
     return max(found) if found else None
+
+
+def reference_stays(run: Record) -> bool:
+    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
+    return run.known("kl.reference", "initial") == "initial"
 
 
 def judged(metric: str) -> bool:
