@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from rlzoo.accel.passes import Line
 from rlzoo.errors import ModelError
@@ -104,6 +103,8 @@ def take_over(kind: type[T], filled: Any) -> T:
 
 def plain_cache(cache: Any, *others: type) -> bool:
     """Whether a model's cache contains only plain layers of keys and values, or `others`."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
