@@ -386,9 +386,10 @@ def public_block(zoo: Zoo) -> str:
     """The names that a plugin may import, by module, with the first line of each docstring."""
     out = []
     for module, names in PUBLIC.items():
-        home = import_module(module)
+        home = import_module(HOMES.get(module, module))
         rows, elsewhere = [], dict[str, list[str]]()
-        for name in names or getattr(home, "__all__", ()) or own_functions(home):
+        modules = ("data", "reward_models", "checks") if module == "rlzoo" else ()
+        for name in [*(names or getattr(home, "__all__", ()) or own_functions(home)), *modules]:
             found = getattr(home, name)
             other = OTHERS.get(getattr(found, "__module__", "")) if module == "rlzoo" else None
             if name.startswith("_"):
@@ -434,6 +435,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo.lm": (),
     "rlzoo.checks": (),
 }
+HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.checks"}  # `rlzoo.names`
 SAID = {
     "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",

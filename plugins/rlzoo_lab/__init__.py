@@ -22,6 +22,7 @@ with `add_arguments` imports no torch at its top.
     fetch       a recipe from a URL: shows, checks and trains it
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
+    new         a working plugin package as a template
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to compute exact values from every prefix
     pages       HTML pages and pictures
@@ -32,6 +33,7 @@ with `add_arguments` imports no torch at its top.
     report      a page about a run: its trend, a step's groups, a response's tokens
     retrain     `rlzoo doctor --retrain`: which difference from the recipe harms a run
     serve       training while agents play episodes over HTTP
+    show        a resolved recipe with the origin of each value
     staged      a folder that is written atomically
     stats       statistics of several runs
     strict      strict parsers for line-based files

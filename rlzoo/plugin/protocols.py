@@ -4,6 +4,7 @@ A class need not inherit from these; a type checker holds `task: Task = MyTask()
 kinds that are plain functions, such as estimators, have their columns for a signature instead.
 """
 
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -121,6 +122,21 @@ class Measure(Protocol):
         """plan: `rlzoo.recipe.plan.Plan`. batch: the step's columns by name, on the host."""
 
 
+class ModelFormat(Protocol):
+    """Model folders made from another format: an entry point of the group `rlzoo.models`."""
+
+    def __call__(self, path: str, key: str) -> Path | None:
+        """The folder, as transformers loads it, for a value of the recipe's `key`; None if the path
+        is not of this format. Raises ModelError, naming `key`."""
+
+
+class Completer(Protocol):
+    """Completion in a shell: an entry point of the group `rlzoo.completers`."""
+
+    def __call__(self, verbs: Sequence[str], parser_of: Callable[[str], ArgumentParser]) -> None:
+        """Answer the shell's request, which is in the environment, and end the process."""
+
+
 class Executor(Protocol):
     """Executes the runs of a sweep."""
 
@@ -156,7 +172,8 @@ class Store(Protocol):
 
 
 class Display(Protocol):
-    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some."""
+    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some. An
+    entry point of the group `rlzoo.displays` makes one for a rich console."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
     def phase(self, name: str) -> None: ...

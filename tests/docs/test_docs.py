@@ -15,12 +15,12 @@ import rlzoo
 from helpers import ROOT
 from helpers.scripts import script
 from rlzoo.cli import every_verb, main, parse
-from rlzoo.cli.catalog.show import plan_without_data
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
 from rlzoo_lab import checks
 from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.show import plan_without_data
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})

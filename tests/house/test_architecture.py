@@ -17,12 +17,12 @@ ALGORITHMIC = (
     "rewards",
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
-TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
-              "cli.guide", "cli.verb", "cli.new", "cli.catalog.show", "cli.catalog.plugins",
-              "cli.catalog.recipes", "cli.catalog.tables", "checks", "oracle")  # fmt: skip
+TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
+              "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "fetch", "play", "report",
                   "sweep", "pages", "trace.command", "diagnose.command", "supervised.fit", "check",
-                  "supervised.base", "supervised.sft", "supervised.reward", "table")  # fmt: skip
+                  "supervised.base", "supervised.sft", "supervised.reward", "table", "new",
+                  "show")  # fmt: skip
 
 
 def strings(tree):
@@ -48,6 +48,16 @@ def test_the_core_names_no_component(zoo):
         if node.value in names
     ]
     assert found == []
+
+
+def test_the_core_names_no_other_package():
+    """What others bring comes in by a group of entry points; `rlzoo.names` is for Python users."""
+    texts = {p.relative_to(CORE).as_posix(): list(strings(ast.parse(p.read_text())))
+             for p in CORE.rglob("*.py")}  # fmt: skip
+    said = {file: [node.value for node in nodes] for file, nodes in texts.items()}
+    assert [file for file, lines in said.items() if "rlzoo.names" in lines] == ["__init__.py"]
+    others = ("rlzoo_lab", "rlzoo_zoo", "rlzoo_bridges")
+    assert [(f, x) for f, lines in said.items() for x in lines if any(o in x for o in others)] == []
 
 
 @pytest.mark.process

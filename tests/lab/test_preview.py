@@ -283,14 +283,6 @@ def test_memory_is_estimated_before_the_data_is_there(capsys, monkeypatch, tmp_p
     assert "absent.jsonl" in capsys.readouterr().err
 
 
-def test_show_without_the_lab_has_values_and_no_preview(capsys, monkeypatch):
-    monkeypatch.setattr("rlzoo.cli.catalog.show.names", dict)
-    assert main(["show", "recipe=grpo", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["values"]["train.steps"]["value"] > 0
-    assert not {"memory", "prompts"} & document.keys()
-
-
 @pytest.mark.parametrize(
     ("words", "kind", "said"),
     [([], "unheard_of", True), (["model.trust_remote_code=true"], "unheard_of", False),

@@ -56,7 +56,7 @@ def test_a_run_ends_with_a_line_that_says_how_to_go_on(
     ],
 )
 def test_every_verb_says_it_in_one_line(error, said, monkeypatch, capsys):
-    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", refuses(error))
+    monkeypatch.setattr("rlzoo.cli.recipes.run", refuses(error))
     assert main(["recipes"]) == 1
     assert capsys.readouterr().err == f"{said}\n"
 
@@ -71,7 +71,7 @@ def test_a_folder_that_could_not_be_written_is_named(error, tmp_path):
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
     assert of_the_machine(ValueError("x")) is None
-    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", refuses(ZeroDivisionError()))
+    monkeypatch.setattr("rlzoo.cli.recipes.run", refuses(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         main(["recipes"])
 

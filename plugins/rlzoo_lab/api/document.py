@@ -5,10 +5,11 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from os import PathLike, fspath
 from typing import Any
 
-from rlzoo.cli import find_verb, parse
+from rlzoo.cli import described, parse
 from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
 from rlzoo.errors import UsageError
@@ -95,7 +96,7 @@ def perform(
     arguments = _parsed(argv)
     arguments.console = console
     with allow_env(arguments.allow_env):
-        result = work(find_verb(verb), arguments)
+        result = work(import_module(described(verb).module), arguments)
     return (Rows if isinstance(result.document, list) else Document)(result)
 
 
@@ -108,7 +109,9 @@ def _word(word: Any) -> str:
 
 def _parsed(argv: list[str]) -> Any:
     """argparse ends the process where an option is wrong; here it is an error as any other."""
-    find_verb(argv[0])  # imported before output is captured, which lasts only a moment
+    import_module(
+        described(argv[0]).module
+    )  # imported before output is captured, which lasts only a moment
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

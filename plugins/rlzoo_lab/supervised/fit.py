@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data import hold_out
 from rlzoo.errors import RlzooError, Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
@@ -28,6 +27,7 @@ from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader, conversations
 from rlzoo_lab.written import Written
+from rlzoo_zoo.data import hold_out
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 

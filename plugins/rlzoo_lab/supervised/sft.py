@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data import Message
 from rlzoo.errors import ModelError, UsageError, in_short
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Demonstration, Response, read_demonstrations
+from rlzoo_zoo.data import Message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

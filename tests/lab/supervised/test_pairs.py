@@ -6,9 +6,9 @@ import pytest
 
 from helpers.rows import USER, one_line, said, write
 from rlzoo import RlzooError
-from rlzoo.data import hold_out
 from rlzoo.errors import DataError
 from rlzoo_lab.supervised.pairs import read_demonstrations, read_preferences
+from rlzoo_zoo.data import hold_out
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch):
 
 
 def test_without_the_lab_a_run_shows_lines(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("rlzoo.cli.run.command.names", dict)
+    monkeypatch.setattr("rlzoo.cli.run.command.installed", lambda group: [])
     shown = make_display()
     assert type(shown) is Lines
     shown.start(Plan, RunFolder(tmp_path))

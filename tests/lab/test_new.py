@@ -11,8 +11,8 @@ import pytest
 
 from rlzoo import RlzooError, load_zoo
 from rlzoo.cli import main
-from rlzoo.cli import new as scaffold
 from rlzoo.plugin.component import KINDS
+from rlzoo_lab import new as scaffold
 
 SINGULARS = {kind.singular: kind for kind in KINDS.values()}
 

@@ -1,12 +1,15 @@
 """`rlzoo recipes [WORD]`: lists the recipes and their sources."""
 
 import argparse
-import os
+from collections.abc import Iterator
 from typing import Any
 
+from rlzoo.cli import guide
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import describe, list_configs, show_path
+
+FEW = 10  # recipes that are shown whole, each with its file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +26,16 @@ def run(arguments: argparse.Namespace) -> Result:
     if not recipes:
         raise UsageError(f"no recipe mentions {' '.join(words)!r}{nearest(' '.join(words), every)}")
 
-    def view(console: Any) -> list[Any]:
-        from rlzoo.cli.catalog.tables import recipes_view
-
-        if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width
-            longest = max(map(len, recipes))
-            return [f"{name:{longest}}  {describe(path)}" for name, path in recipes.items()]
-        return recipes_view(recipes, describe, show_path, console.width)
+    def view(_: Any) -> Iterator[str]:
+        few = len(recipes) <= FEW
+        lines = [
+            (name, f"{describe(path)} ({show_path(path)})" if few else describe(path))
+            for name, path in recipes.items()
+        ]
+        yield guide.columns(lines, one_line=not few)
+        foot = "`rlzoo show NAME` prints what a recipe sets."
+        more = f"{len(recipes)} recipes. `rlzoo recipes NAME` prints a recipe's source. "
+        yield guide.fold(foot if few else more + foot)
 
     document = [{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()]
     return Result(document, view)

@@ -1,4 +1,4 @@
-"""`rlzoo show`: the resolved recipe, the origin of each value, and the lab's preview of a run."""
+"""`rlzoo show`: the resolved recipe, the origin of each value, and a preview of the run."""
 
 import argparse
 import warnings
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
-from rlzoo.plugin.installed import face, names
+from rlzoo.plugin.columns import RESOURCES
 
-if TYPE_CHECKING:  # omegaconf, pluggy
+if TYPE_CHECKING:  # omegaconf, pluggy, rich
+    from rich.console import RenderableType
+
     from rlzoo.plugin.registry import Zoo
     from rlzoo.recipe.compose import Recipe
     from rlzoo.recipe.plan import Plan
@@ -27,6 +29,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
+    from rlzoo_lab.preview import preview
 
     zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
@@ -37,13 +40,10 @@ def run(arguments: argparse.Namespace) -> Result:
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
-    more = face("preview", "preview")(plan) if "preview" in names() else None
+    about = preview(plan)
 
     def view(console: Any) -> list[Any]:
-        from rlzoo.cli.catalog.tables import recipe_view
-
-        shown = recipe_view(recipe, values, plan, console.width)
-        return [*shown, *(more.view(console.width) if more else ())]
+        return [*_settings(recipe, values, plan, console.width), *about.view(console.width)]
 
     document = {
         "recipe": recipe.name,
@@ -59,7 +59,32 @@ def run(arguments: argparse.Namespace) -> Result:
         "reference": plan.reference,
         "teacher": plan.teacher,
     }
-    return Result(document | (more.document() if more else {}), view)
+    return Result(document | about.document(), view)
+
+
+def _settings(
+    recipe: "Recipe", values: dict[str, Any], plan: "Plan", width: int
+) -> list["RenderableType"]:
+    """Values of a recipe with their origins, and what the run builds."""
+    from rich.table import Table
+    from rich.text import Text
+
+    narrow = width < 100
+    between = 1 if width < 70 else 2
+    table = Table.grid(padding=(0, between, 0, 0), pad_edge=False) if narrow else Table()
+    table.title, table.title_justify, table.show_header = f"recipe {recipe.name}", "left", True
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold", no_wrap=narrow and name == "key")
+    for key, value in values.items():
+        origin = recipe.origins[key]
+        style = "dim" if origin.endswith("defaults.yaml") else ""
+        short = origin.removeprefix("shipped ").removesuffix(".yaml") if narrow else origin
+        text = "null" if value is None else str(value).replace("\n", "\\n")
+        table.add_row(key, Text(text), short, style=style)
+    built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
+    models = ", ".join(["actor", *(name for name, there in built.items() if there)])
+    columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
+    return [table, Text(f"models: {models}"), Text(f"columns used: {columns}")]
 
 
 def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:

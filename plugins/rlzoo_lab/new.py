@@ -143,4 +143,4 @@ def _class_name(name: str) -> str:
 
 
 def _raw(file: str) -> str:
-    return files("rlzoo").joinpath("templates", f"{file}.txt").read_text(encoding="utf-8")
+    return files("rlzoo_lab").joinpath("templates", f"{file}.txt").read_text(encoding="utf-8")
