@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+import rlzoo
+from helpers.runs import StopAt, untimed
 from helpers.worlds import step, world_of
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.train.start import resume
 
 IN = {"trunk": "", "attention": ".self_attn.", "mlp": ".mlp.", "embed_tokens": "embed_tokens"}
 
@@ -36,3 +39,12 @@ def test_a_name_of_no_weight_and_a_shared_trunk_are_refused(zoo, words):
     shared = ["recipe=ppo_gae", *words, "critic.freeze=[trunk]", "critic.trunk=shared"]
     with pytest.raises(RecipeError, match=r"critic.freeze .*critic.trunk=own"):
         make_plan(compose(shared, zoo), zoo)
+
+
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not(zoo, words, tmp_path):
+    frozen = [*words, "critic.freeze=[attention]"]
+    rlzoo.run("ppo_gae", [*frozen, f"run.dir={tmp_path / 'whole'}"], zoo=zoo)
+    with pytest.raises(KeyboardInterrupt):
+        rlzoo.run("ppo_gae", [*frozen, f"run.dir={tmp_path / 'cut'}"], zoo=zoo, display=StopAt(2))
+    resume(tmp_path / "cut", zoo=zoo, display=StopAt(99))
+    assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")
