@@ -10,6 +10,8 @@ from rlzoo.cli import guide
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.component import KINDS, Component
+from rlzoo.recipe.elsewhere import meant
+from rlzoo.recipe.keys import KEYS, SECTIONS
 
 if TYPE_CHECKING:  # pluggy
     from rlzoo.plugin.registry import Zoo
@@ -36,7 +38,16 @@ def run(arguments: argparse.Namespace) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the broken ones are listed below
             zoo = load_zoo()
-    listed = find(zoo, kind, words)
+    here = _elsewhere(zoo, words)
+    key, _, name = here.partition("=")
+    notes = list(zoo.notes)
+    if name in (shelf := zoo.shelves.get(SECTIONS.get(key, ""), {})):
+        kind, words = shelf[name].kind, [name]
+    if key in KEYS or (f"{key}.name" in KEYS and not name):
+        said, listed = " ".join(words), []
+        notes = [f"{said!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
+    else:
+        listed = find(zoo, kind, words)
     components = [
         {
             "kind": KINDS[c.kind].singular,
@@ -59,12 +70,12 @@ def run(arguments: argparse.Namespace) -> Result:
             others = [name for name, _ in listed if name not in words]
             yield from itertools.starmap(details, exact)
             yield from [f"also mentioned by: {' '.join(dict.fromkeys(others))}"] if others else ()
-        else:
+        elif listed:
             yield from (summaries if kind or words else names)(listed)
-        yield from [*map(str, zoo.broken), *zoo.notes]
+        yield from [*map(str, zoo.broken), *notes]
 
     broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-    return Result({"components": components, "broken": broken, "notes": zoo.notes}, view)
+    return Result({"components": components, "broken": broken, "notes": notes}, view)
 
 
 def _kind(words: list[str]) -> tuple[str, list[str]]:
@@ -72,6 +83,12 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
     forms = {form: k.plural for k in KINDS.values() for form in (k.plural, k.singular, k.key)}
     first = words[0].lower().replace("-", "_") if words else ""
     return (forms[first], words[1:]) if first in forms else ("", words)
+
+
+def _elsewhere(zoo: "Zoo", words: list[str]) -> str:
+    """rlzoo's KEY or KEY=VALUE for words of other trainers that name no component here."""
+    text = " ".join(words)
+    return "" if any(text in shelf for shelf in zoo.shelves.values()) else meant(text)
 
 
 def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:

@@ -9,7 +9,7 @@ from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.elsewhere import MEANT
+from rlzoo.recipe.elsewhere import meant
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 
@@ -93,7 +93,7 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         except RlzooError as error:
             there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
             known = f" ({there})" if "did you" not in str(error) else ""
-            line = f"{key} ({origins.get(key, '?')}): {error}{known}"
+            line = f"{key} ({origins.get(key, '?')}): {error}{_meant(name) or known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None
     return chosen
 
@@ -130,7 +130,7 @@ def _unknown(
 
 def _meant(key: str) -> str:
     """A hint with rlzoo's key for the name that other trainers use."""
-    here = MEANT.get(key.rpartition(".")[2].lower())
+    here = meant(key)
     return f"; did you mean {here!r}?" if here else ""
 
 
