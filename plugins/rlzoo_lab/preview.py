@@ -24,7 +24,7 @@ from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 from rlzoo_lab.duration import Duration, duration
-from rlzoo_lab.numbers import count, show_bytes
+from rlzoo_lab.view.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 

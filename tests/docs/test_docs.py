@@ -194,7 +194,7 @@ def test_commands_that_are_marked_run(page, workplace, monkeypatch):
 @pytest.mark.parametrize("page", with_blocks("bash"), ids=name_of)
 def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys):
     # The folders that they write to are not there.
-    monkeypatch.setattr("rlzoo_lab.written.refuse_unwritable", lambda *place, **kind: None)
+    monkeypatch.setattr("rlzoo_lab.view.written.refuse_unwritable", lambda *place, **kind: None)
     for code, executed, _, _ in blocks(page, "bash"):
         for environment, words in commands(code):
             for key, value in environment.items():

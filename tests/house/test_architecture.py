@@ -20,7 +20,7 @@ ALGORITHMIC = (
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "fetch", "play", "report",
-                  "sweep", "pages", "trace.command", "diagnose.command", "supervised.fit", "check",
+                  "sweep", "view", "trace.command", "diagnose.command", "supervised.fit", "check",
                   "supervised.base", "supervised.sft", "supervised.reward", "table", "new",
                   "show")  # fmt: skip
 

@@ -16,8 +16,8 @@ from rlzoo.cli import main
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.numbers import show_bytes
 from rlzoo_lab.preview import estimate, find_sizes, preview, read_sizes
+from rlzoo_lab.view.numbers import show_bytes
 
 HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_layer(path).values]
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 import rlzoo
 from rlzoo.cli import main
 from rlzoo.errors import Unfinished, of_the_machine
-from rlzoo_lab.staged import staged
+from rlzoo_lab.data.staged import staged
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "somewhere/metrics.jsonl")

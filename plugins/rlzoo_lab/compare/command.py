@@ -15,8 +15,8 @@ from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay, compare, two_
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.plots import write_plots
 from rlzoo_lab.compare.verdict import method, verdict
-from rlzoo_lab.numbers import is_number
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.numbers import is_number
+from rlzoo_lab.view.written import Written
 
 
 def document(c: Comparison) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from rlzoo_lab.compare.tables import (
     two_way_title,
 )
 from rlzoo_lab.compare.verdict import method, verdict
-from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.figure import svg
-from rlzoo_lab.pages.page import folded, row, table, tag
-from rlzoo_lab.records.comparable import as_typed, is_name
+from rlzoo_lab.data.comparable import as_typed, is_name
+from rlzoo_lab.view import page as html
+from rlzoo_lab.view.figure import svg
+from rlzoo_lab.view.page import folded, row, table, tag
 
 
 def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:

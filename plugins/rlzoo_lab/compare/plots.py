@@ -10,9 +10,10 @@ import numpy as np
 from rlzoo.runs.metrics import REWARD, TOKENS
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
-from rlzoo_lab.numbers import thousands
-from rlzoo_lab.pages.chart import running_mean
-from rlzoo_lab.pages.figure import (
+from rlzoo_lab.data.comparable import ComparedRow, as_typed, label, numeric
+from rlzoo_lab.data.record import Record
+from rlzoo_lab.view.chart import running_mean
+from rlzoo_lab.view.figure import (
     add_axes,
     add_legend,
     colour,
@@ -22,8 +23,7 @@ from rlzoo_lab.pages.figure import (
     of_row,
     write_figure,
 )
-from rlzoo_lab.records.comparable import ComparedRow, as_typed, label, numeric
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.view.numbers import thousands
 
 Curve = list[tuple[float, float]]
 

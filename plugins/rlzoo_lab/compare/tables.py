@@ -23,7 +23,8 @@ from rlzoo_lab.compare.measures import (
     tokens_spent,
 )
 from rlzoo_lab.compare.verdict import difference, method, sides, verdict
-from rlzoo_lab.numbers import (
+from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.view.numbers import (
     NONE,
     bracket,
     chance,
@@ -33,7 +34,6 @@ from rlzoo_lab.numbers import (
     thousands,
     three_decimals,
 )
-from rlzoo_lab.records.comparable import ComparedRow
 
 WIDE = 160
 LOOK: Any = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair
-from rlzoo_lab.numbers import bracket, chance, signed, three_decimals
-from rlzoo_lab.records.comparable import ComparedRow
+from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.view.numbers import bracket, chance, signed, three_decimals
 
 
 def difference(d: stats.Paired | stats.Contrast) -> str:

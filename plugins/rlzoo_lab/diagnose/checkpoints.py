@@ -23,6 +23,8 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.step import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks
+from rlzoo_lab.data.weights import open_own
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.model_world import (
@@ -37,8 +39,6 @@ from rlzoo_lab.oracle.episodes import enumerate_episodes
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.tree import Tree, make_tree
 from rlzoo_lab.oracle.worlds import make_critic
-from rlzoo_lab.weights import open_own
-from rlzoo_lab.words import is_run
 
 OWN = "own"  # the run's critic, a choice of --critic
 

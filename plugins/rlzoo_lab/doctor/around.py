@@ -4,6 +4,7 @@ import math
 from statistics import fmean
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -15,8 +16,7 @@ from rlzoo_lab.doctor.series import (
     spans,
     updates,
 )
-from rlzoo_lab.numbers import option_text
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.view.numbers import option_text
 
 TEACHER_KL = "actor/teacher_kl"
 

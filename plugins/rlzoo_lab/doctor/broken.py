@@ -4,6 +4,7 @@ import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.follows import follows
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
@@ -20,7 +21,6 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import foreign
-from rlzoo_lab.records.record import Record
 
 
 @rule(explains=SYMPTOMS)

@@ -9,6 +9,7 @@ from itertools import chain
 from statistics import median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -22,7 +23,6 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
-from rlzoo_lab.records.record import Record
 
 OF_A_CRITIC = (
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",

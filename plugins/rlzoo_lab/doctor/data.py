@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.follows import follows, texts
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
@@ -21,8 +22,7 @@ from rlzoo_lab.doctor.series import (
     says_yes_or_no,
 )
 from rlzoo_lab.doctor.suspects import own_data
-from rlzoo_lab.numbers import option_text
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.view.numbers import option_text
 
 FIRST_STEPS = 3  # the policy has hardly moved
 OF_CRITICS = ("critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from rlzoo.runs.disk import is_number
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.record import Record
 
 FEWEST = 24  # samples
 RIGHT = "whether it is the answer"

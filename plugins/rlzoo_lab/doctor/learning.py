@@ -5,6 +5,7 @@ import shlex
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.broken import noise_share
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
@@ -22,7 +23,6 @@ from rlzoo_lab.doctor.series import (
     trend,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
-from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 # Estimators of the zoo that compare a response neither with its group nor with a critic.

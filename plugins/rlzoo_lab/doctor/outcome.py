@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -27,7 +28,6 @@ from rlzoo_lab.doctor.series import (
     trend,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
-from rlzoo_lab.records.record import Record
 
 OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
            "no_signal_in_groups", "advantages_vanish")  # fmt: skip

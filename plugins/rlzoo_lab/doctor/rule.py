@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.series import Finding
-from rlzoo_lab.records.record import Record
 
 SEVERITIES = ("problem", "warning", "note")  # a note: it looks odd and is normal
 

@@ -21,7 +21,7 @@ from rlzoo.runs.metrics import (
     RIGHT,
     SCORE,
 )
-from rlzoo_lab.records.record import Record, read_record
+from rlzoo_lab.data.record import Record, read_record
 
 
 @dataclass

@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -33,7 +34,6 @@ from rlzoo_lab.doctor.suspects import (
     own_data,
     unknown,
 )
-from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, wilson
 
 

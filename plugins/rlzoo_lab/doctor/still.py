@@ -5,6 +5,7 @@ import math
 from statistics import median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -19,7 +20,6 @@ from rlzoo_lab.doctor.series import (
     worse,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
-from rlzoo_lab.records.record import Record
 
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))

@@ -9,9 +9,9 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.evaluations import DECODING, decoding_words
 from rlzoo.train.start import prepare
+from rlzoo_lab.data.weights import choose, open_own
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.stats import mean_over, share_over
-from rlzoo_lab.weights import choose, open_own
 
 DEFAULT_SHOWN = 6
 

@@ -18,6 +18,8 @@ from rlzoo.runs.disk import json_text, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import METRICS, REWARD, SCORE
 from rlzoo.runs.provenance import FILE
+from rlzoo_lab.data.columns import bounded
+from rlzoo_lab.data.strict import refuse_losses
 from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.names import (
     NOTES,
@@ -30,8 +32,6 @@ from rlzoo_lab.imports.names import (
 )
 from rlzoo_lab.imports.rollouts import sample_metrics
 from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
-from rlzoo_lab.records.columns import bounded
-from rlzoo_lab.strict import refuse_losses
 
 UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl

@@ -5,7 +5,7 @@ from typing import Any
 
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
-from rlzoo_lab.pages import page as html
+from rlzoo_lab.view import page as html
 
 HERE = Path(__file__).parent
 SCRIPTS = ("world", "state", "parts", "charts", "credit", "response",

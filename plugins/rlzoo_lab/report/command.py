@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo_lab.report.html import Report, page, read_report
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 NAME = "report.html"
 

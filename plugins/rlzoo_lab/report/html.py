@@ -9,15 +9,15 @@ from typing import Any
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
-from rlzoo_lab.numbers import brief
-from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.page import tag
-from rlzoo_lab.records.record import Record, read_record
+from rlzoo_lab.data.record import Record, read_record
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.remarks import Remark, remarks
 from rlzoo_lab.report.tokens import BUDGET, gae_options, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
+from rlzoo_lab.view import page as html
+from rlzoo_lab.view.numbers import brief
+from rlzoo_lab.view.page import tag
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.record import Record
 
 FINENESS = 256  # of a long run the step is known to a 256th of it
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlzoo.format.text import printable
-from rlzoo_lab.pages.page import lambda_slider, tag
-from rlzoo_lab.pages.shade import BLUE, ORANGE
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.report.batches import Saved
+from rlzoo_lab.view.page import lambda_slider, tag
+from rlzoo_lab.view.shade import BLUE, ORANGE
 
 BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response

@@ -5,12 +5,12 @@ from html import escape
 from typing import Any
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.numbers import brief
-from rlzoo_lab.pages.chart import Line, Mark, draw_chart, smoothed
-from rlzoo_lab.pages.page import folded, tag
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.report.remarks import Remark
+from rlzoo_lab.view.chart import Line, Mark, draw_chart, smoothed
+from rlzoo_lab.view.numbers import brief
+from rlzoo_lab.view.page import folded, tag
 
 SMOOTH = 40  # steps from which on a curve is smoothed
 

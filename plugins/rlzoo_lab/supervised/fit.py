@@ -23,10 +23,10 @@ from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
-from rlzoo_lab.staged import check_free, staged
+from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader, conversations
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 from rlzoo_zoo.data import hold_out
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training

@@ -11,11 +11,11 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
-from rlzoo_lab.records.record import failure
+from rlzoo_lab.data.record import failure
+from rlzoo_lab.data.words import read_options
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.sweep.work import work
-from rlzoo_lab.words import read_options
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:

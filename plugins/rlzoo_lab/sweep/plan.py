@@ -29,8 +29,8 @@ from rlzoo.recipe.compose import Recipe, compose, spell_out
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import name_recipe, no_pair, split_values
 from rlzoo.train.start import prepare
-from rlzoo_lab.records.comparable import label
-from rlzoo_lab.records.record import flat_config
+from rlzoo_lab.data.comparable import label
+from rlzoo_lab.data.record import flat_config
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from rlzoo_lab.numbers import aligned, number
-from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.page import folded, tag
-from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style
 from rlzoo_lab.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
+from rlzoo_lab.view import page as html
+from rlzoo_lab.view.numbers import aligned, number
+from rlzoo_lab.view.page import folded, tag
+from rlzoo_lab.view.shade import BLUE, ORANGE, largest, paint, style
 
 
 def page(traced: Trace) -> str:

@@ -25,10 +25,10 @@ from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.step.columns import add_columns, add_rewards
 from rlzoo.train.checkpoint import damage, load_networks
-from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.data.batches import read_batch, saved_batches
+from rlzoo_lab.data.variants import together
 from rlzoo_lab.trace.make import make_trace
 from rlzoo_lab.trace.trace import CREDITED, Trace
-from rlzoo_lab.variants import together
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 

@@ -15,15 +15,16 @@ from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.format.text import printable
-from rlzoo_lab import numbers, stats
+from rlzoo_lab import stats
 from rlzoo_lab.compare import command as verb
 from rlzoo_lab.compare.command import document
 from rlzoo_lab.compare.comparison import compare, two_way
 from rlzoo_lab.compare.tables import markdown, view
 from rlzoo_lab.compare.verdict import verdict
-from rlzoo_lab.numbers import sparkline, thousands
-from rlzoo_lab.records.comparable import label, telling_keys
-from rlzoo_lab.records.record import read_record
+from rlzoo_lab.data.comparable import label, telling_keys
+from rlzoo_lab.data.record import read_record
+from rlzoo_lab.view import numbers
+from rlzoo_lab.view.numbers import sparkline, thousands
 
 
 def command(*words):

@@ -18,7 +18,7 @@ from rlzoo_lab.compare.command import as_csv, document, frame
 from rlzoo_lab.compare.comparison import compare
 from rlzoo_lab.compare.tables import final, latex, view
 from rlzoo_lab.compare.verdict import verdict
-from rlzoo_lab.records.record import read_record
+from rlzoo_lab.data.record import read_record
 
 EVAL = {"every": 2, "samples": 1024, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
         "max_new_tokens": None}  # fmt: skip

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rules import RULES
-from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, variance_over_prompts
 
 

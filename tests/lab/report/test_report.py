@@ -19,7 +19,7 @@ from rlzoo.cli import main
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked, locked
-from rlzoo_lab.records.record import read_record
+from rlzoo_lab.data.record import read_record
 from rlzoo_lab.report import command
 from rlzoo_lab.report.batches import read_samples
 from rlzoo_lab.report.html import read_report

@@ -13,7 +13,7 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.cli import described, every_verb, main, parser_of
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.written import Written, refuse_unwritable
+from rlzoo_lab.view.written import Written, refuse_unwritable
 
 NAMES = {"out", "html", "plot", "plots"}
 

@@ -18,8 +18,8 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import create_folder
 from rlzoo.runs.lock import is_locked, locked
 from rlzoo.runs.store import NOTE, kept_at
-from rlzoo_lab.records.comparable import read_sweep
-from rlzoo_lab.staged import staged
+from rlzoo_lab.data.comparable import read_sweep
+from rlzoo_lab.data.staged import staged
 from rlzoo_zoo.stores.url import Store
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
-from rlzoo_lab.words import quoted
+from rlzoo_lab.data.words import quoted
 
 
 def open_own(path: str | Path, needed: str) -> RunFolder:

@@ -20,7 +20,7 @@ from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
 from rlzoo.runs.provenance import FILE
 from rlzoo.runs.store import copy_of
-from rlzoo_lab.records.record import Record, failure, read_finished
+from rlzoo_lab.data.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every", "loggers")

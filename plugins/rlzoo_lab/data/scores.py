@@ -8,10 +8,10 @@ from typing import Any
 
 from rlzoo.errors import UsageError, in_short
 from rlzoo.runs.disk import LARGEST
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.comparable import ComparedRow
-from rlzoo_lab.records.record import Record
-from rlzoo_lab.strict import STEPS, csv_lines, damaged, refuse_losses
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.data.record import Record
+from rlzoo_lab.data.strict import STEPS, csv_lines, damaged, refuse_losses
 
 # A run's name with its seed at the end, as in grpo-seed-3 and grpo_s3, not epochs8.
 SEEDED = re.compile(r"(.+?)(?:[-_. ]*seed|[-_. ]+s)[-_.= ]?(\d+)", re.IGNORECASE)

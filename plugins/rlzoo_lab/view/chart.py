@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo_lab.numbers import brief
+from rlzoo_lab.view.numbers import brief
 
 WIDTH, HEIGHT = 340, 136
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 14, 20

@@ -17,7 +17,7 @@ from rlzoo.runs.disk import is_number, read_json
 from rlzoo.runs.evaluations import PLACE
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
-from rlzoo_lab.records.columns import Columns, bounded
+from rlzoo_lab.data.columns import Columns, bounded
 
 # The measure of runs of other trainers without an evaluation: over the last tenth of the steps.
 TRAINING = "training reward"

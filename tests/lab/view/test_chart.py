@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from rlzoo_lab.numbers import brief
-from rlzoo_lab.pages.chart import HEIGHT, TOP, Line, Mark, draw_chart, nice, smoothed, thin
+from rlzoo_lab.view.chart import HEIGHT, TOP, Line, Mark, draw_chart, nice, smoothed, thin
+from rlzoo_lab.view.numbers import brief
 
 
 def test_a_thinned_curve_keeps_its_mean_and_its_extremes():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.format.text import printable
-from rlzoo_lab.pages.figure import COLOURS
+from rlzoo_lab.view.figure import COLOURS
 
 # name -> (light, dark), in addition to the figures' colours
 PAPER = {
