@@ -304,7 +304,14 @@ def estimate(plan: Plan) -> Estimate | None:
         add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
         size = trained * width + head * 4
         add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
-        add(f"{name}: AdamW", 2 * size, "always", "two moments per parameter")
+        how = config[name]
+        kinds = {
+            "adamw": ("AdamW", 2, "two moments"),
+            "muon": ("Muon", 2, "at most two moments"),
+            "sgd": ("SGD", int(bool(how.momentum)), "momentum"),
+        }
+        called, moments, words = kinds[how.optimizer]
+        add(f"{name}: {called}", moments * size, "always", f"{words} per parameter")
 
     add_network("actor", sizes.parameters, 0)
     if r.staleness:

@@ -6,6 +6,7 @@ May import `mdp`, `recipe`, `plugin`, `ops` and the packages below. Nothing here
     decode         responses token by token, sampled with given uniform numbers
     device         the device that `auto`, cpu or cuda:1 stands for
     engine         owns the networks and how they are computed: scores, gradients, optimizer steps
+    generation     responses by transformers' own loop
     graphs         CUDA graphs of a constant step
     head           log-probs, entropy and sums of pi squared straight from hidden states
     hf_internals   changes in live objects of transformers and torch

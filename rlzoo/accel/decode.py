@@ -19,11 +19,12 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.cache import Fixed, Growing
+from rlzoo.accel.generation import by_generation
 from rlzoo.accel.graphs import Graph, Step
 from rlzoo.accel.hf_internals import forward_of
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.errors import ModelError, out_of_memory
-from rlzoo.mdp.turns import ends_turn, first_stop, reach
+from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
@@ -46,6 +47,8 @@ class Sampled(Protocol):
     def top_p(self) -> float: ...
     @property
     def eos_ids(self) -> list[int]: ...
+    @property
+    def min_new_tokens(self) -> int: ...
     @property
     def pad_id(self) -> int: ...
     @property
@@ -176,7 +179,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -237,11 +240,17 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        drawn = draw(self.policy, logits, u)
+        barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
+        drawn = draw(self.policy, logits, u, barred)
         for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
+
+    def barred(self, vocabulary: int) -> Tensor:
+        """Which tokens (V,) bool are not sampled next: EOS, if it is too early."""
+        tokens = torch.arange(vocabulary, device=self.eos.device)
+        return torch.isin(tokens, self.eos) & (self.now < self.policy.min_new_tokens)
 
     def step(self) -> None:
         """Read the newest token, and draw one after it."""
@@ -334,15 +343,22 @@ def plain_cache(cache: Any, *others: type) -> bool:
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
 
 
-def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
+    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
+    barred: tokens (V,) bool that are not sampled."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
-    if u is None or policy.top_k > 0 or policy.top_p < 1:
+    if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi if u is None else truncate(log_pi, policy.top_k, policy.top_p)
-        token = (log_pi.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
+        log_mu = log_pi
+        if barred is not None:
+            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+        if u is not None:
+            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
+        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
         return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
     p = logits.softmax(-1)
     token = pick(p, u)
@@ -396,52 +412,3 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """x in float32 if it has half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-# ---------------------------------------------------------------- transformers' own loop
-
-
-def _by_generation(
-    policy: Sampled,
-    model: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    uniforms: Tensor | None,
-    limit: int,
-) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor draws the token."""
-    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-
-    sampled: list[Tensor] = []
-    ours: list[Tensor] = []
-
-    def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
-        u = None if uniforms is None else uniforms[:, len(sampled)]
-        token, log_mu, log_pi = draw(policy, scores, u)
-        sampled.append(log_mu)
-        ours.append(log_pi)
-        return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
-
-    def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        said = input_ids[:, prompt_ids.shape[1] :].tolist()
-        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
-        return torch.tensor(ends, device=input_ids.device)
-
-    out = model.generate(
-        input_ids=prompt_ids,
-        attention_mask=prompt_mask.long(),
-        generation_config=GenerationConfig(
-            max_new_tokens=limit,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=policy.eos_ids or None,
-            pad_token_id=policy.pad_id,
-        ),
-        logits_processor=LogitsProcessorList([processor]),
-        stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
-    )
-    return {
-        "response_ids": out[:, prompt_ids.shape[1] :],
-        "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": torch.stack(ours, 1),
-    }

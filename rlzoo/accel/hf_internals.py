@@ -152,3 +152,10 @@ def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor
     """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
     if out.requires_grad:
         out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))
+
+
+def stored_in_out(module: nn.Module) -> bool:
+    """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, (nn.Embedding, Conv1D))

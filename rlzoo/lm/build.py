@@ -113,7 +113,8 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
     notes += prompt_format.examined(asked, model.chat_args)
     if unread := prompt_format.unread(asked):
         notes.append(unread)
-    ends = prompt_format.ends(task, name, policy.eos_ids)
+    fixed = plan.recipe.config.rollout.ignore_eos
+    ends = [] if fixed else prompt_format.ends(task, name, policy.eos_ids)
     for i in set(ends).difference(policy.eos_ids):
         token = tokenizer.convert_ids_to_tokens(i)
         notes.append(f"responses also end with {token}, the chat template's end of turn")
@@ -213,7 +214,12 @@ def build_policy(config: Config) -> Policy:
     device = pick_device(config.device)
     if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
         torch.cuda.set_device(device)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args)
+    tokenizer = load_tokenizer(
+        folder,
+        trust_remote_code=m.trust_remote_code,
+        chat_args=m.chat_args,
+        ends=not r.ignore_eos,
+    )
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
@@ -231,6 +237,7 @@ def build_policy(config: Config) -> Policy:
         temperature=r.temperature,
         top_k=r.top_k,
         top_p=r.top_p,
+        min_new_tokens=r.min_new_tokens,
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
         recompute=m.gradient_checkpointing,
         decoder=Decoder(static=static, notes=notes),
@@ -279,7 +286,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     if teacher.limit:
         limit = teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1)
         teacher = replace(teacher, limit=limit)
-    if not set(policy.eos_ids) & set(teacher.eos_ids):
+    if policy.eos_ids and not set(policy.eos_ids) & set(teacher.eos_ids):
         theirs, ours = (
             " or ".join(token_name(policy.tokenizer, i) for i in one.eos_ids)
             for one in (teacher, policy)
@@ -294,7 +301,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
     more: `rlzoo reward train` adds a padding token if there is none."""
-    theirs = load_tokenizer(folder, trust_remote_code=code)
+    theirs = load_tokenizer(folder, trust_remote_code=code, ends=bool(policy.eos_ids))
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
     rows = load_config(folder, trust_remote_code=code).get_text_config().vocab_size

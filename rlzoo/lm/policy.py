@@ -44,8 +44,9 @@ class Traits:
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `Policy.of` makes one. `eos_ids`: tokens that end a response; `stops`: texts that end a turn of
-    a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
+    `Policy.of` makes one. `eos_ids`: tokens that end a response, but are not sampled among the
+    first `min_new_tokens`; if empty, responses have a fixed length. `stops`: texts that end a turn
+    of a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
     itself. limit: (positions of the longest row, what they are called). softcap: the bound of the
     logits, which a pass removes from the model's config. recompute: gradient checkpointing.
     adapter: False is the same network with its LoRA adapters off. value_head: that of a critic
@@ -61,6 +62,7 @@ class Policy:
     top_p: float = 1.0
     autocast: bool = False
     softcap: float | None = None
+    min_new_tokens: int = 0
     stops: tuple[str, ...] = ()
     recompute: bool = False
     adapter: bool = True
@@ -129,6 +131,12 @@ class Policy:
         if hf_internals.has_adapters(self.model):
             return replace(self.over(self.model), adapter=False)
         return self.over(copy.deepcopy(self.model).requires_grad_(False))
+
+    @torch.no_grad()
+    def move_towards(self, other: "Policy", share: float) -> None:
+        """Move the weights by `share` of the way to those of `other`, the same network."""
+        for own, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            own.lerp_(new, share)
 
     @contextmanager
     def adapted(self) -> Iterator[None]:

@@ -135,8 +135,8 @@ def probed(policy: Policy) -> Iterator[Policy]:
     with torch.random.fork_rng():
         yield replace(
             policy, autocast=policy.autocast and not plain, recompute=False, value_head=None,
-            eos_ids=[policy.vocabulary], stops=(), temperature=1.0, top_k=0, top_p=1.0,
-            decoder=Decoder(),
+            eos_ids=[policy.vocabulary], min_new_tokens=0, stops=(), temperature=1.0,
+            top_k=0, top_p=1.0, decoder=Decoder(),
         )  # fmt: skip
 
 

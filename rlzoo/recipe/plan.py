@@ -14,7 +14,7 @@ from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import cautions, teachers
+from rlzoo.recipe import cautions, faults, teachers
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -57,8 +57,23 @@ class Plan:
         return not self.needs.isdisjoint(CRITIC_COLUMNS)
 
     @cached_property
+    def reference_needs(self) -> frozenset[str]:
+        """The needs that stand for a reference."""
+        return self.needs.intersection(REFERENCE_COLUMNS)
+
+    @cached_property
+    def own_reference(self) -> bool:
+        """Whether the reference of a rollout is the policy that sampled it."""
+        return bool(self.reference_needs) and self.recipe.config.kl.reference == "rollout"
+
+    @cached_property
     def reference(self) -> bool:
-        return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+        return bool(self.reference_needs) and not self.own_reference
+
+    @cached_property
+    def moving_reference(self) -> bool:
+        """Whether training changes the reference."""
+        return self.reference and self.recipe.config.kl.reference != "initial"
 
     @cached_property
     def teacher(self) -> bool:
@@ -303,6 +318,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
+    yield from faults.faults(plan)
     for key in ("patience", "target"):
         if config.stop[key] is not None and not config.eval.every:
             yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
@@ -410,7 +426,8 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "1e-6; train float32 weights (model.autocast still computes in bfloat16) or adapters "
             "(model.lora.rank)"
         )
-    truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
+    rollout = config.rollout
+    truncates = rollout.top_k > 0 or rollout.top_p < 1 or rollout.min_new_tokens > 0
     weighs = "sampler_log_probs" in (*plan.estimator.needs, *plan.policy_loss.needs)
     if weighs and plan.correction:
         yield (
@@ -421,8 +438,8 @@ def _warnings(plan: Plan) -> Iterable[str]:
     unweighed = not (plan.correction or weighs)
     if truncates and unweighed:
         yield (
-            "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; set "
-            "correction=NAME to a column that reweights the loss"
+            "rollout.top_k/top_p/min_new_tokens: samples come from a truncated policy and are "
+            "off-policy; set correction=NAME to a column that reweights the loss"
         )
     if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
         yield f"sampler={plan.base_sampler.name}: {caution}"

@@ -103,9 +103,9 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     if "values" in batch:
         out |= critic_metrics(plan, batch)
     for name, other in ((names.REF_KL, "ref_log_probs"), ("actor/teacher_kl", "teacher_log_probs")):
-        if other in batch:
+        if other in batch and not (plan.own_reference and other == "ref_log_probs"):
             out[name] = masked_mean(batch["old_log_probs"] - batch[other], mask).item()
-    if "ref_log_probs" in batch:
+    if "ref_log_probs" in batch and not plan.own_reference:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL_PER_RESPONSE] = masked_sum(gap, mask).mean().item()
     return out

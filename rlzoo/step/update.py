@@ -25,6 +25,7 @@ from rlzoo.recipe.keys import Optimizer
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.step.columns import loss_mask
+from rlzoo.step.optimizer import optimizer_of
 
 OURS = frozenset(metric.name for metric in METRICS)
 
@@ -198,15 +199,7 @@ def make_optimizers(engine: Engine, plan: Plan) -> dict[str, torch.optim.Optimiz
     """One optimizer for each trained network, by its name."""
     made: dict[str, torch.optim.Optimizer] = {}
     for name, network in engine.networks.items():
-        config: Optimizer = plan.recipe.config[name]
-        made[name] = torch.optim.AdamW(
-            [p for p in network.parameters() if p.requires_grad],
-            lr=config.lr,
-            betas=(config.betas[0], config.betas[1]),
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=True,  # no copies of the weights on the way
-        )
+        made[name] = optimizer_of(network, plan.recipe.config[name])
     return made
 
 

@@ -196,7 +196,7 @@ class Loop:
                 "updated": sorted(self.updated),
                 "optimizers": scalars_of(trainer.optimizers),
             }
-            parts = tensors_of(self.engine.networks, trainer.optimizers)
+            parts = tensors_of(self.world.changing, trainer.optimizers)
             more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
             whole = self.engine.whole_parts(chain(parts, more))
             save_checkpoint(self.folder.checkpoints, trainer.steps, whole, state)
@@ -229,7 +229,7 @@ class Loop:
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
-            self.engine.networks,
+            self.world.changing,
             trainer.optimizers,
             trainer.delayed.load if trainer.delayed else None,
         )

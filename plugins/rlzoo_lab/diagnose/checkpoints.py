@@ -143,7 +143,7 @@ def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
         raise RunError(
             f"{folder.path} has no checkpoint; train with checkpoint.every=N checkpoint.keep=M"
         )
-    networks, notes = world.engine.networks, []
+    networks, notes = world.changing, []
     start = {
         name: {key: x.clone() for key, x in network.state_dict().items()}
         for name, network in networks.items()

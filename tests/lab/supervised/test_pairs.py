@@ -39,9 +39,9 @@ def test_demonstrations_may_be_text_or_messages(tmp_path, row, expected):
     assert read_demonstrations(write(tmp_path / "a.jsonl", [row])).rows == [expected]
 
 
-def test_a_column_that_was_named_has_no_stand_in(tmp_path):
+def test_a_column_that_was_named_has_no_stand_in(tmp_path, golden):
     file = write(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "a"}])
-    with pytest.raises(DataError, match="there is no column 'response'"):
+    with golden.refuses(DataError):
         read_demonstrations(file, {"response": "response"})
 
 
@@ -110,7 +110,7 @@ def test_data_set_folders(tmp_path, monkeypatch):
     one_line(caught, "one row 0: there is no column 'good'", "prompt, chosen, rejected")
 
 
-def test_held_out_rows_have_prompts_of_their_own():
+def test_held_out_rows_have_prompts_of_their_own(golden):
     rows = [(f"p{i % 20}", i) for i in range(100)]
     training, held = hold_out(rows, lambda row: row[0], 0.3, seed=1)
     assert {p for p, _ in training}.isdisjoint(p for p, _ in held)
@@ -120,5 +120,5 @@ def test_held_out_rows_have_prompts_of_their_own():
     assert hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
     for fraction in (0.001, 0.999):
         assert all(hold_out(rows, lambda row: row[0], fraction, seed=0))
-    with pytest.raises(RlzooError, match="only one prompt"):
+    with golden.refuses(RlzooError):
         hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)

@@ -46,13 +46,13 @@ def test_a_score_sees_whether_the_response_ended(pad):
     assert ((ended - cut).abs() > 1e-3).all()
 
 
-def test_a_plain_prompt_is_read_as_the_policy_reads_it():
+def test_a_plain_prompt_is_read_as_the_policy_reads_it(golden):
     tokenizer = make_tokenizer()
     ids = reward_model.encode(tokenizer, "ab:", "cd")
     assert tokenizer.decode(ids) == f"ab:cd{EOS}"
     assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
     assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
-    with pytest.raises(RlzooError, match="no template"):
+    with golden.refuses(RlzooError):
         reward_model.encode(tokenizer, [USER], "cd")
 
 
