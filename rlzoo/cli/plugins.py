@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> Result:
     here = _elsewhere(zoo, words)
     key, _, name = here.partition("=")
     notes = list(zoo.notes)
-    if name in (shelf := zoo.shelves.get(SECTIONS.get(key, ""), {})):
-        kind, words = shelf[name].kind, [name]
+    if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
+        kind, words = SECTIONS[key], [name]
     if key in KEYS or (f"{key}.name" in KEYS and not name):
         said, listed = " ".join(words), []
         notes = [f"{said!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
