@@ -88,7 +88,7 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
 def _elsewhere(zoo: "Zoo", words: list[str]) -> str:
     """rlzoo's KEY or KEY=VALUE for words of other trainers that name no component here."""
     text = " ".join(words)
-    return "" if any(text in shelf for shelf in zoo.shelves.values()) else meant(text)
+    return "" if any(text in shelf for shelf in zoo.shelves.values()) else meant(text, zoo)
 
 
 def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:

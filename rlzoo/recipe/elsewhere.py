@@ -1,11 +1,18 @@
-"""What other trainers and papers call rlzoo's keys and components.
+"""What other trainers and papers call rlzoo's keys.
 
 `KEY` or `KEY=VALUE` here -> the words of verl, TRL, OpenRLHF, prime-rl, NeMo-RL, SkyRL, slime,
-AReaL and of papers, in lower case with underscores. Read by the errors of an unknown key or
-component, `rlzoo help keys WORD` and `rlzoo plugins WORD`.
+AReaL and of papers, in lower case with underscores. What they call a component is in its own
+docstring, after `Elsewhere:`. Both are read by the errors of an unknown key or component, by
+`rlzoo help keys WORD` and by `rlzoo plugins WORD`.
 """
 
-import re
+from typing import TYPE_CHECKING
+
+from rlzoo.plugin.component import plain
+from rlzoo.recipe.keys import SECTIONS
+
+if TYPE_CHECKING:  # pluggy
+    from rlzoo.plugin.registry import Zoo
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "rollout.samples": (
@@ -30,22 +37,14 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "decoupled_ppo", "use_decoupled_loss", "decoupled_loss", "proximal_log_probs",
     ),
     "correction": (
-        "rollout_correction", "rollout_is", "rollout_rs", "off_policy_correction",
+        "rollout_correction", "off_policy_correction",
         "importance_sampling_correction", "training_inference_mismatch", "mismatch",
         "vllm_importance_sampling_correction", "is_correction_mode", "is_correction_level",
     ),
-    "correction=tis": (
-        "truncated_importance_sampling", "use_tis", "token_truncate", "sequence_truncate",
-        "rollout_is_threshold", "tis_clip", "prefix_is", "ctpo",
-    ),
-    "correction=icepop": ("lower_upper", "masked_importance_sampling", "token_mask", "use_mis"),
-    "correction=rejection": ("geo_rs", "geometric_rejection", "rejection_sampling", "seq_max_k3"),
     "actor.lr": ("learning_rate", "actor_learning_rate"),
     "actor.entropy_coef": ("entropy_coeff", "ent_coef", "entropy_loss_coef"),
     "kl.coef": ("beta", "kl_coef", "init_kl_coef", "kl_loss_coef", "kl_beta"),
     "kl": ("kl_penalty", "kl_estimator", "kl_loss_type"),
-    "kl=k3": ("low_var_kl",),
-    "kl=k3_unbiased": ("use_bias_correction_kl",),
     "policy_loss.clip_low": (
         "cliprange", "clip_range", "clip_ratio", "clip_eps", "eps_clip", "epsilon",
         "clip_ratio_low",
@@ -54,30 +53,14 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "clip_ratio_high", "epsilon_high", "eps_clip_high", "clip_higher", "eps_clip_higher",
     ),
     "policy_loss": ("loss_type", "loss_mode"),
-    "policy_loss=dis": ("double_sided_importance_sampling", "double_sided_is"),
-    "policy_loss=gmpo": ("geo_mean",),
-    "policy_loss=gspo": ("importance_sampling_level", "sequence_level_importance_ratios"),
-    "policy_loss=opsm": ("off_policy_mask_threshold", "off_policy_sequence_masking"),
-    "policy_loss=ppo_dual_clip": (
-        "vanilla", "two_sided_clip", "clip_ratio_c", "dual_clip", "c_clip",
-    ),
     "aggregation": ("loss_agg_mode", "token_level_loss"),
     "whiten": (
         "advantage_normalization", "normalize_advantages", "whiten_advantages", "adv_norm",
         "masked_whiten", "whiten_rewards",
     ),
     "estimator": ("adv_estimator", "advantage_estimator", "algorithm"),
-    "estimator=dr_grpo": (
-        "scale_rewards", "norm_adv_by_std_in_grpo", "normalize_rewards", "grpo_done_right",
-    ),
-    "estimator=gae": ("skip_observation_gae",),
-    "estimator=gae_decoupled": ("gae_lambda_policy", "decoupled_gae"),
-    "estimator=gae_length_adaptive": ("length_adaptive_alpha", "length_adaptive_gae"),
-    "estimator=otb": ("optimal_token_baseline", "tir_optimal_token_baseline"),
-    "estimator=passk_max": ("grpo_passk",),
     "estimator.gamma": ("gamma", "discount"),
     "estimator.lam": ("lam", "lambd", "gae_lambda"),
-    "sampler=dynamic": ("filter_groups", "dynamic_sampling", "use_dynamic_sampling"),
     "critic.freeze": ("freeze_critic", "frozen_attention"),
     "train.steps": (
         "max_steps", "total_training_steps", "num_steps", "total_steps", "total_epochs",
@@ -108,14 +91,19 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model.lora.rank": ("lora_r", "lora_rank", "r"),
     "model.lora.alpha": ("lora_alpha",),
     "model.lora.targets": ("target_modules", "lora_target_modules"),
-    "task": ("dataset", "dataset_name", "train_files", "prompt_data"),
+    "task": ("dataset_name", "train_files", "prompt_data"),
 }  # fmt: skip
 MEANT = {word: here for here, words in ELSEWHERE.items() for word in words}
 
 
-def meant(text: str) -> str:
-    """rlzoo's KEY or KEY=VALUE for a word, or a path of words, of elsewhere; empty if not known."""
-    word = re.sub(r"[\s-]+", "_", text.strip().lower())
+def meant(text: str, zoo: "Zoo | None" = None) -> str:
+    """rlzoo's KEY or KEY=VALUE for a word, or a path of words, of elsewhere; empty if not known.
+    zoo: whose components are asked as well."""
+    known = dict(MEANT)
+    for section, kind in SECTIONS.items():
+        for name, component in zoo.shelves[kind].items() if zoo else ():
+            known |= dict.fromkeys(component.elsewhere, f"{section}={name}")
+    word = plain(text)
     paths = [word.split(".", i)[-1] for i in range(word.count(".") + 1)]
     paths += word.split(".")[-2:-1]  # filter_groups.enable
-    return next((MEANT[path] for path in paths if path in MEANT), "")
+    return next((known[path] for path in paths if path in known), "")

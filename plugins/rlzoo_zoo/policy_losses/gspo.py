@@ -23,6 +23,7 @@ def gspo(
     advantage per response, seq_mean_token_mean gives the paper's objective and its gradient; other
     advantages make it GSPO-token. s varies far less than a token's ratio, so the interval is
     narrow: the 0.2 of `ppo_clip` would never clip. log s is clamped at 10, as in verl.
+    Elsewhere: importance_sampling_level (TRL), sequence_level_importance_ratios (NeMo-RL).
     Source: Zheng et al. 2025, arXiv:2507.18071.
     """
     length = response_mask.bool().sum(-1).clamp(min=1)
