@@ -5,10 +5,11 @@ from typing import Any
 
 
 def faults(plan: Any) -> Iterator[str]:
-    """Those of lengths, references and optimizers."""
+    """Those of lengths, references, optimizers and a shared trunk."""
     yield from of_lengths(plan)
     yield from of_reference(plan)
     yield from of_optimizers(plan)
+    yield from of_a_shared_trunk(plan)
 
 
 def of_lengths(plan: Any) -> Iterator[str]:
@@ -76,4 +77,15 @@ def of_optimizers(plan: Any) -> Iterator[str]:
             yield (
                 f"{recipe.blame(f'{name}.optimizer')}: muon needs whole matrices, so it does not "
                 "work with parallel.strategy=shard; use replicate"
+            )
+
+
+def of_a_shared_trunk(plan: Any) -> Iterator[str]:
+    """Keys of a critic's own network, which a head on the policy's trunk does not have."""
+    critic = plan.recipe.config.critic
+    for key in ("epochs", "minibatches", "privileged", "freeze"):
+        if plan.critic and critic.trunk == "shared" and critic[key] not in (None, "none", []):
+            yield (
+                f"{plan.recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
+                "trunk, which is trained with the policy; use critic.trunk=own"
             )

@@ -347,17 +347,10 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "train: give a budget with train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
     for section in ("train", "critic"):
-        if (config[section].minibatches or 0) > rows:
+        if (count := config[section].minibatches or 0) > rows:
             yield (
                 f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
-                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
-            )
-    for key in ("epochs", "minibatches", "privileged", "freeze"):
-        idle = config.critic[key] in (None, "none", [])
-        if plan.critic and config.critic.trunk == "shared" and not idle:
-            yield (
-                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
-                "trunk, which is trained with the policy; use critic.trunk=own"
+                f"rollout.samples) cannot fill {count} mini-batches"
             )
 
 
