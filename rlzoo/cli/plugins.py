@@ -10,8 +10,6 @@ from rlzoo.cli import guide
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.component import KINDS, Component
-from rlzoo.recipe.elsewhere import meant
-from rlzoo.recipe.keys import KEYS, SECTIONS
 
 if TYPE_CHECKING:  # pluggy
     from rlzoo.plugin.registry import Zoo
@@ -31,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import sketch
+    from rlzoo.recipe.elsewhere import meant
+    from rlzoo.recipe.keys import KEYS, SECTIONS
 
     kind, words = _kind(arguments.looked_for)
     zoo = None if words or arguments.json else sketch(own=True)  # a list needs no torch
@@ -38,7 +38,8 @@ def run(arguments: argparse.Namespace) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the broken ones are listed below
             zoo = load_zoo()
-    here = _elsewhere(zoo, words)
+    ours = any(" ".join(words) in shelf for shelf in zoo.shelves.values())
+    here = "" if ours else meant(" ".join(words), zoo)  # KEY or KEY=NAME
     key, _, name = here.partition("=")
     notes = list(zoo.notes)
     if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
@@ -83,12 +84,6 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
     forms = {form: k.plural for k in KINDS.values() for form in (k.plural, k.singular, k.key)}
     first = words[0].lower().replace("-", "_") if words else ""
     return (forms[first], words[1:]) if first in forms else ("", words)
-
-
-def _elsewhere(zoo: "Zoo", words: list[str]) -> str:
-    """rlzoo's KEY or KEY=VALUE for words of other trainers that name no component here."""
-    text = " ".join(words)
-    return "" if any(text in shelf for shelf in zoo.shelves.values()) else meant(text, zoo)
 
 
 def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:
