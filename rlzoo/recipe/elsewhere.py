@@ -6,13 +6,9 @@ docstring, after `Elsewhere:`. Both are read by the errors of an unknown key or 
 `rlzoo help keys WORD` and by `rlzoo plugins WORD`.
 """
 
-from typing import TYPE_CHECKING
-
 from rlzoo.plugin.component import plain
+from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.keys import SECTIONS
-
-if TYPE_CHECKING:  # pluggy
-    from rlzoo.plugin.registry import Zoo
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "rollout.samples": (
@@ -96,7 +92,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 MEANT = {word: here for here, words in ELSEWHERE.items() for word in words}
 
 
-def meant(text: str, zoo: "Zoo | None" = None) -> str:
+def meant(text: str, zoo: Zoo | None = None) -> str:
     """rlzoo's KEY or KEY=VALUE for a word, or a path of words, of elsewhere; empty if not known.
     zoo: whose components are asked as well."""
     known = dict(MEANT)
