@@ -251,14 +251,14 @@ def interval(values: list[float], published: tuple[float, float | None]) -> tupl
     mean = sum(values) / len(values)
     found = t_interval(values)
     if found is None:
-        return f"{mean:.4f}", "cannot tell"
+        return f"{mean:.4f}", "undecided"
     half, theirs = (found.high - found.low) / 2, 0.0
     if published[1]:
         theirs = T3 * published[1] / 3**0.5
     text = f"{mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
     if abs(mean - published[0]) > math.hypot(half, theirs):
         return text, "differs"
-    return text, "agrees" if half < WIDE else "cannot tell"
+    return text, "agrees" if half < WIDE else "undecided"
 
 
 T3 = 4.303  # Student's t at 97.5 %, two degrees of freedom
