@@ -25,7 +25,6 @@ FUNCTIONS = {
     "evaluate": ("eval", {"what", "overrides"}),
     "doctor": ("doctor", {"run", "display"}),
     "report": ("report", {"run"}),
-    "advise": ("advise", {"recipe", "overrides"}),
     "check": ("check", {"name", "overrides"}),
     "export": ("export", {"run", "directory"}),
 }
@@ -129,7 +128,6 @@ def test_a_sweep_tells_lines_where_it_is_asked_to(
         (lambda a: rlzoo.trace(rewards=[1], lamm=0.9), "did you mean 'lam'"),
         (lambda a: rlzoo.evaluate(a, k="2.5"), "--k"),
         (lambda a: rlzoo.check(), "--all"),
-        (lambda a: rlzoo.advise("ppo_gae", share=2), "--share"),
         (lambda a: rlzoo.sweep("ppo_gae", ["seed=0"], jobs=0), "jobs"),
         (lambda a: rlzoo.export(a, a), ""),
     ],
