@@ -102,7 +102,7 @@ report = Verb(
 play = Verb(
     "[--out FILE]",
     "write an interactive page that shows the effect of lambda",
-    "rlzoo_lab.play.command",
+    "rlzoo_lab.play",
     examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
 )
 eval = Verb(
