@@ -163,8 +163,10 @@ def load_tokenizer(
     trust_remote_code: bool = False,
     chat_args: Mapping[str, Any] | None = None,
     key: str = "model.chat_args",
+    ends: bool = True,
 ) -> Any:
-    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template."""
+    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template. ends:
+    whether responses end with EOS, so that a tokenizer without one is refused."""
     from transformers import AutoTokenizer
 
     own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
@@ -175,10 +177,13 @@ def load_tokenizer(
         )
         tokenizer("1")  # where settings of a wrong type show
     tokenizer.padding_side = "left"
-    if tokenizer.eos_token_id is None:
-        raise ModelError(f"{folder}: the tokenizer has no EOS token, so responses could not end")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # masks show padding, never its id
+    if tokenizer.eos_token_id is None and ends:
+        raise ModelError(
+            f"{folder}: the tokenizer has no EOS token, so responses could not end; "
+            "rollout.ignore_eos=true gives them a fixed length"
+        )
+    if tokenizer.pad_token_id is None:  # masks show padding, never its id
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     return bind(tokenizer, chat_args, key)
 
 

@@ -18,6 +18,7 @@ from rlzoo_lab.doctor.series import (
     late,
     learning,
     moving_means,
+    reference_stays,
     right_or_wrong,
     spans,
     trend,
@@ -270,6 +271,7 @@ def reward_flat(run: Record) -> Finding | None:
     each = run.known("train.epochs", 1) * run.known("train.minibatches", 1)
     few = len(values) * every(run) * each < 60
     slow = signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
+    slow = slow and reference_stays(run)
     short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
         "note" if short else "warning",

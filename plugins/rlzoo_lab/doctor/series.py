@@ -246,6 +246,11 @@ def movement(run: Record) -> float | None:
     return max(found) if found else None
 
 
+def reference_stays(run: Record) -> bool:
+    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
+    return run.known("kl.reference", "initial") == "initial"
+
+
 def judged(metric: str) -> bool:
     """Whether any rule reads a metric; other metrics are not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))

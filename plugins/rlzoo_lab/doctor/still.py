@@ -14,6 +14,7 @@ from rlzoo_lab.doctor.series import (
     late,
     learning,
     movement,
+    reference_stays,
     right,
     rounded,
     updates,
@@ -45,7 +46,7 @@ def learning_rate_zero(run: Record) -> Finding | None:
     zero, reach = sum(rate == 0 for rate in rates), sum(rates) * every(run)
     tiny = 0 < reach < 2e-6 and not (run.has(names.PPO_KL) or learning(run))
     # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
-    tiny = tiny and len(rates) >= 12 and run.known("actor.lr", max(rates)) < 1e-7
+    tiny = tiny and _adamw(run) and len(rates) >= 12 and run.known("actor.lr", max(rates)) < 1e-7
     tiny = tiny and (reach := reach * updates(run)) < 2e-6
     if zero <= len(rates) / 2 and not tiny:
         return None
@@ -66,6 +67,11 @@ def learning_rate_zero(run: Record) -> Finding | None:
     )
 
 
+def _adamw(run: Record) -> bool:
+    """Whether the optimizer is AdamW, as far as is known: others scale their steps otherwise."""
+    return run.known("actor.optimizer", "adamw") == "adamw"
+
+
 def _named(run: Record, section: str) -> str:
     """`policy_loss.name=ppo_clip`, as far as it is known."""
     name = run.known(f"{section}.name")
@@ -77,6 +83,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     rate = min(late(run, "actor/lr"), run.known("actor.lr", math.inf))
     norm = median(run.series("actor/grad_norm") or [0.0])
     limit, eps = run.known("actor.max_grad_norm") or norm, run.known("actor.eps", 0.0)
+    eps = eps if _adamw(run) else 0.0
     warmup, rank = run.known("actor.lr_warmup", 0), run.known("model.lora.rank", 0)
     pull, cut = run.series(names.PULL_CORR), limit < 0.1 * norm
     swallowed = 0 < min(norm, limit) < 300 * eps
@@ -152,7 +159,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
         still = some and not changed and len(run.evaluations) > 1 + bool(run.trainer)
     else:
         still = moved < 3e-4
-        if run.has(names.REF_KL) and not changed:
+        if run.has(names.REF_KL) and reference_stays(run) and not changed:
             still = still or abs(late(run, names.REF_KL)) < 2e-3
     varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
     if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # without a signal it should not move
@@ -178,7 +185,7 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     """AdamW's weight decay shrinks the weights considerably."""
     decay = run.key("actor.weight_decay", 0.0)
     shrunk = sum(run.series("actor/lr")) * every(run) * decay * updates(run)
-    if shrunk < 0.2:
+    if shrunk < 0.2 or not _adamw(run):
         return None
     return Finding(
         "problem",
@@ -197,7 +204,7 @@ def momentum_outlasts_the_run(run: Record) -> Finding | None:
     betas = run.key("actor.betas")
     usual = default("actor.betas")
     steps = updates(run) * len(run.series("actor/lr")) * every(run)
-    if not isinstance(betas, list) or not betas or betas[0] <= usual[0]:
+    if not isinstance(betas, list) or not betas or betas[0] <= usual[0] or not _adamw(run):
         return None
     memory = 1 / max(1 - betas[0], 1e-9)
     if memory < 0.5 * steps or run.solved:
@@ -254,7 +261,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
     eps = run.key("actor.eps", 0.0)
     norm = min(median(run.series("actor/grad_norm")), run.key("actor.max_grad_norm") or math.inf)
     typical = norm / 100  # of an entry, at most: a model has more than 10,000
-    if eps < 1e-5 or eps < typical:
+    if eps < 1e-5 or eps < typical or not _adamw(run):
         return None
     return Finding(
         "warning" if learning(run) else "problem",

@@ -95,7 +95,7 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks = world.engine.networks
+        networks = world.changing
         for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
             del networks[name]
             notes.append(f"The run has no {name}, so this trace uses an untrained one.")
