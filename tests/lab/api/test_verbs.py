@@ -72,7 +72,7 @@ def test_a_document_is_what_json_prints(two, capsys):
 
 def test_a_document_shows_itself_and_copies_as_a_dict(two):
     found = rlzoo.compare(*two)
-    assert found._repr_html_().startswith("<pre")
+    assert found._repr_html_().startswith("<div")
     assert found._repr_html_() == found._repr_html_(), "a view may be looked at twice"
     assert found.status == 0
     again = pickle.loads(pickle.dumps(found))
