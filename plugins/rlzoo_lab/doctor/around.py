@@ -4,7 +4,7 @@ import math
 from statistics import fmean
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
     early,
@@ -26,7 +26,7 @@ def rows(run: Record) -> int:
     return min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
 
 
-@rule(names.REWARD, explains=("reward_flat",))
+@cause(names.REWARD)
 def ended_early(run: Record) -> Finding | None:
     """A budget or a stop rule ended the run in its first third."""
     planned, done = run.key("train.steps"), run.summary.get("steps", 0)
@@ -48,7 +48,7 @@ def ended_early(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
+@aside(names.REWARD, names.RIGHT)
 def evaluated_otherwise(run: Record) -> Finding | None:
     """Training and held-out accuracy differ because evaluations sample differently."""
     differ = [
@@ -77,7 +77,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=3, explains=SYMPTOMS)
+@cause(names.REWARD, least=3)
 def teacher_teaches_nothing(run: Record) -> Finding | None:
     """The teacher agrees with the policy from the start, or the policy never comes closer to it."""
     if not run.has(TEACHER_KL):
@@ -111,8 +111,7 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     return Finding("problem", what, advice, {"first": before, "last": after})
 
 
-@rule(names.REWARD, names.TRUNCATED, least=3, explains=(*SYMPTOMS, "length_limit_too_short",
-      "no_response_is_right"))  # fmt: skip
+@cause(names.REWARD, names.TRUNCATED, least=3)
 def base_never_ends_right(run: Record) -> Finding | None:
     """No answer is ever correct, in training or held out, and nearly all are truncated."""
     found = [e.get(k, 0.0) for e in run.evaluations for k in (names.ACCURACY, names.GREEDY)]

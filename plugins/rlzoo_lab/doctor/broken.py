@@ -5,7 +5,7 @@ from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.follows import follows
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
@@ -23,7 +23,7 @@ from rlzoo_lab.doctor.suspects import foreign
 from rlzoo_lab.records.record import Record
 
 
-@rule(explains=SYMPTOMS)
+@cause()
 def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
     if run.steps.not_finite is None:
@@ -44,7 +44,7 @@ def not_finite(run: Record) -> Finding | None:
     )
 
 
-@rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
+@cause(names.LOG_PROB_GAP)
 def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """Tokens were not sampled from the trained policy's distribution."""
     gaps = run.series(names.LOG_PROB_GAP)
@@ -79,7 +79,7 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     )
 
 
-@rule(names.RATIO, names.PPO_KL, least=3, explains=SYMPTOMS)
+@cause(names.RATIO, names.PPO_KL, least=3)
 def ratio_not_one_at_first(run: Record) -> Finding | None:
     """The ratio differs from 1 before any update changed the policy.
 
@@ -114,7 +114,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
     )
 
 
-@rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
+@cause(names.ADVANTAGE_CORR, names.SCORE_STD, least=3)
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     """Better responses do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
@@ -146,8 +146,7 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     )
 
 
-@rule("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND, explains=(*SYMPTOMS,
-      "advantages_do_not_follow_scores", "update_too_large"))  # fmt: skip
+@cause("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND)
 def advantages_not_centred(run: Record) -> Finding | None:
     """Advantages mostly have the same sign, despite a baseline or whitening."""
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
@@ -184,7 +183,7 @@ def advantages_not_centred(run: Record) -> Finding | None:
     )
 
 
-@rule(names.PULL_CORR, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause(names.PULL_CORR, least=3)
 def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     """The policy loss does not raise the log-probs of tokens with good advantages."""
     middle = median(run.series(names.PULL_CORR))
@@ -225,7 +224,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     )
 
 
-@rule(names.UNTAUGHT, least=3, explains=(*SYMPTOMS, "advantage_at_the_end_is_off"))
+@cause(names.UNTAUGHT, least=3)
 def tokens_without_advantage(run: Record) -> Finding | None:
     """The first or last token of a response gets no advantage although others do."""
     share = median(run.series(names.UNTAUGHT))
@@ -243,7 +242,7 @@ def tokens_without_advantage(run: Record) -> Finding | None:
     )
 
 
-@rule(names.LAST_CORR, least=3, explains=SYMPTOMS)
+@cause(names.LAST_CORR, least=3)
 def advantage_at_the_end_is_off(run: Record) -> Finding | None:
     """The advantage of the last action is not its reward minus V."""
     middle = median(run.series(names.LAST_CORR))
@@ -267,8 +266,7 @@ def noise_share(run: Record) -> float:
     return min(1.0, (late(run, names.SCORE_NOISE, 0.0) / spread) ** 2) if spread > 1e-9 else 0.0
 
 
-@rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale",
-      "reward_is_gamed", "reward_at_the_wrong_index"))  # fmt: skip
+@cause(names.RIGHT_CORR, least=3)
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
     """The score does not correlate with correctness, or it is a binary check of something else."""
     values = run.series(names.RIGHT_CORR)
@@ -309,7 +307,7 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
     )
 
 
-@rule(names.SCORE_NOISE, names.SCORE_STD, least=3, explains=(*SYMPTOMS, "reward_scale"))
+@symptom(names.SCORE_NOISE, names.SCORE_STD, least=3)
 def reward_is_noisy(run: Record) -> Finding | None:
     """Identical responses to a prompt get different scores."""
     share = noise_share(run)
@@ -333,7 +331,7 @@ def reward_is_noisy(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.SCORE_STD, least=6, explains=SYMPTOMS)
+@cause(names.REWARD, names.SCORE_STD, least=6)
 def reward_jumps_between_steps(run: Record) -> Finding | None:
     """The mean reward varies between steps by more than the spread of its rows explains."""
     values, rows = run.series(names.REWARD), run.key("rollout.prompts", 64)
@@ -353,8 +351,7 @@ def reward_jumps_between_steps(run: Record) -> Finding | None:
     )
 
 
-@rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,
-      "policy_does_not_move"))  # fmt: skip
+@cause(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3)
 def samples_are_copies(run: Record) -> Finding | None:
     """All samples of a prompt are the same text although the policy has entropy."""
     samples, entropy = run.key("rollout.samples", 1), early(run, names.ENTROPY)
@@ -372,7 +369,7 @@ def samples_are_copies(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REF_KL, explains=("kl_too_strong", "kl_exploding", "reward_flat", "reward_falling"))
+@cause(names.REF_KL)
 def reference_is_another_policy(run: Record) -> Finding | None:
     """The KL to the reference is not 0 before the first update."""
     first, coef = abs(run.series(names.REF_KL)[0]), run.known("kl.coef")
@@ -390,7 +387,7 @@ def reference_is_another_policy(run: Record) -> Finding | None:
     )
 
 
-@rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)
+@cause("rewards/mean", names.REF_KL_PER_RESPONSE, least=3)
 def kl_pays(run: Record) -> Finding | None:
     """The KL term in the reward is added instead of subtracted."""
     coef, far = late(run, names.KL_COEF, 0.0), late(run, names.REF_KL_PER_RESPONSE)
@@ -409,7 +406,7 @@ def kl_pays(run: Record) -> Finding | None:
     )
 
 
-@rule(names.AT_END, least=3, explains=SYMPTOMS)
+@cause(names.AT_END, least=3)
 def reward_at_the_wrong_index(run: Record) -> Finding | None:
     """The last token never has a reward, but the score of a whole answer belongs there."""
     values = run.series(names.AT_END)
@@ -427,8 +424,7 @@ def reward_at_the_wrong_index(run: Record) -> Finding | None:
     )
 
 
-@rule(names.DISTINCT, least=3, explains=("reward_flat", "held_out_falls", "no_signal_in_groups",
-      "texts_become_alike", "entropy_collapse"))  # fmt: skip
+@cause(names.DISTINCT, least=3)
 def one_prompt(run: Record) -> Finding | None:
     """All groups of a step have the same prompt."""
     prompts, values = run.key("rollout.prompts", 1), run.series(names.DISTINCT)

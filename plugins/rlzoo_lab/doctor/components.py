@@ -8,7 +8,7 @@ from typing import Any
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import cause
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import foreign
 from rlzoo_lab.records.record import Record
@@ -27,15 +27,6 @@ TELLING = (
 )  # fmt: skip
 # Checks that a component with couples="batch" may fail on purpose.
 OF_GROUPS = ("baseline_is_the_groups_own", "equal_rewards_give_zeros", "groups_matter")
-
-# Rules that see such a fault in the metrics.
-SHOWN_BY = (
-    *SYMPTOMS, "advantages_do_not_follow_scores", "advantages_not_centred",
-    "loss_does_not_follow_advantages", "tokens_without_advantage", "advantage_at_the_end_is_off",
-    "reward_is_not_what_is_right", "reward_pays_otherwise",
-    "reward_at_the_wrong_index", "kl_pays", "kl_too_strong", "policy_does_not_move",
-    "update_too_large", "reward_jumps_between_steps",
-)  # fmt: skip
 
 
 def own(run: Record, zoo: Zoo) -> Iterator[tuple[str, Component]]:
@@ -63,7 +54,7 @@ def severity(run: Record, failed: list[str]) -> str:
     return "warning" if learning(run) else "problem"
 
 
-@rule(explains=SHOWN_BY)
+@cause()
 def component_fails_its_check(run: Record) -> Finding | None:
     """A component that does not come with rlzoo fails a check that all of its kind must pass."""
     if not foreign(run):
@@ -89,7 +80,7 @@ def component_fails_its_check(run: Record) -> Finding | None:
     return None
 
 
-@rule(explains=SYMPTOMS)
+@cause()
 def tokens_weighted_unequally(run: Record) -> Finding | None:
     """Before any update, the weights of the run's own loss or correction do not follow the
     advantages, and the run does not learn."""

@@ -9,7 +9,7 @@ from itertools import chain
 from statistics import median
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -23,12 +23,6 @@ from rlzoo_lab.doctor.series import (
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 from rlzoo_lab.records.record import Record
-
-OF_A_CRITIC = (
-    "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
-    "critic_gradient_always_clipped", "reward_flat", "reward_falling", "held_out_falls",
-    "updates_skipped", "advantages_do_not_follow_scores", "critic_targets_are_off",
-)  # fmt: skip
 
 MSE = ("mse", "clipped_mse")  # losses of a critic without bins
 
@@ -57,7 +51,7 @@ def _spreads(run: Record) -> str:
     )
 
 
-@rule("critic/lr", names.EXPLAINED_VARIANCE, least=3, explains=OF_A_CRITIC)
+@cause("critic/lr", names.EXPLAINED_VARIANCE, least=3)
 def critic_does_not_learn(run: Record) -> Finding | None:
     """A setting prevents the critic's weights from changing."""
     rates, norm = run.series("critic/lr"), median(run.series("critic/grad_norm") or [0.0])
@@ -110,7 +104,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
     )
 
 
-@rule("values/mean", "returns/mean", least=3, explains=(*OF_A_CRITIC, "critic_diverges"))
+@cause("values/mean", "returns/mean", least=3)
 def critic_range_too_narrow(run: Record) -> Finding | None:
     """A critic with bins cannot predict returns outside [critic.low, critic.high]."""
     low, high = run.key("critic.low", -math.inf), run.key("critic.high", math.inf)
@@ -129,12 +123,7 @@ def critic_range_too_narrow(run: Record) -> Finding | None:
     )
 
 
-@rule(
-    "critic/vf_loss",
-    names.REWARD,
-    least=3,
-    explains=(*SYMPTOMS, *OF_A_CRITIC, "actor_gradient_always_clipped"),
-)
+@cause("critic/vf_loss", names.REWARD, least=3)
 def critic_drowns_the_policy(run: Record) -> Finding | None:
     """On a shared trunk, the value loss outweighs the policy loss."""
     coef, usual = run.key("critic.coef", 0.0), default("critic.coef")
@@ -153,7 +142,7 @@ def critic_drowns_the_policy(run: Record) -> Finding | None:
     )
 
 
-@rule("values/std", "critic/lr", least=3, explains=OF_A_CRITIC)
+@cause("values/std", "critic/lr", least=3)
 def critic_diverges(run: Record) -> Finding | None:
     """Values vary far more than the returns, because the critic's learning rate is too high."""
     times = run.key("critic.lr", 0.0) / default("critic.lr")
@@ -176,8 +165,7 @@ def critic_diverges(run: Record) -> Finding | None:
     )
 
 
-@rule(names.EXPLAINED_VARIANCE, least=SHORTEST_TREND, explains=("critic_explains_nothing",
-      "critic_is_off", "critic_gradient_always_clipped"))  # fmt: skip
+@symptom(names.EXPLAINED_VARIANCE, least=SHORTEST_TREND)
 def critic_worse_than_a_constant(run: Record) -> Finding | None:
     """The critic predicts returns worse than a constant would."""
     late_span = spans(run, names.EXPLAINED_VARIANCE)[1]
@@ -198,8 +186,7 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     )
 
 
-@rule(names.EXPLAINED_VARIANCE, names.MC_CORR, least=SHORTEST_TREND,
-      explains=("reward_flat", "held_out_falls", "reward_falling"))  # fmt: skip
+@symptom(names.EXPLAINED_VARIANCE, names.MC_CORR, least=SHORTEST_TREND)
 def critic_explains_nothing(run: Record) -> Finding | None:
     """The estimator needs differences between values, but the critic's values are all equal."""
     tail, leans = late(run, names.EXPLAINED_VARIANCE), trust_in_critic(run)
@@ -237,7 +224,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
     )
 
 
-@rule("values/mean", "returns/mean", "critic/vf_bias", least=SHORTEST_TREND, explains=OF_A_CRITIC)
+@symptom("values/mean", "returns/mean", "critic/vf_bias", least=SHORTEST_TREND)
 def critic_targets_are_off(run: Record) -> Finding | None:
     """The critic learns its targets, but these are not the returns."""
     values, taught = late(run, "values/mean"), late(run, "returns/mean")
@@ -257,7 +244,7 @@ def critic_targets_are_off(run: Record) -> Finding | None:
     )
 
 
-@rule("values/mean", "returns/mean", least=SHORTEST_TREND)
+@symptom("values/mean", "returns/mean", least=SHORTEST_TREND)
 def critic_is_off(run: Record) -> Finding | None:
     """The values differ from the returns by a constant."""
     values, returns = late(run, "values/mean"), late(run, "returns/mean")
@@ -276,7 +263,7 @@ def critic_is_off(run: Record) -> Finding | None:
     )
 
 
-@rule("values/std", least=3)
+@symptom("values/std", least=3)
 def nothing_to_explain(run: Record) -> Finding | None:
     """The returns do not vary, so the critic's metrics are meaningless."""
     if returns_vary(run) or not run.has(names.EXPLAINED_VARIANCE):

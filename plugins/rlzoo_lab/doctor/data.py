@@ -10,7 +10,7 @@ from zlib import crc32
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.follows import follows, texts
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -25,9 +25,6 @@ from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
 
 FIRST_STEPS = 3  # the policy has hardly moved
-OF_CRITICS = ("critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
-              "critic_diverges", "critic_targets_are_off")  # fmt: skip
-HARD = ("no_response_is_right", "base_never_ends_right", "reward_constant")
 # How a task of rows makes prompts and reads answers and responses, and what is usual.
 READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": "",
          "task.response_pattern": "", "task.system": "", "task.prompt": "prompt"}  # fmt: skip
@@ -42,7 +39,7 @@ def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
     )
 
 
-@rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
+@cause(names.REWARD, names.RIGHT, least=FIRST_STEPS)
 def data_differ_before_training(run: Record) -> Finding | None:
     """Before any learning, accuracy differs between training and held-out prompts."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
@@ -95,8 +92,7 @@ def _alike(sample: dict[str, Any]) -> bool:
     return bool(response.strip()) and short and kinds(response) <= kinds(answer)
 
 
-@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "reward_pays_otherwise",
-      "reward_is_not_what_is_right", "answers_belong_to_other_prompts"))  # fmt: skip
+@cause(names.RIGHT, least=3)
 def right_texts_are_judged_wrong(run: Record) -> Finding | None:
     """Responses that are exactly the answer count as wrong."""
     same = [s for s in texts(run) if s["response"].strip() == s["answer"].strip() != ""]
@@ -122,7 +118,7 @@ def right_texts_are_judged_wrong(run: Record) -> Finding | None:
     )
 
 
-@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS))
+@cause(names.RIGHT, least=3)
 def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     """Responses have the form of answers, but none is ever correct."""
     most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
@@ -158,8 +154,7 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
-      "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
+@aside(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3)
 def reward_pays_otherwise(run: Record) -> Finding | None:
     """A binary reward disagrees with the task: it rewards wrong answers, or misses correct ones."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
@@ -190,7 +185,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-@rule(names.RIGHT, explains=("reward_is_noisy",))
+@aside(names.RIGHT)
 def other_numbers_count_as_correct(run: Record) -> Finding | None:
     """Responses whose number differs from the answer count as correct."""
     pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
@@ -211,7 +206,7 @@ def other_numbers_count_as_correct(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, explains=("reward_constant", "no_signal_in_groups"))
+@aside(names.REWARD)
 def solved_before_training(run: Record) -> Finding | None:
     """Nearly every held-out answer is correct before the first step."""
     first = run.evaluations[0] if run.evaluations else {}
@@ -227,7 +222,7 @@ def solved_before_training(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD)
+@aside(names.REWARD)
 def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     """Some evaluation prompts are also training prompts."""
     if not own_data(run):  # some tasks of the zoo have few prompts on purpose
@@ -248,7 +243,7 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, explains=(*SYMPTOMS, *HARD, "data_differ_before_training"))
+@cause(names.REWARD)
 def prompts_are_cut(run: Record) -> Finding | None:
     """Nearly all prompts are as long as the limit at which prompts are cut."""
     limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
@@ -266,8 +261,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
     )
 
 
-@rule(names.LENGTH, names.TRUNCATED, explains=(*SYMPTOMS, *HARD, "length_limit_too_short",
-      "policy_does_not_move", "samples_are_copies"))  # fmt: skip
+@cause(names.LENGTH, names.TRUNCATED)
 def responses_are_empty(run: Record) -> Finding | None:
     """Every response of the first step is one token that ends it."""
     length, cut = run.series(names.LENGTH)[0], run.series(names.TRUNCATED)[0]
@@ -285,7 +279,7 @@ def responses_are_empty(run: Record) -> Finding | None:
     )
 
 
-@rule(names.TRUNCATED, least=3, explains=("no_signal_in_groups", "training_and_held_out_part"))
+@aside(names.TRUNCATED, least=3)
 def training_is_cut_shorter(run: Record) -> Finding | None:
     """Responses are longer in evaluations than the training limit allows."""
     limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")

@@ -6,7 +6,7 @@ from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.broken import noise_share
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -56,7 +56,7 @@ def signal_is_there(run: Record) -> bool:
     return run.known("actor.lr", 0.0) <= default("actor.lr")
 
 
-@rule(names.SKIPPED, explains=SYMPTOMS)
+@symptom(names.SKIPPED)
 def updates_skipped(run: Record) -> Finding | None:
     """The loss or gradient was not finite, so optimizer steps were skipped."""
     steps = [n for n, value in run.points(names.SKIPPED) if value > 0]
@@ -79,8 +79,7 @@ def _warm_start(run: Record) -> str:
     return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
 
 
-@rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
-      "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
+@symptom(names.SCORE_STD, names.REWARD, least=3)
 def reward_constant(run: Record) -> Finding | None:
     """All responses of a step have the same score, so there is no signal."""
     spread = run.series(names.SCORE_STD)
@@ -121,7 +120,7 @@ def reward_constant(run: Record) -> Finding | None:
     )
 
 
-@rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
+@symptom(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND)
 def no_response_is_right(run: Record) -> Finding | None:
     """So few responses earn a reward that hardly any step has a signal."""
     if max(run.series(names.SCORE_STD)) < 1e-8:
@@ -145,8 +144,7 @@ def no_response_is_right(run: Record) -> Finding | None:
     )
 
 
-@rule(names.NO_SIGNAL, least=3, explains=("reward_flat", "advantages_vanish", "entropy_collapse",
-      "policy_does_not_move"))  # fmt: skip
+@symptom(names.NO_SIGNAL, least=3)
 def no_signal_in_groups(run: Record) -> Finding | None:
     """All samples of a prompt have the same score, so group advantages are zero."""
     span = spans(run, names.NO_SIGNAL)[1]
@@ -191,7 +189,7 @@ def no_signal_in_groups(run: Record) -> Finding | None:
     )
 
 
-@rule("raw_advantages/std", least=3, explains=("policy_does_not_move", "reward_flat"))
+@symptom("raw_advantages/std", least=3)
 def advantages_vanish(run: Record) -> Finding | None:
     """All advantages are (nearly) equal."""
     span = spans(run, "raw_advantages/std")[1]
@@ -212,7 +210,7 @@ def advantages_vanish(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REF_KL, least=SHORTEST_TREND, explains=("reward_flat", "entropy_collapse"))
+@symptom(names.REF_KL, least=SHORTEST_TREND)
 def kl_exploding(run: Record) -> Finding | None:
     """The policy moves far away from the reference."""
     span = spans(run, names.REF_KL)[1]
@@ -235,7 +233,7 @@ def kl_exploding(run: Record) -> Finding | None:
     )
 
 
-@rule(names.ENTROPY, least=SHORTEST_TREND)
+@symptom(names.ENTROPY, least=SHORTEST_TREND)
 def entropy_collapse(run: Record) -> Finding | None:
     """The policy has stopped exploring and does not improve."""
     span = spans(run, names.ENTROPY)[1]
@@ -257,7 +255,7 @@ def entropy_collapse(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=SHORTEST_TREND)
+@symptom(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
     """Neither the reward nor the held-out result rises by more than its noise."""
     span = spans(run, names.REWARD)
@@ -315,19 +313,19 @@ def _gradient(run: Record, name: str) -> Finding | None:
     )
 
 
-@rule("actor/grad_norm", least=3)
+@symptom("actor/grad_norm", least=3)
 def actor_gradient_always_clipped(run: Record) -> Finding | None:
     """The policy's gradient norm is always far above its limit."""
     return _gradient(run, "actor")
 
 
-@rule("critic/grad_norm", least=3)
+@symptom("critic/grad_norm", least=3)
 def critic_gradient_always_clipped(run: Record) -> Finding | None:
     """The critic's gradient norm is always far above its limit."""
     return _gradient(run, "critic")
 
 
-@rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
+@symptom(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
 def loss_near_zero(run: Record) -> Finding | None:
     """The policy loss is near 0 while the reward rises, which is normal."""
     losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)

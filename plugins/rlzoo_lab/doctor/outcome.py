@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
@@ -28,9 +28,6 @@ from rlzoo_lab.doctor.series import (
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
 from rlzoo_lab.records.record import Record
-
-OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
-           "no_signal_in_groups", "advantages_vanish")  # fmt: skip
 
 
 def held_out(run: Record) -> str:
@@ -55,7 +52,7 @@ def _paid_on(run: Record, gone: tuple[str, Mapping[str, Any], Mapping[str, Any]]
     return bool(around) and late(run, names.REWARD) > fmean(around)
 
 
-@rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "update_too_large"))
+@symptom(names.REWARD, least=SHORTEST_TREND)
 def reward_is_gamed(run: Record) -> Finding | None:
     """The training reward rises but accuracy does not."""
     corr = late(run, names.RIGHT_CORR, 0.0)  # nothing is correct at the end: no correlation
@@ -83,7 +80,7 @@ def reward_is_gamed(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "held_out_falls"))
+@cause(names.REWARD, least=SHORTEST_TREND)
 def one_reward_displaces_another(run: Record) -> Finding | None:
     """On held-out prompts, one of several rewards rises while another falls from its best."""
     keys = [k for k in (run.evaluations or [{}])[-1] if k.startswith("eval/reward/")]
@@ -106,7 +103,7 @@ def one_reward_displaces_another(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND, explains=OF_ENDS)
+@symptom(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND)
 def texts_become_alike(run: Record) -> Finding | None:
     """In a task without correct answers, the reward rises and all prompts get the same text."""
     before, after = ends(run.series(names.DISTINCT_TEXTS))
@@ -129,7 +126,7 @@ def texts_become_alike(run: Record) -> Finding | None:
     )
 
 
-@rule(names.RIGHT, least=SHORTEST_TREND, explains=OF_ENDS[1:])
+@symptom(names.RIGHT, least=SHORTEST_TREND)
 def training_and_held_out_part(run: Record) -> Finding | None:
     """Training accuracy and held-out accuracy differ."""
     known = part(run)
@@ -170,7 +167,7 @@ def training_and_held_out_part(run: Record) -> Finding | None:
     )
 
 
-@rule(explains=("reward_falling", "reward_flat", "entropy_collapse", "kl_exploding"))
+@symptom()
 def held_out_falls(run: Record) -> Finding | None:
     """The last evaluation is significantly worse than an earlier one."""
     gone = fallen(run)
@@ -223,7 +220,7 @@ def held_out_falls(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
+@symptom(names.REWARD, least=SHORTEST_TREND)
 def reward_falling(run: Record) -> Finding | None:
     """The reward falls by more than its noise."""
     span, values = spans(run, names.REWARD), run.series(names.REWARD)
@@ -241,7 +238,7 @@ def reward_falling(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=12)
+@symptom(names.REWARD, least=12)
 def peak_and_fall(run: Record) -> Finding | None:
     """The training reward rose and then lost at least half of its gain."""
     values, third = run.series(names.REWARD), max(2, len(run.series(names.REWARD)) // 6)

@@ -12,7 +12,7 @@ from rlzoo_lab.doctor import (
     settings,
     still,
 )
-from rlzoo_lab.doctor.rule import RULES, SEVERITIES
+from rlzoo_lab.doctor.rule import RULES
 
 ORDER = [
     m.__name__
@@ -20,4 +20,4 @@ ORDER = [
 ]
 RULES.sort(key=lambda rule: ORDER.index(rule.judge.__module__))  # stable: each file's own order
 
-__all__ = ["ORDER", "RULES", "SEVERITIES"]
+__all__ = ["ORDER", "RULES"]

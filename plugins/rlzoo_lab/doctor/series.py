@@ -28,7 +28,7 @@ from rlzoo_lab.records.record import Record, read_record
 class Finding:
     """A fault, the numbers that show it, and one remedy.
 
-    so_too: rules whose findings follow from this one.
+    so_too: symptoms that follow from it.
     """
 
     severity: str

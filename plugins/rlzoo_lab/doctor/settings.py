@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -37,7 +37,7 @@ from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, wilson
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause(names.REWARD, least=3)
 def kl_too_strong(run: Record) -> Finding | None:
     """The KL term outweighs the reward."""
     start = run.key("kl.coef", 0.0)
@@ -68,7 +68,7 @@ def kl_too_strong(run: Record) -> Finding | None:
     )
 
 
-@rule(names.ENTROPY, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@cause(names.ENTROPY, least=3)
 def entropy_bonus_too_strong(run: Record) -> Finding | None:
     """The entropy bonus outweighs the reward, so the policy approaches noise."""
     coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
@@ -86,7 +86,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, explains=(*SYMPTOMS, "no_response_is_right"))
+@cause(names.REWARD)
 def temperature_far_from_one(run: Record) -> Finding | None:
     """The sampling temperature is far from 1."""
     temperature = run.key("rollout.temperature", 1.0)
@@ -121,7 +121,7 @@ def _narrowest_shipped(loss: str) -> float:
     return min(found)
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@cause(names.REWARD, least=3)
 def clip_too_narrow(run: Record) -> Finding | None:
     """Tokens are clipped although the policy has hardly moved."""
     clips = {
@@ -151,7 +151,7 @@ def _clip_fractions(run: Record) -> list[str]:
     return [k for k in {k for line in lines for k in line} if "clipfrac" in k]
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
+@cause(names.REWARD, least=3)
 def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
     kl = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]]))
@@ -198,8 +198,7 @@ def update_too_large(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND,
-      explains=(*SYMPTOMS, "no_response_is_right"))  # fmt: skip
+@symptom(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND)
 def first_updates_break_the_policy(run: Record) -> Finding | None:
     """The first updates lose the reward permanently (in runs that record no KL per update)."""
     values, entropy = run.series(names.REWARD), run.series(names.ENTROPY)
@@ -220,7 +219,7 @@ def first_updates_break_the_policy(run: Record) -> Finding | None:
     )
 
 
-@rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
+@cause(names.TRUNCATED, least=1)
 def length_limit_too_short(run: Record) -> Finding | None:
     """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
@@ -244,7 +243,7 @@ def length_limit_too_short(run: Record) -> Finding | None:
     )
 
 
-@rule(names.LENGTH, least=3, explains=SYMPTOMS)
+@cause(names.LENGTH, least=3)
 def discount_hides_the_end(run: Record) -> Finding | None:
     """A reward at the end is discounted to almost nothing at the first token."""
     gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
@@ -264,7 +263,7 @@ def discount_hides_the_end(run: Record) -> Finding | None:
     )
 
 
-@rule(names.SCORE_STD, least=3, explains=SYMPTOMS)
+@cause(names.SCORE_STD, least=3)
 def reward_scale(run: Record) -> Finding | None:
     """The scores' scale is far from the one that losses, clipping and KL assume."""
     spread = median(run.series(names.SCORE_STD))
@@ -288,7 +287,7 @@ def reward_scale(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
+@aside(names.REWARD, least=SHORTEST_TREND)
 def batch_too_small(run: Record) -> Finding | None:
     """A step has so few responses that its gradient is mostly noise."""
     prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
@@ -303,7 +302,7 @@ def batch_too_small(run: Record) -> Finding | None:
     )
 
 
-@rule(explains=("held_out_falls",))
+@aside()
 def evaluation_too_small(run: Record) -> Finding | None:
     """An evaluation has too few prompts."""
     if not run.evaluations:
@@ -331,7 +330,7 @@ def evaluation_too_small(run: Record) -> Finding | None:
     )
 
 
-@rule(explains=("held_out_falls", "training_and_held_out_part"))
+@aside()
 def evaluation_cut_off(run: Record) -> Finding | None:
     """Held-out responses are truncated but those of training are not."""
     cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
@@ -348,7 +347,7 @@ def evaluation_cut_off(run: Record) -> Finding | None:
     )
 
 
-@rule(names.TRUNCATED, least=SHORTEST_TREND)
+@symptom(names.TRUNCATED, least=SHORTEST_TREND)
 def truncation_rising(run: Record) -> Finding | None:
     """Most responses, or more and more of them, reach the length limit."""
     span = spans(run, names.TRUNCATED)

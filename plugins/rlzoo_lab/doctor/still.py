@@ -5,7 +5,7 @@ import math
 from statistics import median
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -22,7 +22,7 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, u
 from rlzoo_lab.records.record import Record
 
 
-@rule(explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause()
 def actor_not_trained(run: Record) -> Finding | None:
     """The critic's warm-up takes most or all of the run."""
     trained, warmup = len(run.series(names.PG_LOSS)), run.key("train.critic_warmup", 0)
@@ -38,7 +38,7 @@ def actor_not_trained(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause("actor/lr")
 def learning_rate_zero(run: Record) -> Finding | None:
     """The policy's learning rate is 0 for most of the run, or too small to move any weight."""
     rates = run.series("actor/lr")
@@ -141,7 +141,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     return "No single setting explains this", f"{spent}.{unknown(run)}", compare_first(run)
 
 
-@rule(names.PPO_KL, "actor/lr", least=3, explains=(*SYMPTOMS, "epsilon_shortens_steps"))
+@symptom(names.PPO_KL, "actor/lr", least=3)
 def policy_does_not_move(run: Record) -> Finding | None:
     """After all updates the policy is unchanged."""
     moved = movement(run)
@@ -173,7 +173,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", names.REWARD, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@cause("actor/lr", names.REWARD, least=3)
 def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     """AdamW's weight decay shrinks the weights considerably."""
     decay = run.key("actor.weight_decay", 0.0)
@@ -191,7 +191,7 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause("actor/lr", names.REWARD, least=3)
 def momentum_outlasts_the_run(run: Record) -> Finding | None:
     """AdamW averages gradients over more optimizer steps than the run has."""
     betas = run.key("actor.betas")
@@ -212,7 +212,7 @@ def momentum_outlasts_the_run(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", names.REWARD, least=SHORTEST_TREND, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause("actor/lr", names.REWARD, least=SHORTEST_TREND)
 def steps_are_rounded_away(run: Record) -> Finding | None:
     """Weights in half precision lose optimizer steps that are smaller than their spacing."""
     dtype, rate = run.key("model.dtype"), max(run.series("actor/lr"))
@@ -232,7 +232,7 @@ def steps_are_rounded_away(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", names.REWARD, explains=(*SYMPTOMS, "policy_does_not_move", "rate_ends_early"))
+@cause("actor/lr", names.REWARD)
 def rate_never_reached(run: Record) -> Finding | None:
     """The learning rate warms up over more steps than the run has."""
     rate, top, steps = run.key("actor.lr", 0.0), max(run.series("actor/lr")), len(run.steps)
@@ -248,7 +248,7 @@ def rate_never_reached(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/grad_norm", names.REWARD, explains=SYMPTOMS)
+@cause("actor/grad_norm", names.REWARD)
 def epsilon_shortens_steps(run: Record) -> Finding | None:
     """AdamW divides by sqrt(v) + eps: an eps above the gradient's entries shortens every step."""
     eps = run.key("actor.eps", 0.0)
@@ -266,7 +266,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/lr", names.REWARD, least=12, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause("actor/lr", names.REWARD, least=12)
 def rate_ends_early(run: Record) -> Finding | None:
     """The learning-rate schedule ends long before the run."""
     rates = run.series("actor/lr")
