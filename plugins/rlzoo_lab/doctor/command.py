@@ -21,8 +21,16 @@ LISTED = 12  # names of rules that a terminal still shows
 
 
 def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
-    """(findings, as `ranked`; rules that could not run -> the setting that an imported run does not
-    record, or empty: too few steps have their metrics)."""
+    """(findings, as `ranked`, in the words of the run's trainer; rules that could not run -> the
+    setting that an imported run does not record, or empty: too few steps have their metrics)."""
+    findings, left_out = findings_of(run)
+    for f in findings:
+        f.what, f.advice = (in_words_of(run.trainer, text) for text in (f.what, f.advice))
+    return ranked(findings), left_out
+
+
+def findings_of(run: Record) -> tuple[list[Finding], dict[str, str]]:
+    """What each rule finds by itself, in their order, and the rules that could not run."""
     findings: list[Finding] = []
     left_out = {}
     for r in RULES:
@@ -39,11 +47,8 @@ def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
             if r.metrics:
                 numbers = run.steps_of(r.metrics[0])
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
-            finding.what, finding.advice = (
-                in_words_of(run.trainer, text) for text in (finding.what, finding.advice)
-            )
             findings.append(finding)
-    return ranked(findings), left_out
+    return findings, left_out
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
