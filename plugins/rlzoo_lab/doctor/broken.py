@@ -1,6 +1,5 @@
 """Rules about facts that hold exactly in any correct run, whatever the algorithm."""
 
-import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
@@ -14,9 +13,7 @@ from rlzoo_lab.doctor.series import (
     first,
     late,
     learning,
-    right_or_wrong,
     says_yes_or_no,
-    spans,
     updates,
 )
 from rlzoo_lab.doctor.suspects import foreign
@@ -224,42 +221,6 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     )
 
 
-@cause(names.UNTAUGHT, least=3)
-def tokens_without_advantage(run: Record) -> Finding | None:
-    """The first or last token of a response gets no advantage although others do."""
-    share = median(run.series(names.UNTAUGHT))
-    if share < 0.9:
-        return None
-    return Finding(
-        "problem" if not learning(run) else "warning",
-        f"Credit is lost: in {share:.0%} of the responses with a signal, the advantage or the "
-        "gradient of the first or last token is exactly 0 (responses have "
-        f"{late(run, names.LENGTH):.1f} tokens). Either the advantages are shifted by one token, "
-        "or a mask of the advantages or the loss leaves tokens out.",
-        "Inspect one response with `rlzoo trace RUN`: which tokens have an advantage of 0? If "
-        "none does, check the policy loss. Then run `rlzoo check NAME`.",
-        {"share": share},
-    )
-
-
-@cause(names.LAST_CORR, least=3)
-def advantage_at_the_end_is_off(run: Record) -> Finding | None:
-    """The advantage of the last action is not its reward minus V."""
-    middle = median(run.series(names.LAST_CORR))
-    if middle > 0.8 or late(run, names.SCORE_STD, 1.0) < 1e-6:
-        return None
-    return Finding(
-        "problem" if middle < 0.3 else "warning",
-        f"The advantage at a response's last action is not its reward minus V: their correlation "
-        f"is {middle:.2f} (median); it must be 1 for every lambda. The estimator reads another "
-        "token's reward or value, adds a baseline that depends on the action, or shifts its "
-        "result.",
-        "Inspect the last tokens with `rlzoo trace RUN`, and run `rlzoo check` and "
-        "`rlzoo diagnose`. The critic and the learning rates are not the cause.",
-        {"correlation": middle},
-    )
-
-
 def noise_share(run: Record) -> float:
     """The share of the scores' variance that is between identical responses to one prompt."""
     spread = late(run, names.SCORE_STD, 0.0)
@@ -331,26 +292,6 @@ def reward_is_noisy(run: Record) -> Finding | None:
     )
 
 
-@cause(names.REWARD, names.SCORE_STD, least=6)
-def reward_jumps_between_steps(run: Record) -> Finding | None:
-    """The mean reward varies between steps by more than the spread of its rows explains."""
-    values, rows = run.series(names.REWARD), run.key("rollout.prompts", 64)
-    jumps = median(abs(b - a) for a, b in itertools.pairwise(values)) / 0.954
-    due = median(run.series(names.SCORE_STD)) / rows**0.5
-    if jumps < 4 * due or due < 1e-6 or run.has("turns/mean"):
-        return None
-    return Finding(
-        "warning" if learning(run) else "problem",
-        f"The mean reward changes by {jumps:.2g} from step to step, but the spread of scores "
-        f"within a step ({median(run.series(names.SCORE_STD)):.2g}, {rows} prompts) explains "
-        f"{due:.2g}. The reward adds the same noise to all rows of a step. An estimator without a "
-        "group baseline treats it as credit.",
-        "Check whether the reward depends on anything outside the row, such as the step, a clock, "
-        "a running mean or a random offset.",
-        {"jumps": jumps, "due": due},
-    )
-
-
 @cause(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3)
 def samples_are_copies(run: Record) -> Finding | None:
     """All samples of a prompt are the same text although the policy has entropy."""
@@ -366,74 +307,4 @@ def samples_are_copies(run: Record) -> Finding | None:
         "Check the sampler: each row needs its own random numbers and rollout.top_k=0. Raising "
         "rollout.samples does not help.",
         {"distinct": same, "entropy": entropy},
-    )
-
-
-@cause(names.REF_KL)
-def reference_is_another_policy(run: Record) -> Finding | None:
-    """The KL to the reference is not 0 before the first update."""
-    first, coef = abs(run.series(names.REF_KL)[0]), run.known("kl.coef")
-    pull = "any KL penalty" if coef is None else f"the KL penalty (kl.coef={coef})"
-    pull = "the loss" if run.known("kl.place") == "none" else pull
-    if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
-        return None
-    return Finding(
-        "problem",
-        f"The reference is not the initial policy: at step 1 their KL divergence is {first:.2g} "
-        f"nats per token, and {pull} pulls the "
-        "policy towards another model.",
-        "Check the weights, temperature and precision used for the reference's log-probabilities.",
-        {"first": first},
-    )
-
-
-@cause("rewards/mean", names.REF_KL_PER_RESPONSE, least=3)
-def kl_pays(run: Record) -> Finding | None:
-    """The KL term in the reward is added instead of subtracted."""
-    coef, far = late(run, names.KL_COEF, 0.0), late(run, names.REF_KL_PER_RESPONSE)
-    if run.key("kl.place") != "reward" or far < 0.05 or coef <= 0:
-        return None
-    paid = late(run, "rewards/mean") - late(run, names.REWARD)
-    if paid < 0.3 * coef * far:
-        return None
-    return Finding(
-        "problem",
-        f"The KL penalty has the wrong sign: responses are {far:.2g} nats from the reference, "
-        f"which at kl.coef={coef:g} must cost {coef * far:.2g}, but rewards are {paid:.2g} above "
-        "the scores. The policy is paid for moving away from the reference.",
-        "Check the sign of the KL penalty (`rlzoo check NAME`).",
-        {"paid": paid, "kl": far, "coef": coef},
-    )
-
-
-@cause(names.AT_END, least=3)
-def reward_at_the_wrong_index(run: Record) -> Finding | None:
-    """The last token never has a reward, but the score of a whole answer belongs there."""
-    values = run.series(names.AT_END)
-    part_by_part = max(run.series(names.PAID_TOKENS), default=1.0) > 1.5  # a word, a turn, a step
-    if max(values) > 0.02 or part_by_part or not right_or_wrong(run):
-        return None
-    return Finding(
-        "problem",
-        f"The reward is at the wrong token: in {len(values)} steps, no response had a reward at "
-        "its last action, where the score of a whole answer belongs. Tokens after the rewarded "
-        "one get no credit, and a reward after the end of a response is lost.",
-        "Return one score per response, or put it at the last action in the mask. `rlzoo trace "
-        "RUN` shows where it is.",
-        {"share_at_end": fmean(values)},
-    )
-
-
-@cause(names.DISTINCT, least=3)
-def one_prompt(run: Record) -> Finding | None:
-    """All groups of a step have the same prompt."""
-    prompts, values = run.key("rollout.prompts", 1), run.series(names.DISTINCT)
-    if prompts < 3 or max(values) * prompts > 1.5:
-        return None
-    return Finding(
-        "problem",
-        f"All {prompts} prompts of a step are the same prompt, in each of {len(values)} steps "
-        f"({spans(run, names.DISTINCT)[0]} and later).",
-        "Check the task's `draw`: its examples must depend on the generator that is passed to it.",
-        {"share_distinct": fmean(values), "prompts": prompts},
     )

@@ -78,27 +78,3 @@ def component_fails_its_check(run: Record) -> Finding | None:
                 {"component": component.name, "failed": failed},
             )
     return None
-
-
-@cause()
-def tokens_weighted_unequally(run: Record) -> Finding | None:
-    """Before any update, the weights of the run's own loss or correction do not follow the
-    advantages, and the run does not learn."""
-    if learning(run) or not foreign(run):
-        return None
-    from rlzoo_lab import checks
-
-    zoo = load_zoo()
-    for section, component in own(run, zoo):
-        if section not in ("policy_loss", "correction"):
-            continue
-        what = checks.on_own_samples(component, zoo, numbers(run, section, component))
-        if what:
-            return Finding(
-                "warning",
-                f"On samples of the policy itself, {section}={component.name} ({component.file}) "
-                f"does not weight tokens only by advantage: {what}. The run does not learn.",
-                f"Correct {component.name} if this is not intended; otherwise, train without it.",
-                {"component": component.name},
-            )
-    return None

@@ -14,9 +14,6 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import (
     ACCURACY,
     GREEDY,
-    PPO_KL,
-    REF_KL,
-    REF_KL_PER_RESPONSE,
     REWARD,
     RIGHT,
     SCORE,
@@ -110,14 +107,6 @@ def rises(run: Record) -> bool:
     """Whether the training reward rises by more than its noise."""
     change, error = _of_reward(run)
     return change > 2 * error and change > 0
-
-
-def right(run: Record, at: int) -> float | None:
-    """Held-out accuracy at an evaluation; the score for a task without correct answers."""
-    if not run.evaluations:
-        return None
-    line = run.evaluations[at]
-    return line.get(ACCURACY, line.get(SCORE))
 
 
 def accuracies(run: Record) -> list[float]:
@@ -231,19 +220,6 @@ def part(run: Record) -> tuple[float, float] | None:
     width = fmean(e[f"{ACCURACY}_high"] - e[f"{ACCURACY}_low"] for e in held[-2:]) / 3.92
     bent = float(np.ptp(shown)) / 4  # a line between evaluations is off where accuracy moves fast
     return mean - float(shown.mean()), math.hypot(width, bent, 0.5 / math.sqrt(rows * half / 2))
-
-
-def movement(run: Record) -> float | None:
-    """How far the policy moves, in nats per token: the larger of the final KL to the reference
-    and the mean KL of an update; None if neither was recorded."""
-    found = []
-    if run.has(REF_KL):
-        found.append(abs(late(run, REF_KL)))
-    elif run.has(REF_KL_PER_RESPONSE) and (limit := run.known("rollout.max_new_tokens")):
-        found.append(abs(late(run, REF_KL_PER_RESPONSE)) / limit)  # TRL's PPO has only it
-    if run.has(PPO_KL) and run.known("train.epochs", 1) * run.known("train.minibatches", 1) > 1:
-        found.append(fmean(map(abs, run.series(PPO_KL))))
-    return max(found) if found else None
 
 
 def judged(metric: str) -> bool:

@@ -4,11 +4,11 @@ A value is reported only if its effect is visible in the metrics, or if it would
 """
 
 from functools import cache
-from statistics import fmean, median
+from statistics import fmean
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause, symptom
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -30,11 +30,9 @@ from rlzoo_lab.doctor.suspects import (
     compare_first,
     default,
     foreign,
-    own_data,
     unknown,
 )
 from rlzoo_lab.records.record import Record
-from rlzoo_lab.stats import distinct, wilson
 
 
 @cause(names.REWARD, least=3)
@@ -240,127 +238,4 @@ def length_limit_too_short(run: Record) -> Finding | None:
         "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
         "check the end-of-sequence token (model, chat template, sampler).",
         {"first": at_once, "last": tail},
-    )
-
-
-@cause(names.LENGTH, least=3)
-def discount_hides_the_end(run: Record) -> Finding | None:
-    """A reward at the end is discounted to almost nothing at the first token."""
-    gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
-    if not gamma or gamma >= 1:
-        return None
-    left = gamma ** max(0.0, length - 1)
-    dense = late(run, names.AT_END, 1.0) < 0.5  # rewards come soon after the tokens that cause them
-    if (1 / (1 - gamma) > 0.2 * length) if dense else left > 0.4:
-        return None
-    return Finding(
-        "problem" if left < 0.1 and not dense else "warning",
-        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so a reward at the end "
-        f"is discounted to {left:.2g} at the first token; credit reaches back about "
-        f"{1 / (1 - gamma):.2g} tokens. The reward went from {course(run)}.",
-        "Set estimator.gamma=1.",
-        {"gamma": gamma, "left": left},
-    )
-
-
-@cause(names.SCORE_STD, least=3)
-def reward_scale(run: Record) -> Finding | None:
-    """The scores' scale is far from the one that losses, clipping and KL assume."""
-    spread = median(run.series(names.SCORE_STD))
-    level = abs(median(run.series(names.REWARD)))
-    size = max(spread, level)
-    if (spread > 1e-3 and size < 30) or spread == 0:
-        return None
-    weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
-    odd = [f"{k}={run.key(k):g}" for k in weights if not 0.02 < abs(run.key(k, 1.0)) < 30]
-    large = size >= 30
-    share = run.series("critic/grad_norm")
-    critic = f"; the critic's gradient norm is {median(share):.2g}" if share else ""
-    return Finding(
-        "warning" if learning(run) else "problem",
-        f"{', '.join(odd) + ': t' if odd else 'T'}he scale of the reward is too "
-        f"{'large' if large else 'small'}: scores are {level:.3g} with a standard deviation of "
-        f"{spread:.3g} within a step; losses, clipping and KL coefficients assume a scale of "
-        f"about 1{critic}.",
-        "Scale the reward to about 1 (rewards.NAME.weight).",
-        {"std": spread, "mean": level},
-    )
-
-
-@aside(names.REWARD, least=SHORTEST_TREND)
-def batch_too_small(run: Record) -> Finding | None:
-    """A step has so few responses that its gradient is mostly noise."""
-    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
-    if prompts * samples > 12 or learning(run):
-        return None
-    return Finding(
-        "warning",
-        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
-        f"is mostly noise; the reward went from {course(run)}.",
-        "Raise rollout.prompts to 16 or more.",
-        {"responses": prompts * samples},
-    )
-
-
-@aside()
-def evaluation_too_small(run: Record) -> Finding | None:
-    """An evaluation has too few prompts."""
-    if not run.evaluations:
-        return None
-    n = run.key("eval.samples", 1024)
-    index = run.by_prompt.get("index")
-    different = n if index is None else min(n, distinct(index))
-    if different >= 48:
-        return None
-    low, high = wilson(different // 2, different)
-    if n >= 48:
-        return Finding(
-            "warning" if high - low > 2 / 3 and own_data(run) else "note",
-            f"eval.samples={n} come from {different} different prompts. With other prompts, the "
-            f"interval for an accuracy of 0.5 is [{low:.2f}, {high:.2f}].",
-            "Add held-out prompts if possible: task.test_fraction or task.test_path.",
-            {"samples": n, "prompts": different, "half_width": (high - low) / 2},
-        )
-    return Finding(
-        "warning",
-        f"eval.samples={n}: the interval for an accuracy of 0.5 is then [{low:.2f}, {high:.2f}], "
-        "so the changes in this run cannot be distinguished from chance.",
-        "Set eval.samples=512.",
-        {"samples": n, "half_width": (high - low) / 2},
-    )
-
-
-@aside()
-def evaluation_cut_off(run: Record) -> Finding | None:
-    """Held-out responses are truncated but those of training are not."""
-    cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
-    if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
-        return None
-    limit = run.known("eval.max_new_tokens") or run.known("rollout.max_new_tokens")
-    return Finding(
-        "warning",
-        f"eval.max_new_tokens{'' if limit is None else f'={limit}'}: {cut[-1]:.0%} of the held-out "
-        f"responses are truncated, but only {late(run, names.TRUNCATED):.0%} of those in training. "
-        "The held-out accuracy is too low.",
-        "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
-        {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
-    )
-
-
-@symptom(names.TRUNCATED, least=SHORTEST_TREND)
-def truncation_rising(run: Record) -> Finding | None:
-    """Most responses, or more and more of them, reach the length limit."""
-    span = spans(run, names.TRUNCATED)
-    before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
-    rising = tail > 0.2 and tail - before > 0.1
-    if not rising and (tail <= 0.5 or not right_or_wrong(run)):
-        return None
-    lengths = run.series(names.LENGTH)
-    length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
-    return Finding(
-        "note" if learning(run) else "warning",
-        f"{tail:.0%} of the responses are truncated at {length_limit(run)} in {span[1]}"
-        f"{length}, after {before:.0%} in {span[0]}.",
-        "Penalize length: rollout.truncation=penalty rollout.truncation_penalty=0.5.",
-        {"first": before, "last": tail},
     )
