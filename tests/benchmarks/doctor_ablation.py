@@ -48,7 +48,7 @@ SET = {
     "actor.entropy_coef", "actor.betas", "kl.coef", "kl.place", "rollout.samples",
     "rollout.prompts", "rollout.max_new_tokens", "rollout.temperature", "rollout.top_p",
     "rollout.top_k", "train.epochs", "train.minibatches", "train.steps", "policy_loss.clip_low",
-    "policy_loss.clip_high", "estimator.name", "seed",
+    "policy_loss.clip_high", "policy_loss.name", "estimator.name", "seed",
 }  # fmt: skip
 KEYS: dict[int, dict[str, str]] = {
     3: {
@@ -215,7 +215,8 @@ def curve(folder: Path) -> list[float]:
 
 def counts(number: int, row: Row) -> bool:
     """Whether a fault is harmful, by its set's criterion."""
-    if row["false"] or not (ends := row["ends"]):
+    ends = row["ends"]
+    if row["false"] or not ends:
         return bool(ends)
     (begun, *_, p), q = row["best"], ends[-1]
     if number == 5:

@@ -9,7 +9,6 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.follows import texts
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -19,6 +18,7 @@ from rlzoo_lab.doctor.series import (
     learning,
     right_or_wrong,
     samples_alike,
+    says_yes_or_no,
     spans,
     updates,
 )
@@ -26,7 +26,7 @@ from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
 
-TEACHER_KL = "actor/teacher_kl"
+TEACHER_KL, LIMIT = "actor/teacher_kl", "rollout.max_new_tokens"
 FIRST_STEPS = 3  # the policy has hardly moved
 # How a task of rows makes prompts and reads answers and responses, and what is usual.
 READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": "",
@@ -84,6 +84,13 @@ def data_differ_before_training(run: Record) -> Finding | None:
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
 
 
+def _texts(run: Record) -> list[dict[str, Any]]:
+    """Samples that have a prompt, a response and an answer as text, and ended by themselves."""
+    keys = ("prompt", "response", "answer")
+    known = [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
+    return [s for s in known if not s.get("truncated")]
+
+
 def _alike(sample: dict[str, Any]) -> bool:
     """Whether a response is written as its answer is: the same kinds of characters."""
 
@@ -96,12 +103,12 @@ def _alike(sample: dict[str, Any]) -> bool:
 
 
 @cause(names.RIGHT, least=3)
-def answers_belong_to_other_prompts(run: Record) -> Finding | None:
+def answers_do_not_match_prompts(run: Record) -> Finding | None:
     """Responses have the form of answers, but none is ever correct."""
     most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
     if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
         return None
-    found = [s for s in texts(run) if not s.get("truncated")]
+    found = _texts(run)
     if (
         len(found) < 12
         or fmean(map(_alike, found)) < 0.8
@@ -110,24 +117,45 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     ):
         return None  # fmt: skip
     inside = fmean(s["answer"].strip() in s["prompt"] for s in found)
-    copied = (
-        f" {inside:.0%} of the answers are part of their prompt, as in "
-        f"{found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}: is it the wrong column?"
-        if inside > 0.6
-        else f" An example: {found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}, answered "
-        f"{found[0]['response']!r}."
-    )
-    key = reads(run)
+    one, key = found[0], reads(run)
     where = f" Suspects: {key}." if key else ""
+    if inside > 0.6:
+        where = f" {inside:.0%} of the answers are in their prompt: is it the wrong column?{where}"
     return Finding(
         "problem",
         "The model answers in the right format but is never correct, in training "
         f"({fmean(run.series(names.RIGHT)):.1%}) or held out ({most:.1%}): prompts and answers do "
-        f"not belong together, or responses are parsed wrongly.{copied}{where} Otherwise the task "
+        f"not belong together, or responses are parsed wrongly. {one['prompt'][-40:]!r} should "
+        f"give {one['answer']!r}, and {one['response']!r} was answered.{where} Otherwise the task "
         "is too hard for this model.",
         "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
         "answer? If both are correct, use easier prompts or a warm start (`rlzoo sft`).",
         {"right": fmean(run.series(names.RIGHT)), "answer_in_prompt": inside},
+    )
+
+
+@cause(names.TRUNCATED, least=1)
+def length_limit_too_short(run: Record) -> Finding | None:
+    """Responses were truncated before any update could lengthen them and still are."""
+    values = run.series(names.TRUNCATED)
+    at_once, tail, limit = values[0], late(run, names.TRUNCATED), run.known(LIMIT, "unknown")
+    if (
+        at_once < 0.3
+        or max(at_once, tail) < 0.4
+        or not (right_or_wrong(run) or says_yes_or_no(run))
+    ):
+        return None
+    if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
+        return None
+    never = " No response ends by itself: the end-of-sequence token may never be sampled."
+    return Finding(
+        "problem",
+        f"{LIMIT}={limit}: {at_once:.0%} of the responses are truncated from the first step on, "
+        f"{tail:.0%} in {spans(run, names.TRUNCATED)[1]}; a truncated response is rarely a whole "
+        f"answer.{never if min(values) > 0.98 else ''}",
+        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
+        "check the end-of-sequence token (model, chat template, sampler).",
+        {"first": at_once, "last": tail},
     )
 
 
@@ -187,13 +215,8 @@ def training_is_cut_shorter(run: Record) -> Finding | None:
     )
 
 
-def rows(run: Record) -> int:
-    """Responses of a step whose correctness is recorded."""
-    return min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
-
-
 @aside(names.REWARD, names.RIGHT)
-def evaluated_otherwise(run: Record) -> Finding | None:
+def evaluation_samples_differently(run: Record) -> Finding | None:
     """Training and held-out accuracy differ because evaluations sample differently."""
     differ = [
         f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
@@ -204,7 +227,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     if not differ or before is None:
         return None
     first, when = fmean(run.series(names.RIGHT)[:2]), "Before any training"
-    n = rows(run)
+    n = min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
     error = math.sqrt(0.25 / n + 0.25 / max(1, run.key("eval.samples", n)))
     if abs(first - before) < max(0.1, 3 * error):
         first, when = late(run, names.RIGHT), "At the end"

@@ -44,21 +44,14 @@ def optimizer_setting_is_harmful(run: Record) -> Finding | None:
 @cause("critic/lr", names.EXPLAINED_VARIANCE, least=3)
 def critic_does_not_learn(run: Record) -> Finding | None:
     """By arithmetic, a setting holds the critic's weights; or its loss does not reach them."""
-    norms, explained = run.series("critic/grad_norm"), late(run, names.EXPLAINED_VARIANCE)
-    top, leans = max(run.series("critic/lr")), 1 - late(run, names.MC_CORR, 1.0) ** 2
+    top, explained = max(run.series("critic/lr")), late(run, names.EXPLAINED_VARIANCE)
+    leans = 1 - late(run, names.MC_CORR, 1.0) ** 2
     key, why, advice = next(_by_arithmetic(run, "critic"), ("", "", ""))
-    cut_off = norms and max(norms) == 0 and late(run, "critic/vf_loss", 1.0) > 0
-    if cut_off and top > 0:
-        key, advice = "value_loss.name", "Check the value loss (`rlzoo check NAME`)."
-        why = (
-            "the critic's gradient is exactly 0 although its loss is not, perhaps because of "
-            ".detach() or .item()"
-        )
     # Another trainer's model may be a million times as large.
-    elif not key and not run.trainer and top < 0.03 * default("critic.lr") and explained < 0.05:
+    if not key and not run.trainer and top < 0.03 * default("critic.lr") and explained < 0.05:
         key, advice = "critic.lr", "Use the default of critic.lr."
         why = f"{len(run.steps)} steps at this rate have no effect"
-    if not key or (leans < 0.2 and learning(run) and top > 0 and not cut_off):
+    if not key or (leans < 0.2 and learning(run) and top > 0 and key != "value_loss.name"):
         return None  # harmless here
     share = f", and {leans:.0%} of the advantages' variance comes from it"
     return Finding(
@@ -96,6 +89,15 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             run.key(f"{part}.lr")  # else 0 may be any small number
         key = f"{part}.lr_schedule" if lr else f"{part}.lr"
         yield key, f"the learning rate is 0 in {zero} of {len(rates)} steps", f"Set {key}."
+    loss, moved = {"actor": ("policy_loss.name", "raw_advantages/std"),
+                   "critic": ("value_loss.name", "critic/vf_loss")}[part]  # fmt: skip
+    if norms and max(norms) == 0 < top and late(run, moved, 1.0) > 1e-8:
+        yield (
+            loss,
+            "the gradient is exactly 0, so none reaches the weights: because of .detach() or "
+            ".item(), or because no weight is trained (model.lora.targets)",
+            "Check the loss (`rlzoo check NAME`). Changing the learning rate does not help.",
+        )
     if lr and warmup and top < 0.5 * lr and warmup >= len(run.steps) and run.summary:
         yield (
             f"{part}.lr_warmup",
@@ -133,10 +135,11 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"factor of exp(-{total * decay:.2g}) over this run",
             f"Set {part}.weight_decay=0.",
         )
-    if betas and betas[0] > default(f"{part}.betas")[0] and steps * (1 - betas[0]) < 2:
+    memory = betas[0] if isinstance(betas, list) else 0.0
+    if memory > default(f"{part}.betas")[0] and steps * (1 - memory) < 2:
         yield (
             f"{part}.betas",
-            f"AdamW averages gradients over about {1 / max(1 - betas[0], 1e-9):.3g} optimizer "
+            f"AdamW averages gradients over about {1 / max(1 - memory, 1e-9):.3g} optimizer "
             f"steps, but the run has only {steps}, so the weights follow the first batches",
             f"Leave {part}.betas at its default.",
         )

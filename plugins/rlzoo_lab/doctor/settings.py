@@ -1,6 +1,6 @@
 """Rules about settings: a key whose value is harmful, with the metrics that show it.
 
-A value is reported only if its effect is visible in the metrics, or if it would break any run.
+A value is reported only if its effect is visible in the metrics.
 """
 
 from functools import cache
@@ -16,22 +16,12 @@ from rlzoo_lab.doctor.series import (
     ends,
     late,
     learning,
-    length_limit,
-    right_or_wrong,
     rises,
     rose_and_fell,
-    says_yes_or_no,
-    spans,
-    updates,
+    severity,
     worse,
 )
-from rlzoo_lab.doctor.suspects import (
-    against_default,
-    compare_first,
-    default,
-    foreign,
-    unknown,
-)
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, foreign, unknown
 from rlzoo_lab.records.record import Record
 
 
@@ -52,16 +42,17 @@ def kl_too_strong(run: Record) -> Finding | None:
     held = held or (grown and coef > 30 * start and coef >= 0.3)  # and rising still
     if not (noise > 0.3 or held):
         return None
-    key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
-    by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
-    share = (
-        (f"{noise:.0%} of the rewards' variance comes from KL, not from scores. ") if noise else ""
-    )
+    key, advice = against_default(run, "kl.coef"), "Set kl.coef near 0.01."
+    if grown:
+        key = f"kl.target={run.key('kl.target'):g}, which kl.controller=adaptive answers with a "
+        key += f"kl.coef of {coef:.3g}"
+        advice = "Raise kl.target."
+    share = f"{noise:.0%} of the rewards' variance comes from KL, not from scores. "
     return Finding(
         "problem",
-        f"{key}{by}: the KL term outweighs the reward. {share}The policy ends up {far:.2g} nats "
-        f"per token from the reference; the reward went from {course(run)}.",
-        "Raise kl.target." if grown else "Set kl.coef near 0.01.",
+        f"{key}: the KL term outweighs the reward. {share if noise else ''}The policy ends up "
+        f"{far:.2g} nats per token from the reference; the reward went from {course(run)}.",
+        advice,
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
 
@@ -90,31 +81,26 @@ def temperature_far_from_one(run: Record) -> Finding | None:
     temperature = run.key("rollout.temperature", 1.0)
     if 0.35 < temperature < 1.7:
         return None
-    hot = temperature > 1
-    same = late(run, names.NO_SIGNAL)
-    what = (
-        f"entropy is {early(run, names.ENTROPY):.2g} nats per token: responses are near noise"
-        if hot
-        else f"entropy is {early(run, names.ENTROPY):.2g} nats per token and {same:.0%} of the "
-        "groups have equal scores, so the policy does not explore"
-    )
+    what = "responses are near noise" if temperature > 1 else "the policy hardly explores"
     return Finding(
-        "problem" if not learning(run) else "warning",
+        severity(run),
         f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
-        f"softmax(logits / {temperature:g}), which is far from the model; {what}. The reward "
-        f"went from {course(run)}.",
+        f"softmax(logits / {temperature:g}), which is far from the model; at an entropy of "
+        f"{early(run, names.ENTROPY):.2g} nats per token {what}. The reward went from "
+        f"{course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
 
 
 @cache
-def _narrowest_shipped(loss: str) -> float:
-    """The narrowest clip of a shipped recipe with this policy loss; some are narrow on purpose."""
+def _narrowest_shipped(loss: str | None) -> float:
+    """The narrowest clip of a shipped recipe with this policy loss, or with any where it is
+    unknown; some are narrow on purpose."""
     found = [0.02]
     for path in list_configs("recipes").values():
         values = read_layer(path).values
-        if values.get("policy_loss.name") == loss:
+        if loss in (None, values.get("policy_loss.name")):
             found += [x for k, x in values.items() if k.startswith("policy_loss.clip") and x]
     return min(found)
 
@@ -122,75 +108,60 @@ def _narrowest_shipped(loss: str) -> float:
 @cause(names.REWARD, least=3)
 def clip_too_narrow(run: Record) -> Finding | None:
     """Tokens are clipped although the policy has hardly moved."""
-    clips = {
-        k: v
-        for k, v in run.recipe.items()
-        if k.startswith("policy_loss.clip") and isinstance(v, int | float) and v > 0
-    }
-    clipped = max((late(run, k, 0.0) for k in _clip_fractions(run)), default=0.0)
-    kl = fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
+    heads = ("policy_loss.clip_low", "policy_loss.clip_high", "policy_loss.clip")
+    clips = {k: v for k in heads if isinstance(v := run.known(k), int | float) and v > 0}
+    clipped, kl = _clipped(run), fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
     if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.known("policy_loss.name")):
         return None
     if clipped < 0.15 or kl > 0.02:
         return None
-    listed = ", ".join(f"{k}={v:g}" for k, v in clips.items())
     return Finding(
         "problem",
-        f"{listed}: {clipped:.0%} of the tokens are clipped"
-        + (f" although an update moves the policy by only {kl:.1g} nats per token" if kl else "")
-        + "; clipped tokens have no gradient.",
+        f"{', '.join(f'{k}={v:g}' for k, v in clips.items())}: {clipped:.0%} of the tokens are "
+        f"clipped, and have no gradient, while an update moves the policy by {kl:.1g} nats per "
+        "token.",
         "Use the default clip bounds of the policy loss.",
         {"clip_fraction": clipped, "approximate_kl": kl},
     )
 
 
-def _clip_fractions(run: Record) -> list[str]:
+def _clipped(run: Record) -> float:
+    """The largest share of tokens that are clipped, early or late."""
     lines = run.steps[-1:] + run.steps[:1]
-    return [k for k in {k for line in lines for k in line} if "clipfrac" in k]
+    fractions = {k for line in lines for k in line if "clipfrac" in k}
+    return max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
 
 
 @cause(names.REWARD, least=3)
 def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
-    kl = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]]))
-    fractions = _clip_fractions(run)
-    clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
+    kl, clipped = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])), _clipped(run)
     harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
-    rank = run.known("model.lora.rank", 0)
+    rank = run.known("model.lora.rank") or 0
     times = {  # of what is usual, as far as it is known
-        "train.epochs": run.known("train.epochs", 0),
-        "train.minibatches": run.known("train.minibatches", 0) / default("train.minibatches"),
-        "actor.lr": run.known("actor.lr", 0.0) / default("actor.lr"),
+        "train.epochs": run.known("train.epochs") or 0,
+        "train.minibatches": (run.known("train.minibatches") or 0) / default("train.minibatches"),
+        "actor.lr": (run.known("actor.lr") or 0.0) / default("actor.lr"),
         "model.lora.alpha": run.known("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
-    blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL)
-    blind = blind and known  # the KL of an update, which another trainer may not record
+    # Another trainer may not record the KL of an update.
+    blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL) and known
     # Runs that learn have up to 0.08 nats. That a run does not learn has many causes, so a smaller
     # step is accused only with other evidence.
     clear = kl > 0.1 or (kl > 0.04 and (clipped > 0.15 or rose_and_fell(run)))
     if not (kl > 0.3 or ((clear or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
         return None
-    effect = (
-        f"has {clipped:.0%} of its tokens clipped"
-        if blind
-        else f"moves the policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens "
-        "are clipped"
-    )
-    what = against_default(run, key) if known else "No recorded setting is high"
-    rate = run.known("actor.lr", max(run.series("actor/lr"), default=None))
-    made = "" if rate is None else f" at a learning rate of {rate:g}"
-    if {"train.epochs", "train.minibatches"} <= run.recipe.keys():
-        made = f" ({updates(run)} optimizer step{'s' * (updates(run) > 1)}{made})"
-    lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
-    own = [*foreign(run)] if kl <= 0.3 else []
+    own, lower = [*foreign(run)] if kl <= 0.3 else [], f"Lower {key} tenfold."
     if own:
         lower = f"Run `rlzoo check NAME` on {own[0]}, which may be the cause. {lower}"
+    effect = "" if blind else f"moves the policy by up to {kl:.2g} nats per token and "
     return Finding(
         "problem" if harm else "warning",
-        f"{what}: updates are too large. One batch{made} {effect}; the reward "
-        f"went from {course(run)}.{'' if known else unknown(run)}",
+        f"{against_default(run, key) if known else 'No recorded setting is high'}: updates are too "
+        f"large. One batch {effect}clips {clipped:.0%} of the tokens; the reward went from "
+        f"{course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
@@ -209,33 +180,8 @@ def first_updates_break_the_policy(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'actor.lr')}: the first updates break the policy. The reward falls "
-        f"from {values[0]:.3g} at step {run.steps_of(names.REWARD)[0]} to {values[3]:.3g} at step "
-        f"{run.steps_of(names.REWARD)[3]} and never returns; entropy goes from {entropy[0]:.2g} to "
-        f"{entropy[3]:.2g} nats per token.",
+        f"from {values[0]:.3g} to {values[3]:.3g} at step {run.steps_of(names.REWARD)[3]} and "
+        f"never returns; entropy goes from {entropy[0]:.2g} to {entropy[3]:.2g} nats per token.",
         "Lower actor.lr tenfold.",
         {"first": values[0], "best_after": left + floor},
-    )
-
-
-@cause(names.TRUNCATED, least=1)
-def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were truncated before any update could lengthen them and still are."""
-    values = run.series(names.TRUNCATED)
-    at_once, tail, limit = values[0], late(run, names.TRUNCATED), length_limit(run, "Length limit")
-    known = right_or_wrong(run)
-    if at_once < 0.3 or max(at_once, tail) < 0.4 or not (known or says_yes_or_no(run)):
-        return None
-    if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
-        return None
-    none = " No response ends by itself: the end-of-sequence token may never be sampled." if (
-        min(values) > 0.98) else ""  # fmt: skip
-    return Finding(
-        "problem",
-        f"{limit}: {at_once:.0%} of the "
-        f"responses are truncated from the first step on, {tail:.0%} in "
-        f"{spans(run, names.TRUNCATED)[1]}; a truncated response "
-        f"{'does not count as correct' if known else 'is rarely a whole answer'}.{none}",
-        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
-        "check the end-of-sequence token (model, chat template, sampler).",
-        {"first": at_once, "last": tail},
     )

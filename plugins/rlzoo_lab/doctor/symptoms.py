@@ -2,10 +2,11 @@
 that finds the cause replaces them."""
 
 import shlex
-from statistics import fmean
+from statistics import fmean, median
+
+import numpy as np
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.broken import noise_share
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -17,7 +18,7 @@ from rlzoo_lab.doctor.series import (
     last,
     late,
     learning,
-    moving_means,
+    noise_share,
     part,
     right_or_wrong,
     spans,
@@ -27,21 +28,9 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, n
 from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
-
-
 # Estimators of the zoo that compare a response neither with its group nor with a critic.
-WITHOUT_GROUPS = (
-    "a_star_po",
-    "iw_opd",
-    "opd",
-    "raft",
-    "reinforce",
-    "remax",
-    "sdpo",
-    "spo",
-    "vineppo",
-    "vopd",
-)
+WITHOUT_GROUPS = ("a_star_po", "iw_opd", "opd", "raft", "reinforce", "remax", "sdpo", "spo",
+                  "vineppo", "vopd")  # fmt: skip
 
 
 def well(run: Record) -> bool:
@@ -51,52 +40,31 @@ def well(run: Record) -> bool:
     return (run.accuracy or 0.0) >= WELL or (paid and (run.accuracy is None or run.accuracy > 0.7))
 
 
-def signal_is_there(run: Record) -> bool:
-    """Whether scores follow correctness, advantages follow scores, and the loss follows advantages.
-    If so, a policy that does not improve learns too slowly; its learning signal is correct."""
-    known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
-    if min(known) <= 0.5 or noise_share(run) >= 0.1:
-        return False
-    return run.known("actor.lr", 0.0) <= default("actor.lr")
-
-
 @symptom(names.RIGHT, least=SHORTEST_TREND)
-def training_and_held_out_part(run: Record) -> Finding | None:
+def training_and_held_out_differ(run: Record) -> Finding | None:
     """Training accuracy and held-out accuracy differ."""
     known = part(run)
     off = late(run, names.LOG_PROB_GAP, 0.0) > 0.05 or run.key("rollout.staleness", 0)
     if known is None or off or run.key("sampler.name") not in (None, "transformers"):
         return None
-    gap, error = known
-    if abs(gap) < max(3 * error, 0.12):
-        return None
-    share = late(run, names.DISTINCT, 1.0)
-    few = (
-        f" Only {share * run.key('rollout.prompts', 1):.0f} of a step's "
-        f"{run.key('rollout.prompts')} prompts are distinct."
-        if share < 0.8
-        else ""
-    )
-    now = late(run, names.RIGHT)
-    held = accuracies(run)
-    if gap < 0 and now - held[-1] > 0.5 * gap:  # they meet again
-        return None
+    (gap, error), now, held = known, late(run, names.RIGHT), accuracies(run)
+    if abs(gap) < max(3 * error, 0.12) or (gap < 0 and now - held[-1] > 0.5 * gap):
+        return None  # the second: they meet again
     if gap > 0:
-        return Finding(
-            "problem" if fallen(run) or gap > 0.3 else "warning",
-            "The policy memorizes its training prompts, or they are easier than the held-out "
-            f"ones: training accuracy is {now:.0%}, and held-out accuracy is {held[-1]:.0%} "
-            f"(before training {held[0]:.0%}, best {max(held):.0%}).{few}",
+        what = "The policy memorizes its training prompts, or they are easier than held-out ones"
+        advice = (
             "Add distinct prompts to the data; check that no prompt contains its answer; keep the "
-            "weights of the best evaluation (checkpoint.best=true).",
-            {"gap": gap, "error": error},
+            "weights of the best evaluation (checkpoint.best=true)."
         )
+    else:
+        what = "The answers (labels) of the training prompts are wrong, or these prompts are harder"
+        advice = "Does each answer in samples.jsonl belong to its prompt?"
     return Finding(
-        "warning",
-        f"Training accuracy ({now:.0%}) is below held-out accuracy ({held[-1]:.0%}), although "
-        "both use the same sampling. The answers (labels) of the training prompts are wrong, or "
-        "these prompts are harder.",
-        "Compare answers with prompts in samples.jsonl: does each answer belong to its prompt?",
+        "problem" if gap > 0 and (fallen(run) or gap > 0.3) else "warning",
+        f"{what}: training accuracy is {now:.0%}, and held-out accuracy is {held[-1]:.0%} (before "
+        f"training {held[0]:.0%}, best {max(held):.0%}), although both use the same sampling. "
+        f"{late(run, names.DISTINCT, 1.0):.0%} of a step's prompts are distinct.",
+        advice,
         {"gap": gap, "error": error},
     )
 
@@ -111,40 +79,30 @@ def _warm_start(run: Record) -> str:
 @symptom(names.SCORE_STD, names.REWARD, least=3)
 def reward_constant(run: Record) -> Finding | None:
     """All responses of a step have the same score, so there is no signal."""
-    spread = run.series(names.SCORE_STD)
-    flat = sum(s < 1e-8 for s in spread)
+    spread, level = run.series(names.SCORE_STD), fmean(run.series(names.REWARD))
+    flat, seen = sum(s < 1e-8 for s in spread), max(run.series(names.RIGHT), default=0.0)
     # `no_signal_in_groups` judges groups: a trainer may record the spread within them.
     if flat <= 0.8 * len(spread) or run.solved or (run.trainer and run.has(names.NO_SIGNAL)):
         return None
-    level = fmean(run.series(names.REWARD))
-    began = (
-        ""
-        if min(spread[:3]) < 1e-8
-        else " (not at first; the policy moved to a region of equal scores)"
-    )
-    zero = abs(level) < 0.02
-    seen = max(run.series(names.RIGHT), default=0.0)
-    never = flat == len(spread) and seen == 0 and right_or_wrong(run)
-    known = (
-        f" Yet up to {seen:.0%} of the responses of a step are correct, so the reward does not "
-        "depend on correctness."
-        if seen > 0.1
-        else f" Held-out accuracy is {run.accuracy:.0%} at the same time, so the answers (labels) "
-        "of the training prompts are wrong, or these prompts are harder."
-        if (run.accuracy or 0.0) > 0.1
-        else ""
-    )
+    known, advice = "", "Read samples.jsonl: the reward does not depend on the response."
+    if seen > 0.1:
+        known = f" Yet up to {seen:.0%} of the responses of a step are correct."
+    elif (run.accuracy or 0.0) > 0.1:
+        known = (
+            f" Yet held-out accuracy is {run.accuracy:.0%}, so the answers (labels) of the "
+            "training prompts are wrong, or these prompts are harder."
+        )
+    elif abs(level) < 0.02 and right_or_wrong(run):
+        known = " No response is ever correct."
+        advice = (
+            "Read samples.jsonl. If no response is correct, the task is too hard for this model: "
+            f"use easier prompts, or {_warm_start(run)}. If some are correct, fix the reward."
+        )
     return Finding(
         "problem",
-        f"All responses of a step have the same score in {flat} of {len(spread)} steps{began} "
-        f"(mean reward {level:.3g}), so there is no signal."
-        + (" No response of a step is ever correct." if zero and never else "")
-        + known,
-        "Read samples.jsonl: is any response correct? If not, the task is too hard for this "
-        f"model: use easier prompts, or {_warm_start(run)}. If some responses are correct, fix "
-        "the reward."
-        if zero and right_or_wrong(run)
-        else "Read samples.jsonl: the reward does not depend on the response.",
+        f"All responses of a step have the same score in {flat} of {len(spread)} steps (mean "
+        f"reward {level:.3g}), so there is no signal.{known}",
+        advice,
         {"constant_steps": flat, "of": len(spread), "mean_reward": level},
     )
 
@@ -152,20 +110,19 @@ def reward_constant(run: Record) -> Finding | None:
 @symptom(names.REF_KL, least=SHORTEST_TREND)
 def kl_exploding(run: Record) -> Finding | None:
     """The policy moves far away from the reference."""
-    span = spans(run, names.REF_KL)[1]
     values = run.series(names.REF_KL)
-    n = max(1, len(values) // 3)
+    n, sums = max(1, len(values) // 3), np.cumsum([0.0, *values])
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
-    most = max(moving_means(values, n))
+    most = float(((sums[n:] - sums[:-n]) / n).max())
     far = tail > 1.0 or (tail > 0.5 and tail > 2 * middle) or most > 2.0
     if not far or well(run):
         return None
     best = run.improved and fallen(run) is None  # a move that pays, held out as well
     return Finding(
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
-        f"KL to the reference is {tail:.3g} nats per token in {span}, after {middle:.3g} in the "
-        f"previous third (at most {max(values):.3g}): the policy writes texts that are very "
-        "unlikely under the reference. The reward went from "
+        f"KL to the reference is {tail:.3g} nats per token in {spans(run, names.REF_KL)[1]}, after "
+        f"{middle:.3g} in the previous third (at most {max(values):.3g}): the policy writes texts "
+        "that are very unlikely under the reference. The reward went from "
         f"{course(run)}.{'' if learning(run) else unknown(run)}",
         f"To stay nearer, {nearer(run)}." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.known("kl.coef")},
@@ -173,66 +130,54 @@ def kl_exploding(run: Record) -> Finding | None:
 
 
 @symptom()
-def held_out_falls(run: Record) -> Finding | None:
+def held_out_score_falls(run: Record) -> Finding | None:
     """The last evaluation is significantly worse than an earlier one."""
     gone = fallen(run)
     if gone is None:
         return None
     what, best, final = gone
     rose = best["step"] > run.evaluations[0]["step"]
-    start, floor = fmean(run.series(names.ENTROPY)[:3] or [0.0]), late(run, names.ENTROPY, 0.0)
+    apart = final.get(f"{what}_high", 0.0) < best.get(f"{what}_low", 0.0)
+    why, advice = unknown(run), compare_first(run)
+    if rose:
+        why = _why_fallen(run) or why
+        advice = (
+            "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
+            f"(stop.patience). To train longer, lower actor.lr or {nearer(run)}."
+        )
+    return Finding(
+        "problem" if apart else "warning",
+        f"Held-out {what.removeprefix('eval/')} was {run.evaluations[0][what]:.3f} at first, "
+        f"{best[what]:.3f} at step {best['step']}, and fell to {final[what]:.3f} at step "
+        f"{final['step']}; the training reward went from {course(run)}.{why}",
+        advice,
+        {"best_step": best["step"], "best": best[what], "last": final[what]},
+    )
+
+
+def _why_fallen(run: Record) -> str:
+    """What is known of the end of a run that lost what it had gained."""
     causes = []
-    if run.has(names.ENTROPY) and floor < 0.3 * start:
-        causes.append(
-            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so the samples of a "
-            "prompt are nearly identical and updates follow the few that differ"
-        )
-    elif run.has(names.ENTROPY) and floor > 1.2 * start:
-        causes.append(
-            f"entropy rose from {start:.2g} to {floor:.2g} nats per token, so responses approach "
-            "noise"
-        )
-    free = run.known("kl.coef", 1.0 if run.trainer else 0.0) == 0
-    if free or (run.known("kl.place") == "none" and not run.has(names.REF_KL)):
+    if run.has(names.ENTROPY):
+        start, end = fmean(run.series(names.ENTROPY)[:3]), late(run, names.ENTROPY)
+        if not 0.3 * start <= end <= 1.2 * start:
+            causes.append(f"entropy went from {start:.2g} to {end:.2g} nats per token")
+    if run.known("kl.coef") == 0 or run.known("kl.place") == "none":
         causes.append("no KL penalty keeps the policy near the reference")
     elif late(run, names.REF_KL, 0.0) > 0.5:
         causes.append(f"it is {late(run, names.REF_KL):.2g} nats per token from the reference")
-    if run.known("actor.lr", 0.0) > 4 * default("actor.lr"):
+    if (run.known("actor.lr") or 0.0) > 4 * default("actor.lr"):
         causes.append(against_default(run, "actor.lr"))
-    if not right_or_wrong(run) and not run.has(names.SCORE_NOISE):
-        causes.append(
-            "or the reward is noisy (this cannot be measured, because no text was sampled twice)"
-        )
-    likely = f" Likely: {'; '.join(causes)}." if causes and rose else ""
-    greedy = (
-        f" (greedy {best[names.GREEDY]:.3f} to {final[names.GREEDY]:.3f})"
-        if names.GREEDY in best and names.GREEDY in final
-        else ""
-    )
-    apart = final.get(f"{what}_high", 0.0) < best.get(f"{what}_low", 0.0)
-    name = what.removeprefix("eval/")
-    first = f"rose from {run.evaluations[0][what]:.3f} to" if rose else "was"
-    return Finding(
-        "problem" if apart else "warning",
-        f"Held-out {name} {first} {best[what]:.3f} at step {best['step']} and fell to "
-        f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward went from "
-        f"{course(run)}.{likely}{'' if likely else unknown(run)}",
-        "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
-        f"(stop.patience). To train longer, lower actor.lr or {nearer(run)}."
-        if rose
-        else compare_first(run),
-        {"best_step": best["step"], "best": best[what], "last": final[what]},
-    )
+    return f" Likely: {'; '.join(causes)}." if causes else ""
 
 
 @symptom(names.REWARD, least=SHORTEST_TREND)
 def reward_falling(run: Record) -> Finding | None:
     """The reward falls by more than its noise."""
     span, values = spans(run, names.REWARD), run.series(names.REWARD)
-    change, error = trend(values)
+    (change, error), (before, after) = trend(values), ends(values)
     if change >= -3 * error or change == 0 or run.improved:
         return None
-    before, after = ends(values)
     fast = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])) > 0.02
     return Finding(
         "problem",
@@ -246,75 +191,81 @@ def reward_falling(run: Record) -> Finding | None:
 @symptom(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
     """Neither the reward nor the held-out result rises by more than its noise."""
-    span = spans(run, names.REWARD)
-    values = run.series(names.REWARD)
-    change, error = trend(values)
+    span, values = spans(run, names.REWARD), run.series(names.REWARD)
+    (change, error), (before, after) = trend(values), ends(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved or well(run):
         return None
-    before, after = ends(values)
-    spread = late(run, names.SCORE_STD, 0.0)
-    each = run.known("train.epochs", 1) * run.known("train.minibatches", 1)
-    few = len(values) * every(run) * each < 60
-    slow = signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
-    short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
+    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
+    few = len(values) * every(run) * each < 60 or len(values) < 12
+    short = few or error > 0.1 * max(late(run, names.SCORE_STD, 0.0), 1e-9)
+    why, advice = unknown(run), compare_first(run)
+    if short:
+        why = " The run is too short for a conclusion."
+        advice = "Train longer, or raise rollout.prompts for less noise."
+    elif _signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3:
+        why = " The gradient follows the advantages, and the advantages follow the scores."
+        advice = f"Raise {against_default(run, 'actor.lr')} threefold: the policy hardly moves."
     return Finding(
         "note" if short else "warning",
-        f"The reward is flat: {before:.3g} in {span[0]}, "
-        f"{after:.3g} in {span[1]}; the change of {change:+.2g} is within "
-        f"its noise (standard error {error:.2g})"
-        + (", and the held-out result did not improve." if len(run.evaluations) > 1 else ".")
-        + (" The run is too short for a conclusion." if short else "" if slow else unknown(run)),
-        "Train longer, or raise rollout.prompts for less noise."
-        if short
-        else f"Raise {against_default(run, 'actor.lr')} threefold: the gradient follows the "
-        "advantages and the advantages follow the scores, but the policy moved only "
-        f"{abs(late(run, names.REF_KL)):.1g} nats per token."
-        if slow
-        else compare_first(run),
+        f"The reward is flat: {before:.3g} in {span[0]}, {after:.3g} in {span[1]}; the change of "
+        f"{change:+.2g} is within its noise (standard error {error:.2g}).{why}",
+        advice,
         {"first": before, "last": after, "standard_error": error},
     )
+
+
+def _signal_is_there(run: Record) -> bool:
+    """Whether scores follow correctness, advantages follow scores, and the loss follows advantages.
+    If so, a policy that does not improve learns too slowly; its learning signal is correct."""
+    known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
+    if min(known) <= 0.5 or noise_share(run) >= 0.1:
+        return False
+    return (run.known("actor.lr") or 0.0) <= default("actor.lr")
 
 
 @symptom(names.NO_SIGNAL, least=3)
 def no_signal_in_groups(run: Record) -> Finding | None:
     """All samples of a prompt have the same score, so group advantages are zero."""
-    span = spans(run, names.NO_SIGNAL)[1]
-    if run.has("critic/vf_loss") or run.known("rollout.samples", 2) < 2:
-        return None  # a critic compares with its own prediction, not with the group
-    if run.known("estimator.name") in WITHOUT_GROUPS:
+    tail, score = late(run, names.NO_SIGNAL), late(run, names.REWARD)
+    # A critic compares with its own prediction, not with the group.
+    alone = run.has("critic/vf_loss") or run.known("rollout.samples") == 1
+    if tail < 0.7 or alone or run.known("estimator.name") in WITHOUT_GROUPS:
         return None
-    tail = fmean(last(run.series(names.NO_SIGNAL)))
-    if tail < 0.7:
-        return None
-    score = fmean(last(run.series(names.REWARD)))
-    if run.solved or well(run):
-        all_of = "is correct" if right_or_wrong(run) else "gets the highest reward"
-        return Finding(
-            "note",
-            f"{tail:.0%} of the groups carry no signal in {span}, because nearly every "
-            f"sample {all_of} (mean reward {score:.2f}"
-            + ("" if run.accuracy is None else f", held-out accuracy {run.accuracy:.2f}")
-            + "), so there is little left to learn.",
-            "Stop, or train on harder prompts.",
-            {"no_signal": tail, "accuracy": run.accuracy},
-        )
-    some = late(run, names.RIGHT, 0.0)
-    blind = 0.15 < some < 0.85 and tail > 0.9 and late(run, names.DISTINCT_IN_GROUP, 0.0) > 0.5
-    known = (
-        f" But their texts differ, and {some:.0%} of them are correct: the reward gives one score "
-        "per prompt and ignores the response."
-        if blind
-        else ""
-    )
+    differ, some = late(run, names.DISTINCT_IN_GROUP, 1.0) > 0.5, late(run, names.RIGHT, 0.0)
+    blind = 0.15 < some < 0.85 and tail > 0.9 and differ and run.has(names.DISTINCT_IN_GROUP)
+    good = run.solved or well(run)
+    why, advice = "", "Raise rollout.samples, or use prompts that the model solves only sometimes."
+    if good:
+        why = " Nearly every sample gets the highest reward, so there is little left to learn."
+        advice = "Stop, or train on harder prompts."
+    elif blind:
+        why = f" Their texts differ, and {some:.0%} are correct: the reward ignores the response."
+        advice = "Check whether the reward reads the response of its own row."
+    elif not differ:
+        why = f" The samples of a prompt are nearly identical.{unknown(run)}"
+        advice = "Find out what lowered the entropy (rollout.temperature, actor.lr)."
     return Finding(
-        "note" if learning(run) and not blind else "problem",
-        f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt have the "
-        f"same score (mean reward {score:.3g}), so their advantages are 0.{known}",
-        "Check whether the reward reads the response of its own row."
-        if blind
-        else "Raise rollout.samples, or use prompts that the model solves only sometimes."
-        if late(run, names.DISTINCT_IN_GROUP, 1.0) > 0.5
-        else "The samples of a prompt are nearly identical: find out what lowered the entropy "
-        "(rollout.temperature, actor.lr)." + unknown(run),
+        "note" if good or (learning(run) and not blind) else "problem",
+        f"{tail:.0%} of the groups carry no signal in {spans(run, names.NO_SIGNAL)[1]}: all "
+        f"samples of a prompt have the same score (mean reward {score:.3g}), so their advantages "
+        f"are 0.{why}",
+        advice,
         {"no_signal": tail, "mean_reward": score},
+    )
+
+
+@symptom(names.EXPLAINED_VARIANCE, least=SHORTEST_TREND)
+def critic_worse_than_a_constant(run: Record) -> Finding | None:
+    """The critic predicts returns worse than a constant would."""
+    tail = median(last(run.series(names.EXPLAINED_VARIANCE)))
+    varies = max(late(run, "returns/std", 1.0), late(run, "returns/max", 0.0)) > 0.02
+    if tail >= -0.1 or not varies or late(run, names.SCORE_STD, 1.0) < 0.02:
+        return None
+    return Finding(
+        "problem",
+        "The critic predicts returns worse than a constant would: its explained variance is "
+        f"{tail:.2f} (median of {spans(run, names.EXPLAINED_VARIANCE)[1]}); predicting the mean "
+        f"return gives 0. Its errors enter the advantages.{unknown(run)}",
+        f"Check critic.lr, the sign of the value loss and its targets. {compare_first(run)}",
+        {"explained_variance": tail},
     )
