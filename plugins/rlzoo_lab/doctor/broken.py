@@ -22,31 +22,40 @@ from rlzoo_lab.records.record import Record
 
 @cause()
 def not_finite(run: Record) -> Finding | None:
-    """NaN or infinity among the metrics, or updates that were skipped because of them."""
-    skipped = [step for step, count in run.points(names.SKIPPED) if count > 0]
-    steps, bad = list(run.steps.not_finite_steps), ["the loss or a gradient"]
-    if run.steps.not_finite is not None:
-        bad = run.steps.not_finite[1]
-    elif skipped:
-        steps = skipped
-    else:
+    """NaN or infinity among the metrics."""
+    if run.steps.not_finite is None:
         return None
+    (step, bad), steps = run.steps.not_finite, run.steps.not_finite_steps
     others = f", and {len(bad) - 1} other metrics" if bad[1:] else ""
-    again = f", and at {len(steps) - 1} later steps" if steps[1:] else ""
-    paid = any(name.startswith(("reward", "score", "advantages", "returns")) for name in bad)
+    again = f"; such steps: {', '.join(map(str, steps[:8]))}" if steps[1:] else ""
     advice = (
         "The update overflows, not the reward: lower the learning rate, or compute in bfloat16 or "
         "float32. In float16, loss scaling skips single steps of this kind."
     )
-    if paid:
+    if any(name.startswith(("reward", "score", "advantages", "returns")) for name in bad):
         advice = "Check what the reward returns at that step; lower actor.lr and critic.lr."
     return Finding(
-        "problem" if bad[0] != "the loss or a gradient" or 20 * len(steps) > len(run.steps)
-        else "warning",
-        f"{bad[0]} is not finite at step {steps[0]}{others}{again}.",
+        "problem",
+        f"{bad[0]} is not finite at step {step}{others}{again}{', ...' if steps[8:] else ''}.",
         advice,
-        {"step": steps[0], "metrics": bad, "steps": steps[:100]},
-    )  # fmt: skip
+        {"step": step, "metrics": bad, "steps": list(steps[:100])},
+    )
+
+
+@cause(names.SKIPPED)
+def updates_skipped(run: Record) -> Finding | None:
+    """The loss or gradient was not finite, so optimizer steps were skipped."""
+    steps = [step for step, count in run.points(names.SKIPPED) if count > 0]
+    if not steps:
+        return None
+    return Finding(
+        "problem" if 20 * len(steps) > len(run.steps) else "warning",
+        f"{sum(run.series(names.SKIPPED)):g} updates were skipped, in {len(steps)} of "
+        f"{len(run.steps)} steps (the first at step {steps[0]}): their loss or gradient was not "
+        "finite.",
+        "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
+        {"steps": steps[:100]},
+    )
 
 
 @cause(names.LOG_PROB_GAP)

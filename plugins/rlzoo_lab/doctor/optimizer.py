@@ -89,14 +89,12 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             run.key(f"{part}.lr")  # else 0 may be any small number
         key = f"{part}.lr_schedule" if lr else f"{part}.lr"
         yield key, f"the learning rate is 0 in {zero} of {len(rates)} steps", f"Set {key}."
-    loss, moved = {"actor": ("policy_loss.name", "raw_advantages/std"),
-                   "critic": ("value_loss.name", "critic/vf_loss")}[part]  # fmt: skip
-    if norms and max(norms) == 0 < top and late(run, moved, 1.0) > 1e-8:
+    if part == "critic" and norms and max(norms) == 0 < top and late(run, "critic/vf_loss", 1.0):
         yield (
-            loss,
-            "the gradient is exactly 0, so none reaches the weights: because of .detach() or "
-            ".item(), or because no weight is trained (model.lora.targets)",
-            "Check the loss (`rlzoo check NAME`). Changing the learning rate does not help.",
+            "value_loss.name",
+            "the critic's gradient is exactly 0 although its loss is not, perhaps because of "
+            ".detach() or .item()",
+            "Check the value loss (`rlzoo check NAME`).",
         )
     if lr and warmup and top < 0.5 * lr and warmup >= len(run.steps) and run.summary:
         yield (
