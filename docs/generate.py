@@ -27,7 +27,7 @@ from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
-from rlzoo.runs.metrics import METRICS
+from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
@@ -351,12 +351,9 @@ READING = (
     "plugin/call.py",
     "lm/policy.py",
     "accel/decode.py",
-    "accel/cache.py",
     "mdp/rules.py",
     "step/columns.py",
     "accel/passes.py",
-    "accel/memory.py",
-    "accel/layout.py",
     "accel/hf_internals.py",
     "accel/head.py",
     "step/update.py",
@@ -386,9 +383,10 @@ def public_block(zoo: Zoo) -> str:
     """The names that a plugin may import, by module, with the first line of each docstring."""
     out = []
     for module, names in PUBLIC.items():
-        home = import_module(module)
+        home = import_module(HOMES.get(module, module))
         rows, elsewhere = [], dict[str, list[str]]()
-        for name in names or getattr(home, "__all__", ()) or own_functions(home):
+        modules = ("data", "reward_models", "checks") if module == "rlzoo" else ()
+        for name in [*(names or getattr(home, "__all__", ()) or own_functions(home)), *modules]:
             found = getattr(home, name)
             other = OTHERS.get(getattr(found, "__module__", "")) if module == "rlzoo" else None
             if name.startswith("_"):
@@ -429,11 +427,12 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "nearest",
         "typed_path",
     ),
-    "rlzoo.waiting": ("pause", "request"),
+    "rlzoo.waiting": ("pause",),
     "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),
     "rlzoo.checks": (),
 }
+HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.checks"}  # `rlzoo.names`
 SAID = {
     "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
@@ -537,8 +536,8 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
         parts = []
         for maker in makers:
             rows = [
-                [keys(m.name) + " =" * m.verl, m.unit, cell(m.when), cell(m.meaning)]
-                for m in METRICS
+                [keys(m.name) + " =" * m.verl, m.unit, cell(m.requires), cell(m.meaning)]
+                for m in metrics()
                 if m.maker == maker
             ]
             heading = f"### {maker.capitalize()}\n\n" if len(makers) > 1 else ""

@@ -12,16 +12,16 @@ the top; a package imports only from the layers below it (`lint-imports`):
     accel                         faster models: ranks, caches, graphs, packing
     mdp, runs                     the batch and the rules of an episode; run folders
     recipe                        from words to a plan
-    plugin, data, format          components; rows of data; formatting of numbers and texts
+    plugin, format                components; formatting of numbers and texts
     waiting                       requests with a time limit; pauses that a signal ends
     ops, stats, errors            tensors; plain numbers; errors that a user can fix
-    checks, oracle                re-exports from the lab, if it is installed
     registration                  registers the environment with gymnasium
 """
 
+from functools import cache
 from importlib import import_module
 
-from rlzoo.plugin.installed import names
+from rlzoo.plugin.installed import installed
 from rlzoo.registration import register_with_gymnasium
 
 __version__ = "0.1.0"
@@ -37,7 +37,6 @@ _HOMES = {
     "hookimpl": "rlzoo.plugin.hookspecs",
     "secret": "rlzoo.plugin.permissions",
     "load_zoo": "rlzoo.plugin.registry",
-    "new": "rlzoo.cli.new",
     "open_recipe": "rlzoo.train.start",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",
@@ -52,14 +51,20 @@ _HOMES = {
 }
 
 
+@cache
+def _names():
+    """What other packages add to `rlzoo`, by name: entry points of the group `rlzoo.names`."""
+    return {point.name: point for point in installed("rlzoo.names")}
+
+
 def __getattr__(name):
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name == "__all__":
-        return ["__version__", *_HOMES, *(n for n, point in names().items() if point.attr)]
-    if name.startswith("__") or name not in names():
+        return ["__version__", *_HOMES, *(n for n, point in _names().items() if point.attr)]
+    if name.startswith("__") or name not in _names():
         raise AttributeError(f"module 'rlzoo' has no attribute {name!r}")
-    return names()[name].load()
+    return _names()[name].load()
 
 
 def __dir__():

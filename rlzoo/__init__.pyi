@@ -1,7 +1,6 @@
 # What `rlzoo.NAME` is, for editors and type checkers: at run time `__getattr__` finds each by
 # name, the lab's by an entry point. Names that a stranger's package adds have no types here.
 # `as` makes a name public: jedi wants it.
-from rlzoo.cli.new import new as new
 from rlzoo.errors import RlzooError as RlzooError
 from rlzoo.ops import group_count as group_count
 from rlzoo.ops import group_degenerate as group_degenerate
@@ -21,10 +20,7 @@ from rlzoo.plugin.permissions import secret as secret
 from rlzoo.plugin.registry import load_zoo as load_zoo
 from rlzoo.train.start import open_recipe as open_recipe
 from rlzoo_lab import checks as checks
-from rlzoo_lab import display as display
-from rlzoo_lab import gguf as gguf
 from rlzoo_lab import oracle as oracle
-from rlzoo_lab import preview as preview
 from rlzoo_lab import reward_models as reward_models
 from rlzoo_lab.api.runs import Run as Run
 from rlzoo_lab.api.runs import load_run as load_run
@@ -42,5 +38,7 @@ from rlzoo_lab.api.verbs import report as report
 from rlzoo_lab.api.verbs import sweep as sweep
 from rlzoo_lab.api.verbs import trace as trace
 from rlzoo_lab.api.verbs import verb as verb
+from rlzoo_lab.new import new as new
+from rlzoo_zoo import data as data
 
 __version__: str

@@ -31,6 +31,12 @@ FORKING = (
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--rewrite-golden", action="store_true", help="write the texts that tests see to golden/"
+    )
+
+
 def pytest_configure(config):
     """`-q`: a line for each twentieth of the tests, where there are many, in place of dots."""
     if hasattr(config, "workerinput"):
@@ -148,3 +154,13 @@ def words(model_dir):
     from helpers.micro import words_of
 
     return words_of(model_dir)
+
+
+@pytest.fixture
+def golden(request, tmp_path):
+    """The texts that this test asserts: `golden(text)`, or `with golden.refuses(Error)`."""
+    from helpers.golden import Golden
+
+    found = Golden(request, tmp_path)
+    yield found
+    found.compare()

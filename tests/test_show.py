@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rlzoo_lab.numbers import count, show_bytes, sparkline, thousands, three_decimals
-from rlzoo_lab.pages import figure, page
+from rlzoo_lab.view import figure, page
+from rlzoo_lab.view.numbers import count, show_bytes, sparkline, thousands, three_decimals
 
 
 def test_a_page_escapes_its_text_and_has_both_themes():

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from common import put, table
-from rlzoo_lab.pages.figure import add_axes, ink, line, new_figure, write_figure
 from rlzoo_lab.stats import block, t_interval
+from rlzoo_lab.view.figure import add_axes, ink, line, new_figure, write_figure
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE, CURVES = DOCS / "league.md", DOCS / "league.svg"

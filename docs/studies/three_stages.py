@@ -191,9 +191,9 @@ def plot(rows: dict[str, dict[str, list[list[float]]]], file: str) -> None:
 def probe(arguments: argparse.Namespace) -> None:
     """Mean learned score of made-up answers: n letters are the spice, or another vowel in its
     place, and the others are of the dish."""
-    from rlzoo.lm import RewardModel
+    from rlzoo import reward_models
 
-    judge = RewardModel(arguments.model, "cpu")
+    judge = reward_models.RewardModel(arguments.model, "cpu")
     dice = random.Random(0)
 
     def mean(n: int, length: int, right: bool) -> float:

@@ -1,4 +1,4 @@
-"""the zoo in verl, SkyRL, slime, TRL, prime-rl and rLLM: what each supports, and lines to start
+"""`rlzoo bridge`: the zoo in other trainers: what each supports, and lines to start.
 
 Without a recipe: what the trainer supports and what not, and why.
 """
@@ -7,14 +7,18 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Verb
 from rlzoo.format.text import folded
 from rlzoo_bridges.hosts import HOSTS, find_host
 
-USAGE = "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]"
-EXAMPLES = (
-    ("rlzoo bridge trl", "list the components that TRL supports"),
-    ("rlzoo bridge verl recipe=grpo", "print the command that starts grpo in verl"),
+verb = Verb(
+    "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]",
+    "the zoo in verl, SkyRL, slime, TRL, prime-rl and rLLM: what each supports, and lines to start",
+    "rlzoo_bridges.command",
+    examples=(
+        ("rlzoo bridge trl", "list the components that TRL supports"),
+        ("rlzoo bridge verl recipe=grpo", "print the command that starts grpo in verl"),
+    ),
 )
 
 

@@ -6,13 +6,13 @@ with `add_arguments` imports no torch at its top.
 
     advise      recommends an estimator after a short pilot
     api         the Python API: a function for each verb, and a run as an object
-    batches     batches that a run saved, read back
     bench       what a step costs
     check       the conformance kit on one component
     checks      the conformance kit
     compare     which configuration is better, by how much, and with what confidence
     completion  shell completion
     credit      measures of each step that the doctor reads
+    data        what a run's folder contains: the only code that opens its files
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows in a terminal
     doctor      what is wrong with a run
@@ -22,26 +22,20 @@ with `add_arguments` imports no torch at its top.
     fetch       a recipe from a URL: shows, checks and trains it
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
-    numbers     numbers as text, and a curve in block characters
+    new         a working plugin package as a template
     oracle      token MDPs small enough to compute exact values from every prefix
-    pages       HTML pages and pictures
     play        an interactive page that shows the effect of lambda
     reward_models  outcome and process reward models and their scores
     preview     what `rlzoo show` prints about a run before it starts: memory, time, prompts
-    records     reading runs, and deciding which of them can be compared
     report      a page about a run: its trend, a step's groups, a response's tokens
     retrain     `rlzoo doctor --retrain`: which difference from the recipe harms a run
     serve       training while agents play episodes over HTTP
-    staged      a folder that is written atomically
+    show        a resolved recipe with the origin of each value
     stats       statistics of several runs
-    strict      strict parsers for line-based files
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`
     tiny        the small models that rlzoo generates instead of downloading
     trace       one response, a row per token
-    variants    one recipe, and its plan, for each estimator and option to compare
-    weights     the weights of a run: at its end, at its best evaluation, or from a checkpoint
-    words       command-line arguments that are runs, paths or options
-    written     options that name a file to write, checked before the work starts
+    view        numbers, tables, curves and pages as text, HTML and pictures
 """

@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo_lab.words import quoted, read_options
+from rlzoo_lab.data.words import quoted, read_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,8 +21,8 @@ from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
-from rlzoo_lab.staged import check_free, staged
-from rlzoo_lab.weights import Weights, choose, open_own
+from rlzoo_lab.data.staged import check_free, staged
+from rlzoo_lab.data.weights import Weights, choose, open_own
 
 ADAPTER = "adapter_config.json"
 

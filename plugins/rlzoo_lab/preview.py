@@ -16,7 +16,8 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.accel.memory import USUAL, activations, room, sampling_dtypes
+from rlzoo.accel.passes import USUAL, activations, room
+from rlzoo.accel.sampling_copy import sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples
@@ -24,7 +25,7 @@ from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 from rlzoo_lab.duration import Duration, duration
-from rlzoo_lab.numbers import count, show_bytes
+from rlzoo_lab.view.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -304,7 +305,14 @@ def estimate(plan: Plan) -> Estimate | None:
         add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
         size = trained * width + head * 4
         add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
-        add(f"{name}: AdamW", 2 * size, "always", "two moments per parameter")
+        how = config[name]
+        kinds = {
+            "adamw": ("AdamW", 2, "two moments"),
+            "muon": ("Muon", 2, "at most two moments"),
+            "sgd": ("SGD", int(bool(how.momentum)), "momentum"),
+        }
+        called, moments, words = kinds[how.optimizer]
+        add(f"{name}: {called}", moments * size, "always", f"{words} per parameter")
 
     add_network("actor", sizes.parameters, 0)
     if r.staleness:

@@ -2,6 +2,21 @@
 
 from rlzoo.cli.verb import Verb
 
+show = Verb(
+    "RECIPE [key=value ...]",
+    "show the resolved recipe and the origin of each value",
+    "rlzoo_lab.show",
+    examples=(
+        ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
+        ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
+    ),
+)
+new = Verb(
+    "KIND NAME",
+    "scaffold a plugin package",
+    "rlzoo_lab.new",
+    examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
+)
 check = Verb(
     "NAME | model=PATH | --all",
     "check that components or a model meet their contract",

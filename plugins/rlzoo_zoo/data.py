@@ -1,6 +1,6 @@
 """Rows of data: JSON, CSV and Parquet files, folders of these or of `datasets`, sets of the hub.
 
-Plugin authors import `read`, `messages_of` and `hold_out` from `rlzoo.data`.
+Plugin authors import `read`, `messages_of` and `hold_out` from `rlzoo`: `from rlzoo import data`.
 
 None of these runs code: JSON and CSV are text, Parquet and Arrow contain tables, and from the hub
 only data files are read, never a repository's script. Nothing is unpickled. A folder is only a

@@ -1,34 +1,32 @@
 """Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
 Our own loop around transformers' models reads repeated prompts (of a group) once and drops rows
-that have ended. Each row has its own noise, so neither changes a token. The same loop serves both
-caches of `rlzoo.accel.cache`, which set how often it checks the rows. Models whose cache cannot
-drop rows use `model.generate`.
+that have ended. Each row has its own noise, so neither changes a token. The same loop serves two
+caches, which set how often it checks the rows: `Growing`, and that of `rlzoo.accel.static`. Models
+whose cache cannot drop rows use `model.generate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rlzoo.accel.cache import Fixed, Growing
-from rlzoo.accel.graphs import Graph, Step
-from rlzoo.accel.hf_internals import forward_of
+from rlzoo.accel.generation import by_generation
+from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
 from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
-from rlzoo.mdp.turns import ends_turn, first_stop, reach
+from rlzoo.mdp.batch import widen
+from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
-
-FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
@@ -46,6 +44,8 @@ class Sampled(Protocol):
     def top_p(self) -> float: ...
     @property
     def eos_ids(self) -> list[int]: ...
+    @property
+    def min_new_tokens(self) -> int: ...
     @property
     def pad_id(self) -> int: ...
     @property
@@ -143,9 +143,8 @@ class Decoder:
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
         found = {}
         for name in done[0][1]:
-            pad = policy.pad_id if name == "response_ids" else 0
-            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = torch.cat(wide)[back]
+            fill = policy.pad_id if name == "response_ids" else 0
+            found[name] = torch.cat([widen(x[name], width, fill=fill) for _, x in done])[back]
         return found
 
 
@@ -176,7 +175,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return _by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -194,6 +193,59 @@ def decode(
     fill = {"response_ids": policy.pad_id}  # after a row's end
     found = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
     return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in found.items()}
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values of one layer (B, heads, N, d): views of buffers with spare room."""
+
+    keys: Tensor
+    values: Tensor
+    room: tuple[Tensor, Tensor] | None = None  # keys, values
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any):
+        n = self.keys.shape[-2]
+        m = n + key_states.shape[-2]
+        if self.room is None or self.room[0].shape[-2] < m:
+            more = (0, 0, 0, m + m // 2 + 16 - n)
+            self.room = F.pad(self.keys, more), F.pad(self.values, more)
+        keys, values = self.room
+        keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
+        self.keys, self.values = keys[:, :, :m], values[:, :, :m]
+        return self.keys, self.values
+
+
+class Growing:
+    """A cache that has a column for each token, added in place: transformers' own copies all keys
+    and values for each. It suits a host that checks every token anyway.
+
+    seen: (B, L), where a row has tokens, not padding.  every: tokens between two looks at the rows.
+    leave: rows leave once no more than this share of them continues.  unit: the number of rows is a
+    multiple of it.
+    """
+
+    every, leave, unit = 1, 0.9, 1
+
+    def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
+        self.cache, self.seen = cache, seen
+        cache.layers = [
+            take_over(GrowingLayer, layer) if type(layer) is DynamicLayer else layer
+            for layer in cache.layers
+        ]
+        self.keep(home)
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows (B',), in this order."""
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
+            layer.room = None  # it was for the former rows
+        self.seen = self.seen[rows]
+        self.padded = not bool(self.seen.all())
+
+    def advance(self) -> Tensor | None:
+        """Add one token; returns each row's mask, or None if rows see everything, which is
+        faster."""
+        self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
+        return self.seen if self.padded else None
 
 
 class Rows:
@@ -237,11 +289,17 @@ class Rows:
     def say(self, logits: Tensor) -> None:
         """Draw the next token from logits (B, V)."""
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
-        drawn = draw(self.policy, logits, u)
+        barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
+        drawn = draw(self.policy, logits, u, barred)
         for x, new in zip(self.columns.values(), drawn, strict=True):
             x.index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
+
+    def barred(self, vocabulary: int) -> Tensor:
+        """Which tokens (V,) bool are not sampled next: EOS, if it is too early."""
+        tokens = torch.arange(vocabulary, device=self.eos.device)
+        return torch.isin(tokens, self.eos) & (self.now < self.policy.min_new_tokens)
 
     def step(self) -> None:
         """Read the newest token, and draw one after it."""
@@ -297,52 +355,22 @@ class Rows:
         return torch.tensor(ends, device=end.device)
 
 
-@contextmanager
-def few_rows(model: nn.Module) -> Iterator[None]:
-    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
-    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
-    found = [
-        module
-        for module in model.modules()
-        if type(module) is nn.Linear
-        and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
-        and module.weight.numel() >= LARGE
-    ]
-    with ExitStack() as replaced:
-        for module in found:
-            replaced.enter_context(forward_of(module, partial(_linear, module)))
-        yield
-
-
-def _linear(module: nn.Linear, x: Tensor) -> Tensor:
-    rows = x.numel() // x.shape[-1]
-    if rows not in FEW or x.dtype != module.weight.dtype or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, module.weight, module.bias)
-    out, start = x.new_empty(rows, len(module.weight)), 0
-    given = x.reshape(rows, -1).t().contiguous()
-    for block in module.weight.split(2048):  # turned around while it is in the cache
-        out[:, start : start + len(block)] = torch.mm(block, given).t()
-        start += len(block)
-    out = out if module.bias is None else out.add_(module.bias)
-    return out.view(*x.shape[:-1], -1)
-
-
-def plain_cache(cache: Any, *others: type) -> bool:
-    """Whether a model's cache contains only plain layers of keys and values, or `others`."""
-    # Kinds derived from these hold more than keys and values (a recurrent state, say).
-    layers = cache.layers if type(cache) is DynamicCache else []
-    return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
-
-
-def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
+    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
+    barred: tokens (V,) bool that are not sampled."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
-    if u is None or policy.top_k > 0 or policy.top_p < 1:
+    if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
         log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi if u is None else truncate(log_pi, policy.top_k, policy.top_p)
-        token = (log_pi.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
+        log_mu = log_pi
+        if barred is not None:
+            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+        if u is not None:
+            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
+        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
         return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
     p = logits.softmax(-1)
     token = pick(p, u)
@@ -396,52 +424,3 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """x in float32 if it has half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-# ---------------------------------------------------------------- transformers' own loop
-
-
-def _by_generation(
-    policy: Sampled,
-    model: Any,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    uniforms: Tensor | None,
-    limit: int,
-) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor draws the token."""
-    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-
-    sampled: list[Tensor] = []
-    ours: list[Tensor] = []
-
-    def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
-        u = None if uniforms is None else uniforms[:, len(sampled)]
-        token, log_mu, log_pi = draw(policy, scores, u)
-        sampled.append(log_mu)
-        ours.append(log_pi)
-        return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
-
-    def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        said = input_ids[:, prompt_ids.shape[1] :].tolist()
-        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
-        return torch.tensor(ends, device=input_ids.device)
-
-    out = model.generate(
-        input_ids=prompt_ids,
-        attention_mask=prompt_mask.long(),
-        generation_config=GenerationConfig(
-            max_new_tokens=limit,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=policy.eos_ids or None,
-            pad_token_id=policy.pad_id,
-        ),
-        logits_processor=LogitsProcessorList([processor]),
-        stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
-    )
-    return {
-        "response_ids": out[:, prompt_ids.shape[1] :],
-        "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": torch.stack(ours, 1),
-    }

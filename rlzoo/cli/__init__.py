@@ -5,10 +5,10 @@ May import `train` and the packages below. A verb's module is imported on first 
 `--help` loads neither torch nor rich. All other verbs, including those of the lab, come from entry
 points of the group `rlzoo.verbs`.
 
-    catalog     `plugins`, `recipes`, `show`: components, recipes, and the settings of a run
     declared    a verb's options, as declared by its Python function
     guide       first steps, and the keys
-    new         a working plugin package as a template
+    plugins     `rlzoo plugins`: the components, and plugins that were left out
+    recipes     `rlzoo recipes`: the recipes
     run         `run` and `resume`, and their output
     verb        code shared by the verbs
 """
@@ -25,6 +25,7 @@ import traceback
 import warnings
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
@@ -34,8 +35,9 @@ from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
-from rlzoo.plugin.installed import installed, names
+from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
+from rlzoo.plugin.protocols import Completer
 from rlzoo.train.interrupt import stopped_in_words
 
 VERBS = {
@@ -64,7 +66,7 @@ VERBS = {
     "plugins": Verb(
         "[KIND] [WORD]",
         "list the components, each with a summary",
-        "rlzoo.cli.catalog.plugins",
+        "rlzoo.cli.plugins",
         examples=(
             ("rlzoo plugins", "all, by kind"),
             ("rlzoo plugins estimators", "one kind"),
@@ -74,26 +76,11 @@ VERBS = {
     "recipes": Verb(
         "[WORD]",
         "list the recipes and their sources",
-        "rlzoo.cli.catalog.recipes",
+        "rlzoo.cli.recipes",
         examples=(
             ("rlzoo recipes", "all"),
             ("rlzoo recipes critic", "recipes that mention a critic"),
         ),
-    ),
-    "show": Verb(
-        "RECIPE [key=value ...]",
-        "show the resolved recipe and the origin of each value",
-        "rlzoo.cli.catalog.show",
-        examples=(
-            ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
-            ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
-        ),
-    ),
-    "new": Verb(
-        "KIND NAME",
-        "scaffold a plugin package",
-        "rlzoo.cli.new",
-        examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
     ),
 }
 
@@ -107,33 +94,19 @@ MEANT = {
 
 
 @cache
-def brought() -> dict[str, Any]:
-    """The verbs of plugins: entry points of the group `rlzoo.verbs`, by name.
-
-    An entry point names a `Verb`, or a verb's module, whose docstring's first line and `USAGE` are
-    what the table needs; `EXAMPLES` are as a `Verb`'s.
-    """
+def brought() -> dict[str, EntryPoint]:
+    """The verbs of other packages: entry points of the group `rlzoo.verbs`, each a `Verb`."""
     return {point.name: point for point in installed("rlzoo.verbs")}
 
 
 def described(name: str) -> Verb:
     """A verb, without importing its module."""
-    if name in VERBS:
-        return VERBS[name]
-    found = brought()[name].load()
-    if isinstance(found, Verb):
-        return found
-    first = (found.__doc__ or "").strip().split("\n")[0].rstrip(".")
-    return Verb(found.USAGE, first, found.__name__, getattr(found, "EXAMPLES", ()))
-
-
-def find_verb(name: str) -> Any:
-    """The module of a verb."""
-    return import_module(described(name).module)
+    verb: Verb = VERBS[name] if name in VERBS else brought()[name].load()
+    return verb
 
 
 def every_verb() -> list[str]:
-    """The names of the verbs, with those of plugins last."""
+    """The names of the verbs, with those of other packages last."""
     return [*VERBS, *(name for name in brought() if name not in VERBS)]
 
 
@@ -179,7 +152,8 @@ class _Parser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> _Parser:
     """The parser of a verb."""
-    about, verb = described(name), find_verb(name)
+    about = described(name)
+    verb = import_module(about.module)
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
@@ -209,11 +183,11 @@ def parser_of(name: str) -> _Parser:
 def parse(argv: list[str]) -> argparse.Namespace:
     """The arguments of a command line; the verb's own options by its parser. Exits where they
     are bad, and after showing help."""
-    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
+    if not argv or not (argv[0] in VERBS or argv[0] in brought()):
         return _without_verb(argv)
     name, *words = argv
     parser = parser_of(name)
-    sort_out = getattr(find_verb(name), "sort_out", None)
+    sort_out = getattr(import_module(described(name).module), "sort_out", None)
     if sort_out:
         arguments, rest = parser.parse_known_args(_joined(words))
         sort_out(arguments, rest)
@@ -278,8 +252,6 @@ def _without_verb(argv: list[str]) -> NoReturn:
         parser_of(rest[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
-    elif first == "help" and rest and rest[0] not in MEANT and guide.is_key(rest[0]):
-        print(guide.keys(rest[:1]))
     elif first in ("help", "-h", "--help") and not rest:
         print(guide.table([(name, described(name).help) for name in every_verb()]))
     elif first == "--version":
@@ -310,14 +282,15 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
             stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
-    if "_ARGCOMPLETE" in os.environ and "completion" in names():
-        names()["completion"].load().complete(every_verb(), parser_of)
+    for point in installed("rlzoo.completers") if "_ARGCOMPLETE" in os.environ else ():
+        completer: Completer = point.load()
+        completer(every_verb(), parser_of)
     try:
         try:
             with stopped_in_words(), printable_logs():
                 arguments = parse(sys.argv[1:] if argv is None else argv)
                 with allow_env(arguments.allow_env):
-                    return perform(find_verb(arguments.command), arguments)
+                    return perform(import_module(described(arguments.command).module), arguments)
         finally:
             sys.stdout.flush()
     except RlzooError as error:

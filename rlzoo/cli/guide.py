@@ -4,6 +4,7 @@ Imports neither torch nor rich, so that `rlzoo --help` is fast.
 """
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -39,23 +40,22 @@ def start(verbs: list[str]) -> str:
     """The text of `rlzoo` without arguments: commands to try first."""
     head = "rlzoo: token-level RL algorithms for language models, as plugins. First steps:"
     foot = "`rlzoo help` lists all verbs; `rlzoo help run` explains one. Tutorial: docs/tutorial.md"
-    return "\n\n".join(
-        [fold(head), _beside([line for line in FIRST if line[0].split()[1] in verbs]), fold(foot)]
-    )
+    lines = [line for line in FIRST if line[0].split()[1] in verbs]
+    return "\n\n".join([fold(head), columns(lines), fold(foot)])
 
 
 def table(verbs: Lines) -> str:
     """The text of `rlzoo help`: every verb."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
     foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
-    return "\n\n".join([fold(head), _beside(verbs), fold(foot)])
+    return "\n\n".join([fold(head), columns(verbs), fold(foot)])
 
 
 def epilog(examples: Sequence[tuple[str, str]], takes_keys: bool) -> str:
     """The end of a verb's help: examples and the most common recipe keys."""
-    parts = ["examples:\n" + _beside(list(examples))] if examples else []
+    parts = ["examples:\n" + columns(list(examples))] if examples else []
     if takes_keys:
-        parts += ["common keys:\n" + _beside(_common()), fold(WHERE_THE_REST)]
+        parts += ["common keys:\n" + columns(_common()), fold(WHERE_THE_REST)]
     return "\n\n".join(parts)
 
 
@@ -83,66 +83,44 @@ def _common() -> Lines:
 
 
 def keys(words: list[str]) -> str:
-    """Every key of the core whose name or meaning has all the words; options of that name."""
+    """Every key of the core whose name or meaning has all the words."""
     from rlzoo.recipe.keys import KEYS
 
-    lines = [*_options(words[0])] if len(words) == 1 else []
-    lines += [
+    lines = [
         (key, f"{option.meaning}; {option.type_text}".removeprefix("; "))
         for key, option in KEYS.items()
-        if all(word in f"{key} {option.meaning}".lower() for word in map(str.lower, words))
+        if all(word.lower() in f"{key} {option.meaning}".lower() for word in words)
     ]
     if not lines:
         last = [part for key in KEYS for part in key.split(".")]
-        raise RlzooError(f"no key mentions {' '.join(words)!r}{nearest(words[0], last)}")
+        raise RlzooError(
+            f"no key of the core mentions {' '.join(words)!r}{nearest(words[0], last)}; "
+            f"`rlzoo plugins {' '.join(words)}` searches components and their options"
+        )
     foot = "For the options of a component, see `rlzoo plugins gae`; then set estimator.lam=0.9."
-    return "\n\n".join([_beside(lines), fold(foot)])
+    return "\n\n".join([columns(lines), fold(foot)])
 
 
-def is_key(word: str) -> bool:
-    """Whether a word ends a key of the core or is an option of a component."""
-    from rlzoo.recipe.keys import KEYS
-
-    return any(word in (key, key.rpartition(".")[2]) for key in KEYS) or bool(_options(word))
-
-
-def _options(word: str) -> Lines:
-    """The key and component for each component option of this name, from the source."""
-    from rlzoo.plugin.sketch import sketch
-    from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
-
-    has: dict[str, list[str]] = {}
-    places = {kind: f"{section}.NAME" for section, kind in COLLECTIONS.items()}
-    places |= {kind: section for section, kind in reversed(SECTIONS.items()) if kind != "columns"}
-    for component in sketch() or ():
-        if word.rpartition(".")[2] in component.options and component.kind in places:
-            key = f"{places[component.kind]}.{word.rpartition('.')[2]}"
-            if key.endswith(f".{word}") or key == word:
-                has.setdefault(key, []).append(component.name)
-    return [(key, f"an option of {', '.join(names)}") for key, names in has.items()]
+def fold(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, width(), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
-def fold(text: str) -> str:
-    return textwrap.fill(text, width(), break_on_hyphens=False)
-
-
-def _beside(lines: Lines) -> str:
-    """Two columns; in a narrow terminal, the second is below the first."""
+def columns(lines: Lines, *, one_line: bool = False) -> str:
+    """Two columns; in a narrow terminal, the second is below the first. one_line: the second is
+    cut at the width of a terminal, and not folded."""
     left = max(len(command) for command, _ in lines) + 4
-    if (room := width() - left) < 34:
-        left, room = 6, width() - 6
-        apart = True
-    else:
-        apart = False
+    below = width() - left < 34
     out = []
     for command, text in lines:
-        told = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
-        if apart:
-            out += textwrap.wrap(
-                command, width() - 2, initial_indent="  ", subsequent_indent="      "
-            )
-            out += [" " * left + line for line in told]
+        first = f"  {command}".ljust(left)
+        if one_line:
+            text = f"{first}{text}"
+            cut = sys.stdout.isatty() and len(text) > width()
+            out.append(f"{text[: width() - 1]}…" if cut else text)
+        elif below:
+            out += [fold(command, "  "), fold(text, "      ")]
         else:
-            out.append(f"  {command}".ljust(left) + told[0])
-            out += [" " * left + line for line in told[1:]]
+            out.append(fold(text, " " * left).replace(" " * left, first, 1) or first)
     return "\n".join(line.rstrip() for line in out)

@@ -48,17 +48,23 @@ class Rules:
         zoo = load_zoo()
         self.plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
         m = self.plan.recipe.config.model
+        rollout = self.plan.recipe.config.rollout
         folder = resolve_path(m.path)
         self.tokenizer = load_tokenizer(
-            folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args
+            folder,
+            trust_remote_code=m.trust_remote_code,
+            chat_args=m.chat_args,
+            ends=not rollout.ignore_eos,
         )
         config = load_config(folder, trust_remote_code=m.trust_remote_code)
         self.form = PromptFormat(self.tokenizer, m.chat, m.system)
         of = (self.plan.task, self.plan.task_name)
-        self.eos_ids = self.form.ends(*of, eos_ids(config, self.tokenizer))
+        ids = [] if rollout.ignore_eos else eos_ids(config, self.tokenizer)
+        self.eos_ids = self.form.ends(*of, ids) if ids else []
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.vocabulary: int = config.get_text_config().vocab_size
-        self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
+        self.max_new_tokens: int = rollout.max_new_tokens
+        self.min_new_tokens: int = rollout.min_new_tokens
         if max_prompt is None:
             prompts = drawn(*of, "train")
             max_prompt = 2 * max(map(len, self.form.encode_each(prompts)))
@@ -156,7 +162,7 @@ class Episodes:
             self.response_ids[rows, position] = tokens
             self.lengths[rows] = position + 1
             self.terminated[rows], self.truncated[rows] = mdp.transition(
-                tokens, position, rules.eos_ids, rules.max_new_tokens
+                tokens, position, rules.eos_ids, rules.max_new_tokens, rules.min_new_tokens
             )
         else:
             self._converse(rules.turns, rows, tokens)

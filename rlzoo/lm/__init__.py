@@ -1,8 +1,8 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
 May import `accel` and the packages below.
-Plugin authors import from here `RewardModel`, `ProcessRewardModel`, `load_causal_lm`, `decoded`
-for the text of sampled ids, and `opened` for the ids of a prompt.
+Plugin authors import from here `load_causal_lm`, `decoded` for the text of sampled ids, and
+`opened` for the ids of a prompt.
 
     build         builds the models that a plan needs
     critic        V(s_t) for each token: a value head on its own trunk, or on the policy's
@@ -18,17 +18,13 @@ for the text of sampled ids, and `opened` for the ids of a prompt.
 
 from typing import Any
 
-from rlzoo.plugin.installed import face
-
-__all__ = ["ProcessRewardModel", "RewardModel", "decoded", "load_causal_lm", "opened", "reachable"]
+__all__ = ["decoded", "load_causal_lm", "opened", "reachable"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use, since they import torch. Reward models come with the lab."""
+    """Imported on first use, since they import torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name.endswith("RewardModel"):
-        return face("reward_models", name)
     from rlzoo.lm import loading, prompts
     from rlzoo.mdp import rules
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from rlzoo.accel import recompute, threads
+from rlzoo.accel import recompute
 from rlzoo.accel.decode import Decoder
-from rlzoo.accel.device import pick_device
+from rlzoo.accel.device import choose_threads, pick_device
 from rlzoo.accel.engine import Engine
-from rlzoo.accel.memory import sampling_dtypes
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import open_ranks
-from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.sampling_copy import SamplingCopy, sampling_dtypes
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
 from rlzoo.format.text import say
@@ -113,7 +112,8 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
     notes += prompt_format.examined(asked, model.chat_args)
     if unread := prompt_format.unread(asked):
         notes.append(unread)
-    ends = prompt_format.ends(task, name, policy.eos_ids)
+    fixed = plan.recipe.config.rollout.ignore_eos
+    ends = [] if fixed else prompt_format.ends(task, name, policy.eos_ids)
     for i in set(ends).difference(policy.eos_ids):
         token = tokenizer.convert_ids_to_tokens(i)
         notes.append(f"responses also end with {token}, the chat template's end of turn")
@@ -211,7 +211,12 @@ def build_policy(config: Config) -> Policy:
     device = pick_device(config.device)
     if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
         torch.cuda.set_device(device)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code, chat_args=m.chat_args)
+    tokenizer = load_tokenizer(
+        folder,
+        trust_remote_code=m.trust_remote_code,
+        chat_args=m.chat_args,
+        ends=not r.ignore_eos,
+    )
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
@@ -229,11 +234,12 @@ def build_policy(config: Config) -> Policy:
         temperature=r.temperature,
         top_k=r.top_k,
         top_p=r.top_p,
+        min_new_tokens=r.min_new_tokens,
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
         recompute=m.gradient_checkpointing,
         decoder=Decoder(static=static, notes=notes),
     )
-    threads.choose(config.run.threads, policy.model)
+    choose_threads(config.run.threads, policy.model)
     return policy
 
 
@@ -277,7 +283,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     if teacher.limit:
         limit = teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1)
         teacher = replace(teacher, limit=limit)
-    if not set(policy.eos_ids) & set(teacher.eos_ids):
+    if policy.eos_ids and not set(policy.eos_ids) & set(teacher.eos_ids):
         theirs, ours = (
             " or ".join(token_name(policy.tokenizer, i) for i in one.eos_ids)
             for one in (teacher, policy)
@@ -292,7 +298,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
     more: `rlzoo reward train` adds a padding token if there is none."""
-    theirs = load_tokenizer(folder, trust_remote_code=code)
+    theirs = load_tokenizer(folder, trust_remote_code=code, ends=bool(policy.eos_ids))
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
     rows = load_config(folder, trust_remote_code=code).get_text_config().vocab_size

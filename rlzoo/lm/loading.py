@@ -21,7 +21,8 @@ import torch
 from rlzoo.errors import ModelError, need, typed_path
 from rlzoo.lm.templates import bind
 from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
-from rlzoo.plugin.installed import face, names
+from rlzoo.plugin.installed import installed
+from rlzoo.plugin.protocols import ModelFormat
 from rlzoo.recipe.files import config_dirs
 
 # Names of the position limit in transformers' configs, and of sparse attention's.
@@ -33,8 +34,7 @@ LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_lay
           "encoder_layers")  # fmt: skip
 MOST_LAYERS = 10_000
 SPARSE = ("index_topk", "keep_window_size")
-# Before the name of a Python package that holds a GGUF file; the note in a converted folder.
-GGUF_PACKAGE, CONVERTED = "package:", "gguf.json"
+CONVERTED = "gguf.json"  # the note in a folder that was converted from another format
 
 # ---------------------------------------------------------------- finding
 
@@ -52,15 +52,17 @@ def reachable(url: str) -> bool:
 
 
 def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:
-    """A model folder: as given, below one of the config folders (`model/tiny`), converted from a
-    GGUF file, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its
-    own code if `code`."""
+    """A model folder: as given, below one of the config folders (`model/tiny`), converted by a
+    `ModelFormat`, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with
+    its own code if `code`."""
     assert path is not None, key  # a recipe without one is refused where it is composed
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder
-    if path.startswith(GGUF_PACKAGE) or path.endswith(".gguf"):
-        return face("gguf", "folder_of")(path, key)
+    for point in installed("rlzoo.models"):
+        convert: ModelFormat = point.load()
+        if converted := convert(path, key):
+            return converted
     if (typed_path(path) / "model" / "config.json").is_file():
         raise ModelError(f"{key}: {path!r} is a run; did you mean {str(Path(path, 'model'))!r}?")
     if Path(path).is_dir():
@@ -94,15 +96,10 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
             return folder
     except LocalEntryNotFoundError:
         pass
-    hint = ""
-    if "gguf" in names() and not code:
-        if found := face("gguf", "in_place_of")(name, key):
-            return found
-        hint = face("gguf", "hint")(name)
     here = f"{key}: {name!r} is not a local folder, and the hub id"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
-        raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}{hint}")
+        raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}")
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -166,8 +163,10 @@ def load_tokenizer(
     trust_remote_code: bool = False,
     chat_args: Mapping[str, Any] | None = None,
     key: str = "model.chat_args",
+    ends: bool = True,
 ) -> Any:
-    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template."""
+    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template. ends:
+    whether responses end with EOS, so that a tokenizer without one is refused."""
     from transformers import AutoTokenizer
 
     own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
@@ -178,10 +177,13 @@ def load_tokenizer(
         )
         tokenizer("1")  # where settings of a wrong type show
     tokenizer.padding_side = "left"
-    if tokenizer.eos_token_id is None:
-        raise ModelError(f"{folder}: the tokenizer has no EOS token, so responses could not end")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # masks show padding, never its id
+    if tokenizer.eos_token_id is None and ends:
+        raise ModelError(
+            f"{folder}: the tokenizer has no EOS token, so responses could not end; "
+            "rollout.ignore_eos=true gives them a fixed length"
+        )
+    if tokenizer.pad_token_id is None:  # masks show padding, never its id
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     return bind(tokenizer, chat_args, key)
 
 

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel import head, hf_internals, layout, recompute
+from rlzoo.accel import head, hf_internals, recompute
 from rlzoo.accel.decode import Decoder, wide
-from rlzoo.accel.layout import Aligned, align
-from rlzoo.accel.memory import activations
+from rlzoo.accel.passes import Aligned, activations, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import eos_ids, limit_of
@@ -44,8 +43,9 @@ class Traits:
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `Policy.of` makes one. `eos_ids`: tokens that end a response; `stops`: texts that end a turn of
-    a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
+    `Policy.of` makes one. `eos_ids`: tokens that end a response, but are not sampled among the
+    first `min_new_tokens`; if empty, responses have a fixed length. `stops`: texts that end a turn
+    of a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
     itself. limit: (positions of the longest row, what they are called). softcap: the bound of the
     logits, which a pass removes from the model's config. recompute: gradient checkpointing.
     adapter: False is the same network with its LoRA adapters off. value_head: that of a critic
@@ -61,6 +61,7 @@ class Policy:
     top_p: float = 1.0
     autocast: bool = False
     softcap: float | None = None
+    min_new_tokens: int = 0
     stops: tuple[str, ...] = ()
     recompute: bool = False
     adapter: bool = True
@@ -130,6 +131,12 @@ class Policy:
             return replace(self.over(self.model), adapter=False)
         return self.over(copy.deepcopy(self.model).requires_grad_(False))
 
+    @torch.no_grad()
+    def move_towards(self, other: "Policy", share: float) -> None:
+        """Move the weights by `share` of the way to those of `other`, the same network."""
+        for own, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            own.lerp_(new, share)
+
     @contextmanager
     def adapted(self) -> Iterator[None]:
         """In this context, the network has its adapters on or off, as this policy has them."""
@@ -154,8 +161,9 @@ class Policy:
         model cannot read correctly."""
         if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
+        line = hf_internals.in_line(network, rows.line) if rows.line else nullcontext()
         again = recompute.within(network) if self.recompute else nullcontext()
-        with self.adapted(), self.precision(), layout.over(network, rows), again:
+        with self.adapted(), self.precision(), line, again:
             yield
 
     def logits(self, columns: Mapping[str, Tensor]) -> Tensor:

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import recompute
-from rlzoo.accel.decode import Decoder, plain_cache
-from rlzoo.accel.hf_internals import attention_of
-from rlzoo.accel.layout import Aligned, align
+from rlzoo.accel.decode import Decoder
+from rlzoo.accel.hf_internals import attention_of, plain_cache
+from rlzoo.accel.passes import Aligned, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.policy import Policy, Traits
@@ -135,8 +135,8 @@ def probed(policy: Policy) -> Iterator[Policy]:
     with torch.random.fork_rng():
         yield replace(
             policy, autocast=policy.autocast and not plain, recompute=False, value_head=None,
-            eos_ids=[policy.vocabulary], stops=(), temperature=1.0, top_k=0, top_p=1.0,
-            decoder=Decoder(),
+            eos_ids=[policy.vocabulary], min_new_tokens=0, stops=(), temperature=1.0,
+            top_k=0, top_p=1.0, decoder=Decoder(),
         )  # fmt: skip
 
 

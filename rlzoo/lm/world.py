@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from torch import nn
+
 from rlzoo.accel.engine import Engine, Meter
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
@@ -29,6 +31,14 @@ class World:
     @cached_property
     def policy(self) -> Policy:
         return self.engine.policy
+
+    @property
+    def changing(self) -> dict[str, nn.Module]:
+        """The networks whose weights a run changes, by name: those that are trained, and a
+        reference that moves."""
+        reference = self.engine.reference if self.plan.moving_reference else None
+        moves = {} if reference is None else {"reference": reference.model}
+        return self.engine.networks | moves
 
     @cached_property
     def reference(self) -> Policy | None:

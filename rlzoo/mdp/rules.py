@@ -81,17 +81,23 @@ def _is_plain(x: object) -> bool:
     return isinstance(x, dict) and all(isinstance(k, PLAIN) and _is_plain(v) for k, v in x.items())
 
 
-def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int | Tensor):
-    """(terminated, truncated) after the token at each position: EOS, or the length limit, of all
-    or of each."""
-    terminated = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device))
-    return terminated, ~terminated & (positions + 1 >= limit)
+def transition(
+    tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int | Tensor, least: int = 0
+):
+    """(terminated, truncated) after the token at each position: EOS, unless it is among the first
+    `least` tokens, or the length limit, of all or of each. Without EOS, episodes have a fixed
+    length, and the limit terminates them."""
+    over = (positions + 1 >= limit).expand_as(tokens)
+    ends = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device)) & (positions >= least)
+    return (ends, ~ends & over) if eos_ids else (over, over & False)
 
 
-def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int | Tensor, pad_id: int):
+def episode_columns(
+    response_ids: Tensor, eos_ids: list[int], limit: int | Tensor, pad_id: int, least: int = 0
+):
     """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
     positions = torch.arange(response_ids.shape[1], device=response_ids.device)
-    terminated, truncated = transition(response_ids, positions, eos_ids, limit)
+    terminated, truncated = transition(response_ids, positions, eos_ids, limit, least)
     ended = (terminated | truncated).long()
     mask = ended.cumsum(1) - ended == 0  # up to and including the token that ends it
     return {

@@ -8,7 +8,6 @@ import os
 import pkgutil
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, EntryPoint, distributions
 from importlib.util import find_spec
@@ -88,18 +87,3 @@ def installed(group: str) -> list[EntryPoint]:
         if f"[{group}]" in (dist.read_text("entry_points.txt") or ""):
             found.setdefault(dist.name, dist)
     return [point for dist in found.values() for point in dist.entry_points.select(group=group)]
-
-
-@cache
-def names() -> dict[str, EntryPoint]:
-    """What other packages add to `rlzoo`, by name: entry points of the group `rlzoo.names`."""
-    return {point.name: point for point in installed("rlzoo.names")}
-
-
-def face(name: str, attribute: str) -> Any:
-    """An attribute of the module of that name. Raises ImportError if it is not installed."""
-    if attribute.startswith("__") and attribute != "__all__":  # what Python itself looks for
-        raise AttributeError(attribute)
-    if name not in names():
-        raise ImportError(f"{attribute} comes with the lab (rlzoo_lab), which is not installed")
-    return getattr(names()[name].load(), attribute)

@@ -4,6 +4,7 @@ A class need not inherit from these; a type checker holds `task: Task = MyTask()
 kinds that are plain functions, such as estimators, have their columns for a signature instead.
 """
 
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -98,13 +99,6 @@ def abilities(task: object) -> Abilities:
     return Abilities(**found)
 
 
-class Sampler(Protocol):
-    """Draws responses; its parameters are columns of the prompts and resources."""
-
-    def __call__(self, *columns: Any, **options: Any) -> Mapping[str, Any]:
-        """`response_ids`, `response_mask`, `sampler_log_probs`, each (B, T)."""
-
-
 class Logger(Protocol):
     """Created as `Logger(path)` with the run folder's path; receives metrics."""
 
@@ -121,21 +115,19 @@ class Measure(Protocol):
         """plan: `rlzoo.recipe.plan.Plan`. batch: the step's columns by name, on the host."""
 
 
-class Executor(Protocol):
-    """Executes the runs of a sweep."""
+class ModelFormat(Protocol):
+    """Model folders made from another format: an entry point of the group `rlzoo.models`."""
 
-    def capacity(self, jobs: Sequence[Any]) -> int:
-        """The number of concurrent runs."""
+    def __call__(self, path: str, key: str) -> Path | None:
+        """The folder, as transformers loads it, for a value of the recipe's `key`; None if the path
+        is not of this format. Raises ModelError, naming `key`."""
 
-    def run(
-        self,
-        jobs: Sequence[Any],
-        work: Callable[..., Any],
-        board: Any,
-        folder: Path,
-        at_a_time: int,
-    ) -> None:
-        """Execute every run with `work(job, tell)`, and report each one to the board."""
+
+class Completer(Protocol):
+    """Completion in a shell: an entry point of the group `rlzoo.completers`."""
+
+    def __call__(self, verbs: Sequence[str], parser_of: Callable[[str], ArgumentParser]) -> None:
+        """Answer the shell's request, which is in the environment, and end the process."""
 
 
 class Store(Protocol):
@@ -156,7 +148,8 @@ class Store(Protocol):
 
 
 class Display(Protocol):
-    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some."""
+    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some. An
+    entry point of the group `rlzoo.displays` makes one for a rich console."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
     def phase(self, name: str) -> None: ...

@@ -5,6 +5,7 @@ May import `plugin`, `data`, `format` and the packages below. No torch.
     cautions   warnings that components give for unsuitable recipes
     compose    merges layers of values; each value keeps its origin
     elsewhere  the names of keys in other trainers
+    faults     contradictions among a recipe's keys
     files      finds recipes and presets, and reads them as layers
     keys       every key of the core: type, range, meaning
     plan       which components run, which columns and models they need; unmet needs

@@ -35,16 +35,27 @@ class Chosen(Section):
 
 
 class Optimizer(Section):
-    """The settings of AdamW for the actor or the critic."""
+    """The optimizer of the actor or the critic."""
 
+    optimizer: Annotated[
+        Literal["adamw", "muon", "sgd"],
+        "muon: torch.optim.Muon for matrices, AdamW for all other weights",
+    ]
     lr: Annotated[float, FROM_0, "learning rate"]
     lr_schedule: Annotated[
         Literal["constant", "linear", "cosine"], "learning-rate schedule over the whole budget"
     ]
     lr_warmup: Annotated[int, FROM_0, "steps of learning-rate warm-up"]
-    weight_decay: Annotated[float, FROM_0, "AdamW's weight decay"]
+    weight_decay: Annotated[float, FROM_0, "decoupled weight decay (SGD: L2 penalty)"]
     betas: Annotated[list[float], "AdamW's two betas"]
     eps: Annotated[float, POSITIVE, "AdamW's epsilon"]
+    momentum: Annotated[
+        float | None, Range(0, 1, closed="left"), "null: 0.95 of Muon, 0 of SGD; AdamW has betas"
+    ]
+    muon: Annotated[
+        list[str] | None,
+        "parts of the names of the matrices for Muon; null: all, except embeddings and head",
+    ]
     max_grad_norm: Annotated[float | None, FROM_0, "maximum gradient norm; null: no limit"]
 
 
@@ -131,6 +142,12 @@ class Rollout(Section):
     prompts: Annotated[int, SOME, "prompts per step"]
     samples: Annotated[int, SOME, "samples per prompt: the group size"]
     max_new_tokens: Annotated[int, SOME, "the length limit of a response"]
+    min_new_tokens: Annotated[
+        int, Range(0, MANY), "EOS is not sampled before there are N tokens; 0: at any time"
+    ]
+    ignore_eos: Annotated[
+        bool, "every response has max_new_tokens tokens and terminates there; no token is EOS"
+    ]
     temperature: Annotated[float, POSITIVE, "the policy is softmax(logits / temperature)"]
     top_k: Annotated[int, FROM_0, "sample from the k most likely tokens; 0: all"]
     top_p: Annotated[float, SHARE, "nucleus sampling, after top_k"]
@@ -165,6 +182,17 @@ class Kl(Section):
 
     name: Annotated[str, "the KL penalty to the reference"]
     coef: Annotated[float, FROM_0, "coefficient; 0: no penalty and no reference model"]
+    reference: Annotated[
+        Literal["initial", "rollout", "ema", "every"],
+        "the reference: the initial policy; the one that sampled (old_log_probs); a moving average "
+        "of the policy; or its latest copy",
+    ]
+    sync_steps: Annotated[
+        int | None, FROM_1, "ema, every: steps between updates of the reference; null: 1 for ema"
+    ]
+    sync_mix: Annotated[
+        float | None, SHARE, "ema: the policy's share in an update of the reference"
+    ]
     place: Annotated[Literal["reward", "loss", "none"], "where to add the penalty"]
     spread: Annotated[Literal["token", "last"], "KL in the reward: per token, or summed at the end"]
     controller: Annotated[Literal["fixed", "adaptive"], "whether the coefficient adapts"]

@@ -105,8 +105,9 @@ def decoding(world: World) -> World:
 def has_answer_prob(plan: Plan) -> bool:
     """Whether the probability of a correct response can be computed: the task has one answer, and
     evaluations do not truncate the policy."""
-    how = plan.recipe.config.eval
-    return plan.abilities.one_answer and how.top_k == 0 and how.top_p == 1
+    how, rollout = plan.recipe.config.eval, plan.recipe.config.rollout
+    whole = how.top_k == 0 and how.top_p == 1 and rollout.min_new_tokens == 0
+    return plan.abilities.one_answer and whole
 
 
 @torch.no_grad()
@@ -123,8 +124,8 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
     answers = [mdp.continued(world.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine
-    for eos in policy.eos_ids:
-        given, real = right_pad([[*a, eos] for a in answers], policy.pad_id)
+    for end in [[eos] for eos in policy.eos_ids] or [[]]:
+        given, real = right_pad([[*a, *end] for a in answers], policy.pad_id)
         columns = {
             "prompt_ids": ids,
             "prompt_mask": mask,
@@ -134,7 +135,10 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
         }
         found = engine.scores(columns, ("log_probs",))
         total += found["log_probs"].double().sum(1).exp().cpu()
-    fits = torch.tensor([len(a) < limit for a in answers])
+    # Without EOS, a response has a fixed length.
+    fits = torch.tensor(
+        [len(a) < limit if policy.eos_ids else len(a) == limit for a in answers], dtype=torch.bool
+    )
     return torch.where(fits, total, 0.0).tolist()
 
 

@@ -86,8 +86,7 @@ def _scored(
         # another engine returns no more
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
-        kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: drawn[n].to(kind) for n in MASKS}
+        drawn |= {n: drawn[n].to(drawn["sampler_log_probs"].dtype) for n in MASKS}
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts | drawn)  # agents send prompts of their own
@@ -159,9 +158,11 @@ def respond(
     """
     plan, policy = world.plan, world.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = turn
-    if turn is None and not greedy:
-        uniforms = noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
+    uniforms = (
+        noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
+        if turn is None and not greedy
+        else turn
+    )
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(world, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
@@ -198,7 +199,11 @@ def _finish(
     if "response_mask" not in drawn:
         said = drawn["response_ids"].cpu()
         found = mdp.episode_columns(
-            said, policy.eos_ids, policy.room(prompt_mask, limit), policy.pad_id
+            said,
+            policy.eos_ids,
+            policy.room(prompt_mask, limit),
+            policy.pad_id,
+            policy.min_new_tokens,
         )
         drawn["responses"] = mdp.decode(world.tokenizer, found, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in found.items()}

@@ -6,6 +6,7 @@ May import `rollout` and the packages below.
     critic_quality  how much a critic explains, where, and whether it is calibrated
     delayed         sampling by a policy from some updates ago
     metrics         metrics of a batch
+    optimizer       AdamW, Muon and SGD
     trainer         a recipe opened; one training step: prompts, responses, columns, the update
-    update          epochs x mini-batches x micro-batches of policy and value loss; AdamW
+    update          epochs x mini-batches x micro-batches of policy and value loss
 """

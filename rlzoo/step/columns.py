@@ -67,6 +67,7 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
     """Add the columns of the engine's networks."""
     plan, engine = world.plan, world.engine
     needs = plan.needs if "old_log_probs" in batch else {*plan.needs, "old_log_probs"}
+    needs = needs - {"ref_log_probs"} if plan.own_reference else needs
     want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
     values = () if engine.critic is None else ("values",)
     found = engine.scores(batch, (*want, *values), kept)
@@ -75,6 +76,8 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
         extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
         if scored in found and name not in batch and (name in needs or extra):
             batch.add(name, found[scored])
+    if plan.own_reference:
+        batch.add("ref_log_probs", batch["old_log_probs"])
     for name in filter(batch.__contains__, FROZEN):
         if not bool(batch[name].isfinite().all()):
             raise _impossible(batch, name, world.tokenizer)

@@ -41,7 +41,9 @@ def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tenso
     response's length."""
     mask, values = batch["response_mask"], batch["values"]
     bootstrap = batch["bootstrap_values"]
-    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    returns = values + td_lambda(
+        batch["rewards"], values, bootstrap, mask, gamma=plan.estimator.gamma, lam=1
+    )
     place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
     v, g, at, of = (x[mask.bool()].double() for x in (values, returns, place, length))
     return v, g, at.long(), of.long()
@@ -103,9 +105,9 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     if "values" in batch:
         out |= critic_metrics(plan, batch)
     for name, other in ((names.REF_KL, "ref_log_probs"), ("actor/teacher_kl", "teacher_log_probs")):
-        if other in batch:
+        if other in batch and not (plan.own_reference and other == "ref_log_probs"):
             out[name] = masked_mean(batch["old_log_probs"] - batch[other], mask).item()
-    if "ref_log_probs" in batch:
+    if "ref_log_probs" in batch and not plan.own_reference:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL_PER_RESPONSE] = masked_sum(gap, mask).mean().item()
     return out

@@ -67,7 +67,7 @@ class Trainer:
 
     @property
     def reference(self) -> Policy | None:
-        """The policy before training, if the plan needs it."""
+        """The policy before training, or one that follows it, if the plan needs it."""
         return self.world.reference
 
     @property
@@ -106,7 +106,9 @@ class Trainer:
         plan, batch, coef = self.plan, experience.batch, self.controller.coef
         for name, optimizer in self.optimizers.items():
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(plan.recipe.config[name], self.steps, progress)
+                group["lr"] = group.get("scale", 1.0) * learning_rate(
+                    plan.recipe.config[name], self.steps, progress
+                )
         if self.delayed:
             self.delayed.remember()
         seen = batch.cpu()
@@ -114,20 +116,32 @@ class Trainer:
         with timed(seconds, "update", self.clock):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
+        if plan.moving_reference:
+            self._move_reference()
         measured = batch_metrics(plan, seen)
         if REF_KL_PER_RESPONSE in measured:
             self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
-        tokens = experience.tokens
         return {
             **measured,
             **updated,
             "actor/kl_coef": coef,
             LOG_PROB_GAP: experience.log_prob_gap,
-            **{f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()},
-            "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
-            **{f"tokens/{phase}": n for phase, n in tokens.items()},
+            **{
+                f"{name}/lr": (group := o.param_groups[0])["lr"] / group.get("scale", 1.0)
+                for name, o in self.optimizers.items()
+            },
+            "perf/tokens_per_second": sum(experience.tokens.values())
+            / max(sum(seconds.values()), 1e-9),
+            **{f"tokens/{phase}": n for phase, n in experience.tokens.items()},
             **{f"timing_s/{phase}": x for phase, x in seconds.items()},
         }
+
+    def _move_reference(self) -> None:
+        """Move a reference that moves with the policy, where it is due."""
+        kl = self.plan.recipe.config.kl
+        assert self.reference is not None
+        if self.steps % (kl.sync_steps or 1) == 0:
+            self.reference.move_towards(self.policy, kl.sync_mix or 1.0)
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""

@@ -175,10 +175,12 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
 
 
 def _trained(network: nn.Module) -> dict[str, Tensor]:
-    """The state without frozen weights, which under LoRA are those of the base model. Tied weights
-    are one object of several names, and have the first: safetensors refuses two for one memory."""
-    weights = network.named_parameters(remove_duplicate=False)
-    frozen = {name for name, weight in weights if not weight.requires_grad}
+    """The state without frozen weights, which under LoRA are those of the base model; all of it
+    where no weight is trained, as in a reference that moves. Tied weights are one object of several
+    names, and have the first: safetensors refuses two for one memory."""
+    weights = dict(network.named_parameters(remove_duplicate=False))
+    frozen = {name for name, weight in weights.items() if not weight.requires_grad}
+    frozen = frozen if len(frozen) < len(weights) else set()
     state = network.state_dict(keep_vars=True)
     first = {id(x): name for name, x in reversed(state.items())}
     return {n: x for n, x in state.items() if n not in frozen and first[id(x)] == n}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
-from rlzoo.accel import threads
+from rlzoo.accel.device import size_and_threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
@@ -62,7 +62,7 @@ class Loop:
         display.phase("loading the model")
         self.world = build_world(plan)
         self.engine = self.world.engine
-        display.ready(threads.told(self.world.policy.model))
+        display.ready(size_and_threads(self.world.policy.model))
         self.trainer = Trainer(self.world)
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step
@@ -196,7 +196,7 @@ class Loop:
                 "updated": sorted(self.updated),
                 "optimizers": scalars_of(trainer.optimizers),
             }
-            parts = tensors_of(self.engine.networks, trainer.optimizers)
+            parts = tensors_of(self.world.changing, trainer.optimizers)
             more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
             whole = self.engine.whole_parts(chain(parts, more))
             save_checkpoint(self.folder.checkpoints, trainer.steps, whole, state)
@@ -229,7 +229,7 @@ class Loop:
         trainer = self.trainer
         state, troubles = load_checkpoint(
             self.folder.checkpoints,
-            self.engine.networks,
+            self.world.changing,
             trainer.optimizers,
             trainer.delayed.load if trainer.delayed else None,
         )

@@ -15,12 +15,12 @@ import rlzoo
 from helpers import ROOT
 from helpers.scripts import script
 from rlzoo.cli import every_verb, main, parse
-from rlzoo.cli.catalog.show import plan_without_data
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
 from rlzoo_lab import checks
 from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.show import plan_without_data
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})
@@ -83,12 +83,21 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
 
 
 def test_the_doctor_asks_for_metrics_of_the_table():
-    from rlzoo.runs.metrics import METRICS
+    from rlzoo_lab.data.metrics import metrics
     from rlzoo_lab.doctor.rules import RULES
 
-    names = {m.name for m in METRICS}
+    names = {m.name for m in metrics()}
     asked = {metric for rule in RULES for metric in rule.metrics}
     assert {m for m in asked if not {m, m.rpartition("/")[0] + "/*"} & names} == set()
+
+
+def test_a_loss_may_not_report_a_metric_of_the_table():
+    from rlzoo.runs.metrics import OURS
+    from rlzoo_lab.data.metrics import metrics
+
+    names = {m.name for m in metrics()}
+    below = {n for n in names if n.startswith(("actor/", "critic/"))}
+    assert {f"{network}/{name}" for network, ours in OURS.items() for name in ours} == below
 
 
 def test_a_docstring_is_cut_where_it_should_be(zoo):
@@ -194,7 +203,7 @@ def test_commands_that_are_marked_run(page, workplace, monkeypatch):
 @pytest.mark.parametrize("page", with_blocks("bash"), ids=name_of)
 def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys):
     # The folders that they write to are not there.
-    monkeypatch.setattr("rlzoo_lab.written.refuse_unwritable", lambda *place, **kind: None)
+    monkeypatch.setattr("rlzoo_lab.view.written.refuse_unwritable", lambda *place, **kind: None)
     for code, executed, _, _ in blocks(page, "bash"):
         for environment, words in commands(code):
             for key, value in environment.items():

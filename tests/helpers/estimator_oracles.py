@@ -227,6 +227,26 @@ def otb(c, handle_zero_tail=True):
     return out
 
 
+def batch_mean(c, gamma=1.0):
+    mask = c["response_mask"]
+    to_go, out = _lambda_returns(c | {"values": 0 * mask, "bootstrap_values": 0 * mask[:, 0]},
+                                 gamma, [1.0] * len(mask)), torch.zeros_like(mask)  # fmt: skip
+    actions = [_actions(mask, i) for i in range(len(mask))]
+    for i, own in enumerate(actions):
+        for k, t in enumerate(own):
+            alive = [to_go[j, a[k]] for j, a in enumerate(actions) if len(a) > k]
+            out[i, t] = to_go[i, t] - sum(alive) / len(alive)
+    return out
+
+
+def confidence(c):
+    out = torch.zeros_like(c["response_mask"])
+    for i in range(len(out)):
+        for t in _actions(c["response_mask"], i):
+            out[i, t] = c["sequence_rewards"][i] - c["sum_pi_squared"][i, t]
+    return out
+
+
 def vineppo(c):
     out = torch.zeros_like(c["rewards"])
     runs = list(all_runs(c["branch_steps"], c["response_mask"]))
@@ -360,5 +380,6 @@ ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo, turn_gae, a_star_po, mix, softmax_grpo, raft, blend, spo)
+              gigpo, turn_gae, a_star_po, batch_mean, confidence, mix, softmax_grpo, raft,
+              blend, spo)
 }  # fmt: skip

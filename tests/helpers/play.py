@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import rlzoo_lab.pages
 import rlzoo_lab.play
+import rlzoo_lab.view
 from helpers.javascript import run_javascript
 
 HOME = Path(rlzoo_lab.play.__file__).parent
-SHARED = Path(rlzoo_lab.pages.__file__).parent
+SHARED = Path(rlzoo_lab.view.__file__).parent
 
 
 def source_of(*names):

@@ -15,15 +15,15 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import rlzoo
-from rlzoo.plugin.installed import names
+from rlzoo.plugin.installed import installed
 
 ROOT = Path(rlzoo.__file__).parent.parent
 STUB = ast.parse((ROOT / "rlzoo" / "__init__.pyi").read_text(encoding="utf-8"))
 IMPORTS = {a.asname or a.name: node for node in STUB.body if isinstance(node, ast.ImportFrom)
            for a in node.names}  # fmt: skip
-COME = {n: p for n, p in names().items() if n != "completion"}  # which a shell uses, not a user
-OURS = {n: p for n, p in COME.items() if p.module.split(".")[0] == "rlzoo_lab"}
-OTHERS = {n for n, p in names().items() if n not in OURS and p.attr}  # of strangers
+NAMES = {point.name: point for point in installed("rlzoo.names")}
+OURS = {n: p for n, p in NAMES.items() if p.module.split(".")[0] in ("rlzoo_lab", "rlzoo_zoo")}
+OTHERS = {n for n, p in NAMES.items() if n not in OURS and p.attr}  # of strangers
 
 
 MODULES = {n for n, p in OURS.items() if not p.attr}

@@ -5,6 +5,7 @@ import json
 import math
 import weakref
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import Rows, _by_generation, decode
+from rlzoo.accel.decode import Rows, decode, draw
+from rlzoo.accel.generation import by_generation
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
@@ -33,7 +35,7 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     ends = set()
     for u in (uniforms, None):
         found = []
-        for function, more in ((decode, [policy.decoder]), (_by_generation, [])):
+        for function, more in ((decode, [policy.decoder]), (partial(by_generation, draw), [])):
             with torch.no_grad():
                 out = function(policy, policy.model, *more, ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))

@@ -32,3 +32,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(zoo, words, tmp_path)
     assert "step-00000003 is damaged" in display.notes[0]
     assert "resumed at step 2" in display.notes[1]
     assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["actor.optimizer=muon", "critic.optimizer=muon", "actor.muon=[embed, mlp]"],
+        ["actor.optimizer=sgd", "actor.momentum=0.9", "critic.optimizer=sgd"],
+        ["kl.place=loss", "kl.reference=rollout", "kl=k3"],
+        ["kl.reference=ema", "kl.sync_mix=0.3"],
+        ["kl.reference=every", "kl.sync_steps=2"],
+    ],
+    ids=lambda words: words[-1],
+)
+def test_a_run_that_was_cut_off_goes_on_exactly(zoo, words, tmp_path, more):
+    words = [*words, *more, "train.steps=5", "actor.lr=0.01"]
+    rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / 'whole'}"], zoo=zoo)
+    with pytest.raises(KeyboardInterrupt):
+        rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / 'cut'}"], zoo=zoo, display=StopAt(4))
+    resume(tmp_path / "cut", zoo=zoo)
+    assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")

@@ -210,23 +210,23 @@ def test_the_command_prints_one_document(run, tmp_path, capsys):
     assert "model, after step 3" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(run, tmp_path):
+def test_a_folder_that_is_not_empty_is_left_alone(run, tmp_path, golden):
     (tmp_path / "out").mkdir()
     rlzoo.export(run.path, tmp_path / "out")  # an empty one will do
-    with pytest.raises(RlzooError, match="already exists and is not empty"):
+    with golden.refuses(RlzooError):
         rlzoo.export(run.path, tmp_path / "out")
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RlzooError, match="already exists"):
+    with golden.refuses(RlzooError):
         rlzoo.export(run.path, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
+def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path, golden):
     cut = tmp_path / "cut"
     shutil.copytree(run.path, cut)
     shutil.rmtree(cut / "model")
     (cut / "summary.json").unlink()
-    with pytest.raises(RlzooError, match=r"has not finished; choose a checkpoint"):
+    with golden.refuses(RlzooError):
         rlzoo.export(cut, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     rlzoo.export(cut, tmp_path / "out", checkpoint="last")
@@ -234,11 +234,11 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
     assert "| why it ended | it has not |" in front_of(tmp_path / "out")[1]
 
 
-def test_what_fails_leaves_nothing_behind(run, lora, tmp_path):
-    with pytest.raises(RlzooError, match="contains a LoRA adapter; add --merge"):
+def test_what_fails_leaves_nothing_behind(run, lora, tmp_path, golden):
+    with golden.refuses(RlzooError):
         rlzoo.export(lora.path, tmp_path / "out", dtype="bfloat16")
-    with pytest.raises(RlzooError, match=r"has no '9' \(available: best, last, 1, 2, 3\)"):
+    with golden.refuses(RlzooError):
         rlzoo.export(run.path, tmp_path / "out", checkpoint="9")
-    with pytest.raises(RlzooError, match="not a run folder"):
+    with golden.refuses(RlzooError):
         rlzoo.export(tmp_path / "nowhere", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

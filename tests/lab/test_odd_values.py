@@ -12,9 +12,9 @@ from rlzoo.cli import main
 from rlzoo.errors import RunError
 from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.folder import RunFolder
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.record import read_finished, read_record
 from rlzoo_lab.display.tables import samples_table
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.record import read_finished, read_record
 
 VALUES = [10**400, -(10**400), 10**20, 1e308, -1e308, 5e-324, 1e-310, 1e200, float("nan"),
           float("inf"), True, None, "x", [], {}]  # fmt: skip

@@ -11,13 +11,13 @@ from transformers import AutoModelForCausalLM
 import rlzoo_lab.duration
 from helpers import ROOT
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
-from rlzoo.accel.memory import activations
+from rlzoo.accel.passes import activations
 from rlzoo.cli import main
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.numbers import show_bytes
 from rlzoo_lab.preview import estimate, find_sizes, preview, read_sizes
+from rlzoo_lab.view.numbers import show_bytes
 
 HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_layer(path).values]
 
@@ -281,14 +281,6 @@ def test_memory_is_estimated_before_the_data_is_there(capsys, monkeypatch, tmp_p
     assert memory["peak_bytes"] > 4 * memory["parameters"]
     assert main(["show", *words, "task.path=absent.jsonl"]) == 2  # a file of one's own: an error
     assert "absent.jsonl" in capsys.readouterr().err
-
-
-def test_show_without_the_lab_has_values_and_no_preview(capsys, monkeypatch):
-    monkeypatch.setattr("rlzoo.cli.catalog.show.names", dict)
-    assert main(["show", "recipe=grpo", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["values"]["train.steps"]["value"] > 0
-    assert not {"memory", "prompts"} & document.keys()
 
 
 @pytest.mark.parametrize(

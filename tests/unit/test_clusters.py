@@ -72,8 +72,8 @@ def small(tmp_path_factory, model_dir):
 
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
+    from rlzoo_lab.data.record import read_evaluation, read_record
     from rlzoo_lab.display.tables import beside_earlier
-    from rlzoo_lab.records.record import read_evaluation, read_record
 
     arrays = read_evaluation(small.path, 1)
     line = [m for m in small.metrics if "eval/score" in m][-1]

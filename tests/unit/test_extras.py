@@ -12,7 +12,7 @@ from helpers import ROOT
 from rlzoo import RlzooError
 from rlzoo.cli import main
 from rlzoo.lm.loading import load_causal_lm
-from rlzoo_lab.pages.figure import new_figure
+from rlzoo_lab.view.figure import new_figure
 
 OPTIONAL = ("matplotlib", "peft", "accelerate", "fsspec", "argcomplete", "starlette", "uvicorn")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 import rlzoo
 from rlzoo.cli import main
 from rlzoo.errors import Unfinished, of_the_machine
-from rlzoo_lab.staged import staged
+from rlzoo_lab.data.staged import staged
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "somewhere/metrics.jsonl")
@@ -56,7 +56,7 @@ def test_a_run_ends_with_a_line_that_says_how_to_go_on(
     ],
 )
 def test_every_verb_says_it_in_one_line(error, said, monkeypatch, capsys):
-    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", refuses(error))
+    monkeypatch.setattr("rlzoo.cli.recipes.run", refuses(error))
     assert main(["recipes"]) == 1
     assert capsys.readouterr().err == f"{said}\n"
 
@@ -71,7 +71,7 @@ def test_a_folder_that_could_not_be_written_is_named(error, tmp_path):
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
     assert of_the_machine(ValueError("x")) is None
-    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", refuses(ZeroDivisionError()))
+    monkeypatch.setattr("rlzoo.cli.recipes.run", refuses(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         main(["recipes"])
 

@@ -129,28 +129,27 @@ def test_several_files_are_read_one_after_another(path, options, count, tmp_path
 
 PLAIN = {"q": "x", "a": "y"}
 REFUSED = [
-    ({"g.jsonl.gz": packed(LINES * 5_000)[:-40]}, "g.jsonl.gz", "damaged"),
-    ({"s.json": MANY["splits.json"]}, "s.json", "name the split.*train, test"),
-    ({"t.csv": "q,q\n1,2\n"}, "t.csv", "two columns have the name 'q'"),
-    ({"f/a.jsonl": LINES, "f/b.csv": "q\n1"}, "f", "several formats .csv, jsonl"),
-    ({"f/train.jsonl": LINES, "f/more.jsonl": LINES}, "f", "which split is more.jsonl"),
-    ({"f/train.jsonl": LINES, "f/test.jsonl": LINES}, "f", "name the split.*test, train"),
-    ({"f/README.md": MANY["z/README.md"], "f/a.jsonl": LINES}, "f", "name the subset.*one, two"),
-    ({"f/README.md": "---\nconfigs: [a\n---\n", "f/a.jsonl": ""}, "f", "header cannot be read"),
-    ({"f/a.txt": "x"}, "f", "no file of rows"),
-    ({"a.jsonl": LINES}, "a.jsonl,b.jsonl", "no file 'b.jsonl'; did you mean 'a"),
-    ({"a.jsonl": LINES}, "*.csv", r"no file '\*.csv'"),
+    ({"g.jsonl.gz": packed(LINES * 5_000)[:-40]}, "g.jsonl.gz"),
+    ({"s.json": MANY["splits.json"]}, "s.json"),
+    ({"t.csv": "q,q\n1,2\n"}, "t.csv"),
+    ({"f/a.jsonl": LINES, "f/b.csv": "q\n1"}, "f"),
+    ({"f/train.jsonl": LINES, "f/more.jsonl": LINES}, "f"),
+    ({"f/train.jsonl": LINES, "f/test.jsonl": LINES}, "f"),
+    ({"f/README.md": MANY["z/README.md"], "f/a.jsonl": LINES}, "f"),
+    ({"f/README.md": "---\nconfigs: [a\n---\n", "f/a.jsonl": ""}, "f"),
+    ({"f/a.txt": "x"}, "f"),
+    ({"a.jsonl": LINES}, "a.jsonl,b.jsonl"),
+    ({"a.jsonl": LINES}, "*.csv"),
 ]
 
 
-@pytest.mark.parametrize(("files", "path", "fault"), REFUSED)
-def test_what_is_not_read_is_a_line(files, path, fault, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("files", "path"), REFUSED)
+def test_what_is_not_read_is_a_line(files, path, golden, tmp_path, monkeypatch):
     for name, content in files.items():
         put(tmp_path / name, content)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=fault) as caught:
+    with golden.refuses(DataError):
         list(read(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +211,10 @@ def test_a_damaged_array_is_named_by_the_damaged_line(content, line, tmp_path):
     assert bad.fault.startswith("not JSON: ")
 
 
-def test_a_format_that_was_named_is_held_to_the_content(tmp_path):
-    for name, format, known in (("a.csv", "jsonl", "csv"), ("a.json", "csv", "jsonl")):
+def test_a_format_that_was_named_is_held_to_the_content(tmp_path, golden):
+    for name, format in (("a.csv", "jsonl"), ("a.json", "csv")):
         path = put(tmp_path / name, FILES.get(name, FILES["pretty.json"]))
-        with pytest.raises(DataError, match=f"not {format} but {known}; format=auto"):
+        with golden.refuses(DataError):
             read(str(path), format=format)
     assert len(list(read(str(put(tmp_path / "table", table("|"))), format="csv"))) == 3
 
@@ -239,16 +238,16 @@ def readme(named):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_readme_names_no_file_outside(named, tmp_path):
+def test_a_readme_names_no_file_outside(named, tmp_path, golden):
     put(tmp_path / "secret.jsonl", SECRET)
     named = json.loads(json.dumps(named).replace("{outside}", str(tmp_path)))
     put(tmp_path / "set" / "README.md", readme(named))
     put(tmp_path / "set" / "a.jsonl", LINES)
-    with pytest.raises(DataError, match="outside of this folder"):
+    with golden.refuses(DataError):
         list(read(str(tmp_path / "set")))
 
 
-def test_a_set_of_the_hub_names_no_file_elsewhere(monkeypatch):
+def test_a_set_of_the_hub_names_no_file_elsewhere(monkeypatch, golden):
     import datasets
 
     from rlzoo.lm import loading
@@ -258,15 +257,15 @@ def test_a_set_of_the_hub_names_no_file_elsewhere(monkeypatch):
         config = SimpleNamespace(data_files={"train": [file]})
         builder = SimpleNamespace(config=config)  # nothing is prepared, or downloaded
         monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, b=builder: b)
-        with pytest.raises(DataError, match=f"outside of the hub: '{file}'"):
+        with golden.refuses(DataError):
             read("owner/name")
 
 
-def test_a_link_leads_to_no_file_outside(tmp_path):
+def test_a_link_leads_to_no_file_outside(tmp_path, golden):
     put(tmp_path / "secret.jsonl", SECRET)
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.jsonl").symlink_to("../secret.jsonl")
-    with pytest.raises(DataError, match="outside of this folder"):
+    with golden.refuses(DataError):
         read(str(tmp_path / "set"))
     # The hub's cache: links from a snapshot to blobs beside it.
     blob = put(tmp_path / "owner--name" / "blobs" / "1", LINES)
@@ -276,7 +275,7 @@ def test_a_link_leads_to_no_file_outside(tmp_path):
     assert len(list(read(str(folder)))) == 3
 
 
-def test_a_saved_set_names_no_file_outside(tmp_path):
+def test_a_saved_set_names_no_file_outside(tmp_path, golden):
     import datasets
 
     datasets.Dataset.from_list([{"q": "secret"}]).save_to_disk(tmp_path / "own")
@@ -287,10 +286,10 @@ def test_a_saved_set_names_no_file_outside(tmp_path):
     for name in ("../../own/data-00000-of-00001.arrow", str(tmp_path / "own" / "x.arrow")):
         about["_data_files"] = [{"filename": name}]
         state.write_text(json.dumps(about))
-        with pytest.raises(DataError, match="outside of this folder"):
+        with golden.refuses(DataError):
             read(str(tmp_path / "set"))
     put(tmp_path / "set" / "dataset_dict.json", '{"splits": ["../own"]}')
-    with pytest.raises(DataError, match="outside of this folder"):
+    with golden.refuses(DataError):
         read(str(tmp_path / "set"))
 
 
@@ -380,31 +379,30 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
 
 
 @pytest.mark.parametrize(
-    ("given", "fault"),
+    "given",
     [
-        ([], "must be a string, or messages"),
-        ([{"role": "user"}], "must be a string, or messages"),
-        ([{"content": "hi"}], "must be a string, or messages"),
-        ([{"role": "user", "content": None}], "must be a string, or messages"),
-        ([{"role": "user", "content": {"a": 1}}], "must be a string, or messages"),
-        (["hi"], "must be a string, or messages"),
-        (3, "must be a string, or messages"),
-        ([{"role": "user", "content": [IMAGE]}], "'image_url'; only text"),
-        ([{"role": "user", "content": ["hi"]}], "'str'; only text"),
-        ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "without a function"),
-        ([{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "x=1"}]}], "arguments"),
-        ([{"from": "function_call", "value": "f(1)"}], "without a function"),
-        (json.dumps(HI)[:-1], "looks like messages"),
-        (json.dumps(HI).replace(":", "=", 1), "looks like messages"),
-        ("[{'role': 'user', 'content': 'a'}\n {'role': 'user', 'content': 'b'}]", "looks like"),
-        ("array([{'role': 'user', 'content': 'a'}], dtype=object)", "looks like messages"),
-        ('[{"role": "user", "content": "\\ud800"}]', "half a character"),
+        [],
+        [{"role": "user"}],
+        [{"content": "hi"}],
+        [{"role": "user", "content": None}],
+        [{"role": "user", "content": {"a": 1}}],
+        ["hi"],
+        3,
+        [{"role": "user", "content": [IMAGE]}],
+        [{"role": "user", "content": ["hi"]}],
+        [{"role": "assistant", "tool_calls": [{"id": "1"}]}],
+        [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "x=1"}]}],
+        [{"from": "function_call", "value": "f(1)"}],
+        json.dumps(HI)[:-1],
+        json.dumps(HI).replace(":", "=", 1),
+        "[{'role': 'user', 'content': 'a'}\n {'role': 'user', 'content': 'b'}]",
+        "array([{'role': 'user', 'content': 'a'}], dtype=object)",
+        '[{"role": "user", "content": "\\ud800"}]',
     ],
 )
-def test_damaged_messages_are_never_a_text(given, fault):
-    with pytest.raises(ValueError, match=fault) as caught:
+def test_damaged_messages_are_never_a_text(given, golden):
+    with golden.refuses(ValueError):
         prompt_of(given)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -415,14 +413,14 @@ def test_other_text_stays_a_text(text):
     assert prompt_of(text) == text
 
 
-def test_tools_are_declared_by_the_first_message():
+def test_tools_are_declared_by_the_first_message(golden):
     declared = [{"type": "function", "function": TOOL}]
     for tools in ([TOOL], declared, json.dumps([TOOL]), TOOL, [{**TOOL, "strict": None}]):
         assert prompt_of(HI, tools) == [{**HI[0], "tools": declared}]
     for none in (None, [], "", "[]"):
         assert prompt_of(HI, none) == HI
     for wrong in ("f, g", 3, True, ["f"], [[TOOL]]):
-        with pytest.raises(ValueError, match="declares tools"):
+        with golden.refuses(ValueError):
             prompt_of(HI, wrong)
 
 

@@ -24,8 +24,8 @@ from rlzoo.train.start import prepare
 from rlzoo_lab.advise.quality import Advice, weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
 from rlzoo_lab.credit import first_gradient
-from rlzoo_lab.numbers import option_text
-from rlzoo_lab.variants import make_plans, shown_options, together, variants
+from rlzoo_lab.data.variants import make_plans, shown_options, together, variants
+from rlzoo_lab.view.numbers import option_text
 
 PARTS = 16  # of a batch
 
@@ -69,7 +69,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
         "estimators": [
             {
                 "name": name,
-                "gamma": plan.gamma,
+                "gamma": plan.estimator.gamma,
                 **{c: float(getattr(advice, c)[i]) for c in columns},
             }
             for i, (name, plan) in enumerate(zip(names, plans, strict=True))

@@ -5,7 +5,7 @@ from typing import Any
 
 from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.api.picture import held_out, points
-from rlzoo_lab.pages.figure import add_axes, add_legend, colour, in_light, new_figure, png
+from rlzoo_lab.view.figure import add_axes, add_legend, colour, in_light, new_figure, png
 
 
 def draw(run: Any, metrics: Sequence[str]) -> Any:

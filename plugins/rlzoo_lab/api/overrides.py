@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
-from rlzoo_lab.words import quoted
+from rlzoo_lab.data.words import quoted
 
 ODD = frozenset(",:[]{}#&*!|>%@`'\"\\")  # what YAML gives a meaning
 Overrides = str | Iterable[str] | Mapping[str, Any]

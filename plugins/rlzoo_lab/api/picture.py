@@ -9,7 +9,7 @@ from typing import Any
 from rlzoo.cli.run.lines import cells
 from rlzoo.format.text import printable
 from rlzoo.runs.metrics import ACCURACY, GREEDY, SCORE
-from rlzoo_lab.numbers import number, sample_texts
+from rlzoo_lab.view.numbers import number, sample_texts
 
 Point = tuple[float, float]
 Held = tuple[float, float, float, float]  # step, score, the ends of its interval

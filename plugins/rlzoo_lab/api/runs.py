@@ -25,7 +25,7 @@ from rlzoo_lab.api.document import Found
 from rlzoo_lab.api.figures import draw
 from rlzoo_lab.api.notebook import Notebook, in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
-from rlzoo_lab.records.record import Record, failure, read_record
+from rlzoo_lab.data.record import Record, failure, read_record
 
 SAMPLES = 6  # that a run shows of itself
 KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps

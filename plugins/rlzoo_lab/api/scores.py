@@ -10,8 +10,8 @@ from rlzoo_lab.api.document import Document
 from rlzoo_lab.api.verbs import PathOrRun
 from rlzoo_lab.compare.command import result_of
 from rlzoo_lab.compare.comparison import compare_rows
-from rlzoo_lab.records.comparable import Gathered
-from rlzoo_lab.records.scores import rows_of_arrays
+from rlzoo_lab.data.comparable import Gathered
+from rlzoo_lab.data.scores import rows_of_arrays
 
 
 def compare_scores(

@@ -25,7 +25,7 @@ from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
 from rlzoo_lab.bench.runner import CASES, INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
 from rlzoo_lab.bench.scaling import write_plot
 from rlzoo_lab.bench.tables import markdown, sections, tables
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 WHOLE = "all"
 RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes

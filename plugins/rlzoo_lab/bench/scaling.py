@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo_lab.pages.figure import add_axes, colour, ink, new_figure, write_figure
+from rlzoo_lab.view.figure import add_axes, colour, ink, new_figure, write_figure
 
 NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
 AXES = {"samples": "samples per prompt", "length": "tokens per response"}

@@ -16,7 +16,7 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo_lab import stats
 from rlzoo_lab.compare.measures import tokens_spent
 from rlzoo_lab.compare.prompts import over_prompts
-from rlzoo_lab.records.comparable import (
+from rlzoo_lab.data.comparable import (
     ComparedRow,
     Gathered,
     as_typed,
@@ -27,8 +27,8 @@ from rlzoo_lab.records.comparable import (
     make_rows,
     unrecorded,
 )
-from rlzoo_lab.records.record import TRAINING, Record
-from rlzoo_lab.records.scores import rows_of_files
+from rlzoo_lab.data.record import TRAINING, Record
+from rlzoo_lab.data.scores import rows_of_files
 
 # Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
 # need a p of STRICT to differ there. With more seeds `stats.doubts` decides.

@@ -6,8 +6,8 @@ from statistics import fmean
 
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo_lab import stats
-from rlzoo_lab.records.comparable import ComparedRow
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.data.record import Record
 
 
 @dataclass

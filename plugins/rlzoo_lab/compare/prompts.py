@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from rlzoo_lab import stats
-from rlzoo_lab.records.comparable import ComparedRow
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.data.record import Record
 
 
 def over_prompts(

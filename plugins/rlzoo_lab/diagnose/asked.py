@@ -10,7 +10,7 @@ from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.words import split_values
-from rlzoo_lab.variants import in_full, shown_options, variants
+from rlzoo_lab.data.variants import in_full, shown_options, variants
 
 
 def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:

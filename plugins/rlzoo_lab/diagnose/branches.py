@@ -30,12 +30,12 @@ from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.folder import RunFolder
 from rlzoo.step.columns import add_columns, add_rewards, loss_mask
 from rlzoo.train.checkpoint import load_checkpoint
+from rlzoo_lab.data.variants import make_plans, together
+from rlzoo_lab.data.weights import open_own
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.diagnose.against import against, critic_against, reference_quality
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.branch_rollouts import STREAM, Reference, choose_tokens, make_reference
-from rlzoo_lab.variants import make_plans, together
-from rlzoo_lab.weights import open_own
-from rlzoo_lab.words import is_run
 
 
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:

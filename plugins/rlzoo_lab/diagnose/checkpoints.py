@@ -23,6 +23,8 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.step import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks
+from rlzoo_lab.data.weights import open_own
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.model_world import (
@@ -37,8 +39,6 @@ from rlzoo_lab.oracle.episodes import enumerate_episodes
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.tree import Tree, make_tree
 from rlzoo_lab.oracle.worlds import make_critic
-from rlzoo_lab.weights import open_own
-from rlzoo_lab.words import is_run
 
 OWN = "own"  # the run's critic, a choice of --critic
 
@@ -143,7 +143,7 @@ def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
         raise RunError(
             f"{folder.path} has no checkpoint; train with checkpoint.every=N checkpoint.keep=M"
         )
-    networks, notes = world.engine.networks, []
+    networks, notes = world.changing, []
     start = {
         name: {key: x.clone() for key, x in network.state_dict().items()}
         for name, network in networks.items()
@@ -205,10 +205,10 @@ def _cautions(plan: Plan, world: World, arguments: argparse.Namespace) -> list[s
         notes.append(
             "the run's rewards include KL, which its critic learns; use --kl to include it here"
         )
-    if world.critic is not None and plan.gamma != 1:
+    if world.critic is not None and plan.estimator.gamma != 1:
         notes.append(
-            f"the run's critic learns returns with gamma = {plan.gamma:g}, but the truth uses "
-            "gamma = 1"
+            f"the run's critic learns returns with gamma = {plan.estimator.gamma:g}, but the truth "
+            "uses gamma = 1"
         )
     return notes
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.diagnose.branch_tables import branch_tables
 from rlzoo_lab.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
 from rlzoo_lab.diagnose.tables import exact_tables
-from rlzoo_lab.words import is_run
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

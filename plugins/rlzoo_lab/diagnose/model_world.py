@@ -198,7 +198,8 @@ def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
     special = [*policy.eos_ids, *policy.tokenizer.all_special_ids]
     mass[torch.tensor(sorted(set(special)), device=mass.device)] = -1
     likely = mass.topk(tree.vocabulary - 1).indices.sort().values
-    return torch.cat([torch.tensor(policy.eos_ids[:1], device=mass.device), likely])
+    end = torch.tensor(policy.eos_ids[:1], dtype=likely.dtype, device=mass.device)
+    return torch.cat([end, likely])
 
 
 class _Reading:

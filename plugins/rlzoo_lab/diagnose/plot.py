@@ -9,8 +9,8 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.diagnose.tables import headline, name_of, notes_of, two_digits
-from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.figure import (
+from rlzoo_lab.view import page as html
+from rlzoo_lab.view.figure import (
     SERIES,
     add_axes,
     add_legend,
@@ -20,7 +20,7 @@ from rlzoo_lab.pages.figure import (
     svg,
     write_figure,
 )
-from rlzoo_lab.pages.page import tag
+from rlzoo_lab.view.page import tag
 
 # By critic.
 MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}

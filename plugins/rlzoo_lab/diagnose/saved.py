@@ -20,15 +20,15 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.step import critic_quality as quality
 from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
-from rlzoo_lab.batches import read_batch, saved_batches
 from rlzoo_lab.credit import first_gradient
+from rlzoo_lab.data.batches import read_batch, saved_batches
+from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
+from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo_lab.oracle.resources import supply
-from rlzoo_lab.weights import open_own, open_tokens, words_of_import
-from rlzoo_lab.words import quoted
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def _off_policy(recipe: Recipe) -> Iterator[str]:
         yield f"sampler={config.sampler.name}"
     if config.correction.name:
         yield f"correction={config.correction.name}"
-    usual = {"top_p": 1.0, "top_k": 0, "staleness": 0}
+    usual = {"top_p": 1.0, "top_k": 0, "min_new_tokens": 0, "staleness": 0}
     yield from (f"rollout.{k}={x}" for k, y in usual.items() if (x := getattr(rollout, k)) != y)
     if config.actor.entropy_coef:
         yield f"actor.entropy_coef={config.actor.entropy_coef:g}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlzoo_lab.numbers import option_text
+from rlzoo_lab.view.numbers import option_text
 
 
 def two_digits(x: float, se: float = 0.0) -> str:

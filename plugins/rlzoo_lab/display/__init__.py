@@ -1,6 +1,6 @@
 """The display of a run in a terminal: a panel during training, tables at the end. No torch.
 
-May import `rlzoo.cli.run`, `records` and `curve`. `rlzoo run` finds `make` by the entry point
+May import `rlzoo.cli.run`, `data` and `view`. `rlzoo run` finds `make` by the entry point
 `display` of the group `rlzoo.names`.
 
     live    the panel, or plain lines followed by tables

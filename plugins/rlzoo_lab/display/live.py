@@ -18,7 +18,7 @@ from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo_lab.display.tables import closing_tables
-from rlzoo_lab.numbers import sparkline
+from rlzoo_lab.view.numbers import sparkline
 
 
 def curve_text(rewards: Sequence[float], width: int) -> Text:

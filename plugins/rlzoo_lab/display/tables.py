@@ -14,10 +14,10 @@ from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import is_number, refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
-from rlzoo_lab.numbers import sample_texts, sparkline
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.comparable import labelled, settings, terms
-from rlzoo_lab.records.record import Record, flat_config
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.comparable import labelled, settings, terms
+from rlzoo_lab.data.record import Record, flat_config
+from rlzoo_lab.view.numbers import sample_texts, sparkline
 
 
 def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:

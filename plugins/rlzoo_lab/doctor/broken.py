@@ -3,6 +3,7 @@
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -17,7 +18,6 @@ from rlzoo_lab.doctor.series import (
     severity,
 )
 from rlzoo_lab.doctor.suspects import foreign
-from rlzoo_lab.records.record import Record
 
 
 @cause()

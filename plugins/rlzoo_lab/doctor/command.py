@@ -11,11 +11,11 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import open_folder
+from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
-from rlzoo_lab.records.record import Record, Unknown
 
 LISTED = 12  # names of rules that a terminal still shows
 

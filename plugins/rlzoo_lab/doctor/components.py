@@ -8,10 +8,10 @@ from typing import Any
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import cause
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import foreign
-from rlzoo_lab.records.record import Record
 
 # Checks whose failure changes what a policy learns, the most informative first. Documentation, rare
 # inputs and extreme options are left out: `rlzoo check` has them.

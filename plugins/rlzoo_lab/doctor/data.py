@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -23,8 +24,7 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
-from rlzoo_lab.numbers import option_text
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.view.numbers import option_text
 
 TEACHER_KL, LIMIT = "actor/teacher_kl", "rollout.max_new_tokens"
 FIRST_STEPS = 3  # the policy has hardly moved

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statistics import median
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import cause
 from rlzoo_lab.doctor.series import Finding, course, every, late, learning, rounded
 from rlzoo_lab.doctor.suspects import against_default, default
-from rlzoo_lab.records.record import Record
 
 
 @cause()
@@ -103,6 +103,14 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"{part}.lr={lr:g}",
             f"Set {part}.lr_warmup to at most a tenth of the run: {max(1, len(run.steps) // 10)}.",
         )
+    if part == "actor" and rank and (scale := run.known("model.lora.alpha", 16.0) / rank) < 0.2:
+        yield (
+            "model.lora.alpha",
+            f"with model.lora.rank={rank} the adapter and its gradients are scaled by {scale:.2g}",
+            "Set model.lora.alpha to once or twice model.lora.rank.",
+        )
+    if run.known(f"{part}.optimizer", "adamw") != "adamw":
+        return  # others scale their steps otherwise
     # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
     if 0 < total < 2e-6 and len(rates) >= 12 and (lr or top) < 1e-7 and not learning(run):
         yield (
@@ -141,16 +149,8 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"steps, but the run has only {steps}, so the weights follow the first batches",
             f"Leave {part}.betas at its default.",
         )
-    if part == "critic":
-        return
-    if rank and (scale := run.known("model.lora.alpha", 16.0) / rank) < 0.2:
-        yield (
-            "model.lora.alpha",
-            f"with model.lora.rank={rank} the adapter and its gradients are scaled by {scale:.2g}",
-            "Set model.lora.alpha to once or twice model.lora.rank.",
-        )
     spacing = {"bfloat16": 2**9, "float16": 2**12}.get(dtype or "", 0)
-    if spacing and not rank and 0 < top * spacing <= 1 and len(rates) >= 6:
+    if part == "actor" and spacing and not rank and 0 < top * spacing <= 1 and len(rates) >= 6:
         yield (
             "model.dtype",
             f"the trained weights are stored as {dtype}, and a step of {top:g} is lost in rounding "

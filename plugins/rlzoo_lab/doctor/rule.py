@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.series import Finding
-from rlzoo_lab.records.record import Record
 
 SHORTEST_TREND = 6  # steps; below, thirds are too short to compare
 

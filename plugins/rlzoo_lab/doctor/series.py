@@ -19,7 +19,7 @@ from rlzoo.runs.metrics import (
     SCORE_NOISE,
     SCORE_STD,
 )
-from rlzoo_lab.records.record import Record, read_record
+from rlzoo_lab.data.record import Record, read_record
 
 
 @dataclass
@@ -174,6 +174,11 @@ def rose_and_fell(run: Record) -> bool:
 def right_or_wrong(run: Record) -> bool:
     """Whether the task can check answers."""
     return run.accuracy is not None or run.has(RIGHT)
+
+
+def reference_stays(run: Record) -> bool:
+    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
+    return run.known("kl.reference", "initial") == "initial"
 
 
 def noise_share(run: Record) -> float:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -22,7 +23,6 @@ from rlzoo_lab.doctor.series import (
     worse,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, foreign, unknown
-from rlzoo_lab.records.record import Record
 
 
 @cause(names.REWARD, least=3)

@@ -15,9 +15,9 @@ from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 from rlzoo.runs import metrics as names
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.provenance import FILE
+from rlzoo_lab.data.record import Record, flat_config
 from rlzoo_lab.doctor.series import late
-from rlzoo_lab.numbers import option_text
-from rlzoo_lab.records.record import Record, flat_config
+from rlzoo_lab.view.numbers import option_text
 
 # Keys that decide how a policy learns or how it is measured; not its data, its size or its device.
 LEARNT_BY = (

@@ -7,6 +7,7 @@ from statistics import fmean, median
 import numpy as np
 
 from rlzoo.runs import metrics as names
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -20,12 +21,12 @@ from rlzoo_lab.doctor.series import (
     learning,
     noise_share,
     part,
+    reference_stays,
     right_or_wrong,
     spans,
     trend,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
-from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 # Estimators of the zoo that compare a response neither with its group nor with a critic.
@@ -202,7 +203,7 @@ def reward_flat(run: Record) -> Finding | None:
     if short:
         why = " The run is too short for a conclusion."
         advice = "Train longer, or raise rollout.prompts for less noise."
-    elif _signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3:
+    elif _signal_is_there(run) and reference_stays(run) and abs(late(run, names.REF_KL, 1)) < 5e-3:
         why = " The gradient follows the advantages, and the advantages follow the scores."
         advice = f"Raise {against_default(run, 'actor.lr')} threefold: the policy hardly moves."
     return Finding(

@@ -9,10 +9,10 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.eval.tables import eval_tables
-from rlzoo_lab.words import is_run
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

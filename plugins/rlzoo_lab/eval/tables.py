@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rlzoo_lab.numbers import sample_texts
+from rlzoo_lab.view.numbers import sample_texts
 
 
 def eval_tables(document: Mapping[str, Any]) -> list[Any]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo_lab.data.strict import damaged
 from rlzoo_lab.imports.found import Row
-from rlzoo_lab.strict import damaged
 
 BLOCK, HEADER = 2**15, 7  # bytes
 WANDB = b":W&B"

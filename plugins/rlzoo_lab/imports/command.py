@@ -13,11 +13,11 @@ from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.recipe.keys import KEYS
 from rlzoo.recipe.words import read_value, split_values
 from rlzoo.runs.disk import read_json
+from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.imports.folder import UNKNOWN, convert, write
 from rlzoo_lab.imports.names import recipe_names
 from rlzoo_lab.imports.sources import FORMATS, read_source
-from rlzoo_lab.staged import check_free, staged
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 OWN = ("recipe.yaml", "metrics.jsonl", "provenance.json")  # of a run of rlzoo
 SHOWN = 12  # missing metrics that are printed; provenance.json has all

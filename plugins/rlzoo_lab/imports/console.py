@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlzoo_lab.data.strict import damaged, text_lines
 from rlzoo_lab.imports.found import Found, Row, Values, per_rollout
 from rlzoo_lab.imports.tabular import number, parsed
-from rlzoo_lab.strict import damaged, text_lines
 
 BEFORE = r"(?<![A-Za-z_/.-])"  # a bar may end with a digit
 VERL = re.compile(BEFORE + r"step:(?P<step>\d{1,15}) - (?P<text>\S+:.+)$")

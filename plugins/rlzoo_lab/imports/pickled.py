@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo_lab.strict import damaged
+from rlzoo_lab.data.strict import damaged
 
 LARGEST = 2**28  # bytes of a pickle without its tensors
 KINDS = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8",

@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
+from rlzoo_lab.data.strict import damaged, json_lines
 from rlzoo_lab.imports.found import Sample, Tokens, Values, grouped
 from rlzoo_lab.imports.pickled import read_saved
 from rlzoo_lab.imports.tabular import number as number_of
 from rlzoo_lab.imports.tabular import parquet_rows
 from rlzoo_lab.imports.tokens import slime_tokens, tokens, trace_tokens
-from rlzoo_lab.strict import damaged, json_lines
 
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")
 LONG = 100_000  # characters of a text that are kept

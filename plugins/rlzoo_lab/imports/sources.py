@@ -13,6 +13,7 @@ from typing import Any
 from rlzoo.errors import UsageError, first_line
 from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.disk import refuse_devices
+from rlzoo_lab.data.strict import STEPS, damaged, read_json_file, text_lines
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
 from rlzoo_lab.imports.found import Found, Row, Sample, Tokens, flat, grouped
@@ -20,7 +21,6 @@ from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
 from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
-from rlzoo_lab.strict import STEPS, damaged, read_json_file, text_lines
 
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
 ALL = "*"  # of --run

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo_lab.data.strict import COUNTERS, STEPS, csv_lines, damaged, json_lines
 from rlzoo_lab.imports.found import Found, Row, Values, flat, per_rollout
-from rlzoo_lab.strict import COUNTERS, STEPS, csv_lines, damaged, json_lines
 
 Lines = Sequence[tuple[int, Mapping[str, Any]]]  # (number of the line, name -> value)
 # Columns whose values name a run or a process, and those that name a metric.

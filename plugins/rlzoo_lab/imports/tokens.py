@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rlzoo_lab.data.strict import damaged, json_lines
 from rlzoo_lab.imports.found import Found, Sample, Tokens, Values, grouped
 from rlzoo_lab.imports.pickled import array, read_saved
 from rlzoo_lab.imports.tabular import parquet_rows
-from rlzoo_lab.strict import damaged, json_lines
 
 Responses = list[tuple[Sample | None, Tokens]]
 # The trainers' names for columns of a batch: of prime-rl, SkyRL, slime and miles.

@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.play.page import page
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 NAME = "play.html"
 

@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo_lab.report.html import Report, page, read_report
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 NAME = "report.html"
 
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> Result:
     document = {
         "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
         "batches": list(shown.groups),
-        "remarks": [{"rule": r.finding.rule, "severity": r.finding.severity, "since": r.since}
-                    for r in shown.remarks],
+        "remarks": [{"rule": f.rule, "severity": f.severity} for f in shown.findings],
     }  # fmt: skip
     lines = [f"{place} (step {shown.step}, {shown.state})"]
     if shown.state == "running":

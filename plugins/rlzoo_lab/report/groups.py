@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo_lab.numbers import brief, sample_texts
-from rlzoo_lab.pages.page import folded, row, table, tag
 from rlzoo_lab.report.batches import Saved
+from rlzoo_lab.view.numbers import brief, sample_texts
+from rlzoo_lab.view.page import folded, row, table, tag
 
 GROUPS = 64  # of a step on the page
 ROWS = 16  # responses of a group

@@ -11,13 +11,13 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
-from rlzoo_lab.numbers import bracket, signed, three_decimals
-from rlzoo_lab.records.record import Record
 from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document
 from rlzoo_lab.stats import Interval
+from rlzoo_lab.view.numbers import bracket, signed, three_decimals
 
 RUNS = 8  # retrainings, unless --runs sets another number
 

@@ -20,13 +20,13 @@ from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import ACCURACY, SCORE
 from rlzoo.train.start import prepare
 from rlzoo_lab import stats
+from rlzoo_lab.data.record import Record, failure, flat_config, read_evaluation, read_finished
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect
-from rlzoo_lab.numbers import bracket, signed
-from rlzoo_lab.records.record import Record, failure, flat_config, read_evaluation, read_finished
 from rlzoo_lab.sweep.command import read_executor, train_missing
 from rlzoo_lab.sweep.folder import check_folder
 from rlzoo_lab.sweep.plan import Job, Sweep, SweepRow
+from rlzoo_lab.view.numbers import bracket, signed
 
 LEAST = 0.1  # of accuracy, or of the scores' range: a smaller effect accuses nothing
 CLEAR = 0.25  # a smaller effect, or one on a run that learns, has to repeat with another seed

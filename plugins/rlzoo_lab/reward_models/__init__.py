@@ -1,6 +1,6 @@
 """Reward models: loaded from folders, and called for scores.
 
-The zoo's rewards take them from `rlzoo.lm`.
+The zoo takes them from `rlzoo`: `from rlzoo import reward_models`.
 
 May import `lm` of the core and below.
 

@@ -15,9 +15,9 @@ from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import write_json
-from rlzoo_lab.staged import check_free, staged
+from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.supervised.fit import refuse_beyond
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
 OF_TASKS = ("accuracy", "steps", "lr", "seed", "right", "like")

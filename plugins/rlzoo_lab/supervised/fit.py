@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data import hold_out
 from rlzoo.errors import RlzooError, Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
-from rlzoo_lab.staged import check_free, staged
+from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader, conversations
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.written import Written
+from rlzoo_zoo.data import hold_out
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 
@@ -196,19 +196,30 @@ class Start:
         return rows, tests, {**counts, "too_long": long}
 
 
-def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
+@dataclass(frozen=True)
+class Kind:
+    """One kind of training: what a row is, how rows are read, how a model learns from them, and
+    what is shown of the held-out ones (report, how many rows, in words)."""
+
+    noun: str
+    read: Reader[Any]
+    train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]]
+    judged: Callable[[dict[str, Any], str], Iterator[Any]]
+
+
+def start(arguments: argparse.Namespace, kind: Kind) -> Start:
     """Check the options, read the data and find the model before loading torch."""
     check_arguments(arguments)
     a = arguments
-    names = {name: getattr(a, name) for name in read.columns}
-    data = read(a.data, names, subset=a.subset, split=a.split, on_bad_row=a.on_bad_row)
+    names = {name: getattr(a, name) for name in kind.read.columns}
+    data = kind.read(a.data, names, subset=a.subset, split=a.split, on_bad_row=a.on_bad_row)
     say(f"columns: {'; '.join(data.forms)}")
     sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
     folder = find_model(a.model)
 
     from rlzoo.accel.device import pick_device
 
-    return Start(noun, *sides, data.bad, folder, pick_device(a.device))
+    return Start(kind.noun, *sides, data.bad, folder, pick_device(a.device))
 
 
 def is_small(model: Any) -> bool:
@@ -257,17 +268,13 @@ def _began(folder: Path) -> bool:
     return (folder / REPORT).exists() or any((folder / CHECKPOINTS).glob("checkpoint-*"))
 
 
-def trained(
-    arguments: argparse.Namespace,
-    noun: str,
-    read: Reader[Any],
-    train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]],
-) -> dict[str, Any]:
-    """The report of a training; if it had finished and was then interrupted, the saved report."""
-    begun = start(arguments, noun, read)
+def trained(arguments: argparse.Namespace, kind: Kind) -> dict[str, Any]:
+    """The report of a training, also in OUT/report.json; if it had finished and was then
+    interrupted, the saved report."""
+    begun = start(arguments, kind)
     with unfinished(arguments, begun) as folder:
         file = folder / REPORT
-        return read_mapping(file) if file.exists() else train(arguments, begun, folder)
+        return read_mapping(file) if file.exists() else kind.train(arguments, begun, folder)
 
 
 def save(
@@ -290,27 +297,21 @@ def save(
     return report
 
 
-def run(
-    arguments: argparse.Namespace,
-    noun: str,
-    train: Callable[[argparse.Namespace], dict[str, Any]],
-    judged: Callable[[dict[str, Any], str], Iterator[Any]],
-) -> Result:
-    """The result of a training for a verb; `judged`: (report, how many rows, in words) -> what is
-    shown of the held-out rows."""
+def run(arguments: argparse.Namespace, kind: Kind) -> Result:
+    """The result of a training for a verb."""
     with redirect_stdout(sys.stderr):  # transformers prints
         try:
-            report = train(arguments)
+            report = trained(arguments, kind)
         except RlzooError as error:  # the option here is a key elsewhere
             error.args = tuple(str(part).replace("model.chat=", "--chat ") for part in error.args)
             raise
 
     def view(_: Any) -> Iterator[Any]:
-        rows = report[f"{noun}s"]
+        rows = report[f"{kind.noun}s"]
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
-        counted = f"trained on {rows['trained']} {noun}s, {rows['held_out']} held out{left}"
-        for part in judged(report, counted):
+        counted = f"trained on {rows['trained']} {kind.noun}s, {rows['held_out']} held out{left}"
+        for part in kind.judged(report, counted):
             yield folded(part) if isinstance(part, str) else part
         yield f"made {arguments.out}"
 

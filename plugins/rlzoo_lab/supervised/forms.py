@@ -7,8 +7,8 @@ has to name the column; of two forms one of which has all the columns of the oth
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlzoo.data import Message, Prompt, column, decoded, no_column, prompt_of
 from rlzoo.errors import in_short
+from rlzoo_zoo.data import Message, Prompt, column, decoded, no_column, prompt_of
 
 # The columns of a row; "-" where the response is a whole conversation, which has the prompt.
 DEMONSTRATIONS = {

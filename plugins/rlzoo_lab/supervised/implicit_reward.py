@@ -5,14 +5,11 @@ The loss reads a prompt and a response as `rlzoo sft` does. No torch at module l
 """
 
 import argparse
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
-from rlzoo.errors import UsageError
 from rlzoo_lab.supervised import fit, sft
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Verdict, read_verdicts
@@ -20,25 +17,12 @@ from rlzoo_lab.supervised.pairs import Verdict, read_verdicts
 Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return fit.run(arguments, "response", train, _judged)
-
-
-def train(arguments: argparse.Namespace) -> dict[str, Any]:
+def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     """Train an implicit reward model: cross-entropy of sigmoid(r) against right and wrong, where
     r = beta sum_t log(pi_phi / pi_ref) over the response and pi_ref is the model as it was.
-
-    Returns the report, which is also in OUT/report.json.
     Source: Yuan et al. 2024, arXiv:2412.01981 (its cross-entropy form); Cui et al. 2025 (PRIME),
     arXiv:2502.01456.
     """
-    arguments.beta = 0.05 if arguments.beta is None else arguments.beta
-    if not 0 < arguments.beta < math.inf:
-        raise UsageError(f"--beta must be positive and finite. Got {arguments.beta}")
-    return fit.trained(arguments, "response", read_verdicts, _train)
-
-
-def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     import torch
 
     from rlzoo.lm.loading import load_causal_lm, load_tokenizer
@@ -124,3 +108,6 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         yield (
             f"a correct response scores higher than a wrong one in {held['above']:.1%} of all pairs"
         )
+
+
+KIND = fit.Kind("response", read_verdicts, train, _judged)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlzoo.data import MEDIA, Message, Prompt, decoded, prompt_of, read
 from rlzoo.errors import DataError, in_short
 from rlzoo_lab.supervised import forms
 from rlzoo_lab.supervised.forms import named, needed
+from rlzoo_zoo.data import MEDIA, Message, Prompt, decoded, prompt_of, read
 
 Response = str | Message
 SPOKEN = {"tool_calls", "reasoning_content", "reasoning", "thinking"}  # next to a message's text
@@ -62,7 +62,7 @@ class Pairs(NamedTuple, Generic[Row]):
 
 @dataclass(frozen=True)
 class Reader(Generic[Row]):
-    """Reads rows of one kind from whatever `rlzoo.data.read` reads.
+    """Reads rows of one kind from whatever `rlzoo_zoo.data.read` reads.
 
     columns: the columns of a row, which an option may name. forms: where else they may be.
     """

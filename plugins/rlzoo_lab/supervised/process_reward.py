@@ -9,27 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Solution, read_solutions
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    return fit.run(arguments, "solution", train, _judged)
-
-
-def train(arguments: argparse.Namespace) -> dict[str, Any]:
+def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     """Train a process reward model by cross-entropy at the last token of each step.
-
-    Returns the report, which is also in OUT/report.json.
     Source: Uesato et al. 2022, arXiv:2211.14275; Lightman et al. 2023, arXiv:2305.20050.
     """
-    arguments.separator = arguments.separator or "\n"
-    return fit.trained(arguments, "solution", read_solutions, _train)
-
-
-def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     import torch
     from transformers import set_seed
 
@@ -126,3 +114,6 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     yield ", ".join(
         [*each, f"first wrong step, or its absence, identified in {held['first_error_found']:.1%}"]
     )
+
+
+KIND = fit.Kind("solution", read_solutions, train, _judged)

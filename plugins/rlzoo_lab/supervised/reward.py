@@ -56,8 +56,14 @@ def run(arguments: argparse.Namespace) -> Result:
         if getattr(a, name) is not None and not read:
             raise UsageError(f"--{name} has no effect here; the rows are {', '.join(columns)}")
     if a.per_step:
-        return process_reward.run(a)
-    return implicit_reward.run(a) if a.implicit else fit.run(a, "pair", train, _judged)
+        a.separator = a.separator or "\n"
+        return fit.run(a, process_reward.KIND)
+    if not a.implicit:
+        return fit.run(a, KIND)
+    a.beta = 0.05 if a.beta is None else a.beta
+    if not 0 < a.beta < math.inf:
+        raise UsageError(f"--beta must be positive and finite. Got {a.beta}")
+    return fit.run(a, implicit_reward.KIND)
 
 
 def calibration(margins: Sequence[float]) -> dict[str, Any]:
@@ -93,16 +99,10 @@ def calibration(margins: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def train(arguments: argparse.Namespace) -> dict[str, Any]:
+def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     """Train a reward model by the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
-
-    Returns the report, which is also in OUT/report.json.
     Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
     """
-    return fit.trained(arguments, "pair", read_preferences, _train)
-
-
-def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     import torch
     from transformers import set_seed
 
@@ -180,3 +180,6 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "
         f"± {report['score']['std']:.2f}"
     )
+
+
+KIND = fit.Kind("pair", read_preferences, train, _judged)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data import Message
 from rlzoo.errors import ModelError, UsageError, in_short
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Demonstration, Response, read_demonstrations
+from rlzoo_zoo.data import Message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    return fit.run(arguments, "row", train, _judged)
+    return fit.run(arguments, KIND)
 
 
 def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
@@ -39,12 +39,8 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         yield "prompts used the chat template, so a run from this model needs model.chat=always"
 
 
-def train(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train a causal LM on demonstrations; returns the report, which is also in OUT/report.json."""
-    return fit.trained(arguments, "row", read_demonstrations, _train)
-
-
-def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+    """Train a causal LM on demonstrations; returns the report."""
     from transformers import GenerationConfig
 
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
@@ -149,3 +145,6 @@ def held_out_loss(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int
             total += model(**inputs).loss.item() * tokens
             count += tokens
     return total / count
+
+
+KIND = fit.Kind("row", read_demonstrations, train, _judged)

@@ -6,7 +6,7 @@ from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.store import open_store
-from rlzoo_lab.records.comparable import read_sweep
+from rlzoo_lab.data.comparable import read_sweep
 from rlzoo_lab.sweep.plan import Job, Sweep
 
 INDEX = "sweep.json"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from rlzoo_lab import stats
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.comparable import differences, read_sweep
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.comparable import differences, read_sweep
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.sweep.plan import Sweep
 
 

@@ -13,14 +13,14 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.numbers import is_number
+from rlzoo_lab.data.variants import variants
+from rlzoo_lab.data.weights import open_tokens
+from rlzoo_lab.data.words import is_run
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
-from rlzoo_lab.variants import variants
-from rlzoo_lab.weights import open_tokens
-from rlzoo_lab.words import is_run
-from rlzoo_lab.written import Written
+from rlzoo_lab.view.numbers import is_number
+from rlzoo_lab.view.written import Written
 
 MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed
 
@@ -61,8 +61,6 @@ def run(arguments: argparse.Namespace) -> Result:
     def view(console: Any) -> Iterator[Any]:
         explain = arguments.explain or traced.source == TYPED
         yield from trace_view(traced, console, explain=explain)
-        if arguments.html:
-            yield f"written: {arguments.html}"
 
     def write(path: Path) -> None:
         write_atomically(path, page(traced).encode())

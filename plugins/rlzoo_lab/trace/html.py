@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from rlzoo_lab.numbers import aligned, number
-from rlzoo_lab.pages import page as html
-from rlzoo_lab.pages.page import folded, tag
-from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style
 from rlzoo_lab.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
+from rlzoo_lab.view import page as html
+from rlzoo_lab.view.numbers import aligned, number
+from rlzoo_lab.view.page import folded, tag
+from rlzoo_lab.view.shade import BLUE, ORANGE, largest, paint, style
 
 
 def page(traced: Trace) -> str:
@@ -66,7 +66,7 @@ def page(traced: Trace) -> str:
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
     touch, css = html.touch()
     own, script = html.beside(__file__, "page.css", "page.js")
-    scripts = [html.arithmetic(), touch, script]
+    scripts = [touch, script]
     return html.page(title, blocks, f"{css}\n{own}", script="\n".join(scripts))
 
 
@@ -96,10 +96,10 @@ def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any
 
 
 def _place_of(traced: Trace, derivation: Derivation) -> str:
-    """The id of a derivation's lines, by its estimator's place and its column."""
+    """Whose lines they are, by the estimator's place."""
     for i, credit in enumerate(traced.credits):
         if any(derivation is d for d in credit.derivations):
-            return f' id="lines-{i}-{derivation.column.replace(" ", "-")}"'
+            return f' data-of="{i}"'
     return ""
 
 

@@ -11,12 +11,12 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.plan import make_plan
 from rlzoo.runs.folder import RunFolder, step_of
-from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.data.batches import read_batch, saved_batches
+from rlzoo_lab.data.variants import variants
+from rlzoo_lab.data.weights import words_of_import
 from rlzoo_lab.trace.make import make_trace
 from rlzoo_lab.trace.sources import of_step
 from rlzoo_lab.trace.trace import CREDITED, Trace
-from rlzoo_lab.variants import variants
-from rlzoo_lab.weights import words_of_import
 
 # Columns of a run of rlzoo's, and what they are called where an imported run lacks them.
 SHOWN = {

@@ -12,9 +12,9 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.mdp.rules import token_texts
 from rlzoo.recipe.plan import Plan
 from rlzoo.step.columns import add_advantages, loss_mask
-from rlzoo_lab.numbers import number, option_text
 from rlzoo_lab.trace.explain import explain_credit, explain_policy_loss, explain_shared, td_errors
 from rlzoo_lab.trace.trace import CREDITED, Credit, Numbers, Token, Trace
+from rlzoo_lab.view.numbers import number, option_text
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
 
@@ -135,7 +135,7 @@ def _typed_credit(plan: Plan, batch: Batch, row: int, cut: Cut) -> Credit:
 def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
     columns = {n: batch[n] for n in CREDITED if n in batch}
     if "values" in plan.estimator.needs:
-        columns = {"delta": td_errors(batch, plan.gamma), **columns}
+        columns = {"delta": td_errors(batch, plan.estimator.gamma), **columns}
     return Credit(
         label=label,
         name=plan.estimator.name,

@@ -25,10 +25,10 @@ from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.step.columns import add_columns, add_rewards
 from rlzoo.train.checkpoint import damage, load_networks
-from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.data.batches import read_batch, saved_batches
+from rlzoo_lab.data.variants import together
 from rlzoo_lab.trace.make import make_trace
 from rlzoo_lab.trace.trace import CREDITED, Trace
-from rlzoo_lab.variants import together
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 
@@ -95,7 +95,7 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks = world.engine.networks
+        networks = world.changing
         for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
             del networks[name]
             notes.append(f"The run has no {name}, so this trace uses an untrained one.")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.format.text import printable
-from rlzoo_lab.numbers import aligned, number, option_text
-from rlzoo_lab.pages.shade import Colour, largest, shade
 from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
+from rlzoo_lab.view.numbers import aligned, number, option_text
+from rlzoo_lab.view.shade import Colour, largest, shade
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl
-from rlzoo.lm import ProcessRewardModel
+from rlzoo import Range, hookimpl, reward_models
 
 
 def process_reward_model(
@@ -83,13 +82,13 @@ def ends_of(tokens, separator):
 def check(*, path, device, separator, **_):
     if separator == "":
         raise ValueError("separator is empty; set the text that ends each step")
-    ProcessRewardModel.check(path, device)
+    reward_models.ProcessRewardModel.check(path, device)
 
 
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype, separator):
     key = "rewards.process_reward_model.path"
-    return ProcessRewardModel(path, device, dtype, separator=separator, key=key)
+    return reward_models.ProcessRewardModel(path, device, dtype, separator=separator, key=key)
 
 
 @hookimpl

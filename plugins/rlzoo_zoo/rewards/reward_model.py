@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl
-from rlzoo.lm import RewardModel
+from rlzoo import Range, hookimpl, reward_models
 
 
 def reward_model(
@@ -41,12 +40,12 @@ def reward_model(
 
 
 def check(*, path, batch, max_length, dtype, device):
-    RewardModel.check(path, device)
+    reward_models.RewardModel.check(path, device)
 
 
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype):
-    return RewardModel(path, device, dtype, key="rewards.reward_model.path")
+    return reward_models.RewardModel(path, device, dtype, key="rewards.reward_model.path")
 
 
 @hookimpl

@@ -63,6 +63,7 @@ def asked(policy, prompt_ids, prompt_mask, uniforms):
         "top_k": policy.top_k or -1,
         "top_p": policy.top_p,
         "max_tokens": uniforms.shape[1],
+        "min_tokens": policy.min_new_tokens,
         "stop_token_ids": list(policy.eos_ids),
         "ignore_eos": True,  # what ends a response are the policy's own ids, and no others
         "stop": list(policy.stops) or None,

@@ -1,10 +1,10 @@
 """Environments of GEM as conversations."""
 
-import importlib.util
 from typing import Annotated, Literal
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, hookimpl
 from rlzoo.errors import first_line, nearest
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.episodes import Episodes
 from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
@@ -34,8 +34,7 @@ class Gem(Demonstrated, Episodes):
         held: Annotated[int, Range(1)] = 512,
         lines: Annotated[int, Range(0)] = 0,
     ):
-        if importlib.util.find_spec("gem") is None:
-            raise RlzooError("task gem needs a package: pip install 'rlzoo-llm[gem]'")
+        needs("gem")()
         import gem
         from gem.envs.registration import ENV_REGISTRY
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.outcomes import LastTurn
 
 FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
@@ -117,10 +118,9 @@ def read_folder(folder):
 
 
 def index(passages):
-    try:
-        import bm25s
-    except ImportError:
-        raise ValueError("needs bm25s: pip install 'rlzoo-llm[search]'") from None
+    needs("bm25s", "search")()
+    import bm25s
+
     found = bm25s.BM25()
     tokens = bm25s.tokenize(passages, stopwords=None, show_progress=False)
     found.index(tokens, show_progress=False)

@@ -1,12 +1,12 @@
 """Games of TextArena as conversations, for one player or against a scripted seat."""
 
 import copy
-import importlib.util
 import random
 from typing import Annotated, Literal
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, hookimpl
 from rlzoo.errors import first_line, nearest
+from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.episodes import Episodes, bracketed
 from rlzoo_zoo.tasks.players import Demonstrated, code, either, nim, number
 
@@ -43,8 +43,7 @@ class Textarena(Demonstrated, Episodes):
         held: Annotated[int, Range(1)] = 512,
         lines: Annotated[int, Range(0)] = 0,
     ):
-        if importlib.util.find_spec("textarena") is None:
-            raise RlzooError("task textarena needs a package: pip install 'rlzoo-llm[textarena]'")
+        needs("textarena")()
         import textarena
         from textarena.envs.registration import ENV_REGISTRY
 

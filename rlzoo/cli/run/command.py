@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
-from rlzoo.plugin.installed import names
+from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
@@ -26,14 +26,14 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def make_display(stderr: bool = False) -> Display:
-    """The lab's display if it is installed, otherwise lines."""
+    """The display that another package brings, otherwise lines."""
     from rlzoo.cli.run.lines import Lines
     from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
     console = SafeConsole(stderr=stderr)
     console.goes_on = True
-    found = names().get("display")
-    display: Display = found.load().make(console) if found else Lines(console)
+    makers = [point.load() for point in installed("rlzoo.displays")]
+    display: Display = makers[0](console) if makers else Lines(console)
     return display
 
 
@@ -54,13 +54,13 @@ class Begun:
 def shown(
     train: Callable[[Any], Any],
     arguments: argparse.Namespace,
-    then: Callable[[Path], None] = lambda path: None,
+    then: Callable[[Path], None] | None = None,
 ) -> Result:
     """Train with a display, which shows everything, so the result has no view. `then` is called
     with the run folder's path before step 1."""
     display = make_display(stderr=arguments.json)
     try:
-        path, summary = train(Begun(display, then))
+        path, summary = train(Begun(display, then) if then else display)
     finally:
         display.close()
     return Result({"path": str(path), **summary}, lambda _: ())

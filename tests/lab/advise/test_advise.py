@@ -11,6 +11,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.runs.metrics import LENGTH
 from rlzoo_lab.advise.quality import weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
+from rlzoo_lab.data.variants import variants
 from rlzoo_lab.oracle import (
     EstimatorInWorld,
     enumerate_episodes,
@@ -19,7 +20,6 @@ from rlzoo_lab.oracle import (
     make_world,
     report,
 )
-from rlzoo_lab.variants import variants
 
 ASKED = ["recipe=ppo_gae", "estimator=gae,rloo", "estimator.lam=0,1", "kl.place=none"]
 

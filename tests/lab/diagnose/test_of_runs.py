@@ -91,7 +91,7 @@ def test_a_saved_batch_through_many_estimators(run_folder, zoo, capsys):
 
 
 def test_a_saved_batch_is_read_with_the_estimators_own_numbers(run_folder, zoo):
-    from rlzoo_lab.batches import read_batch, saved_batches
+    from rlzoo_lab.data.batches import read_batch, saved_batches
     from rlzoo_lab.diagnose.saved import diagnose_run
 
     batch = read_batch(saved_batches(run_folder)[-1])

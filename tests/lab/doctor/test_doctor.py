@@ -10,11 +10,11 @@ import rlzoo
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
+from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor import symptoms
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES
-from rlzoo_lab.records.record import Record
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 

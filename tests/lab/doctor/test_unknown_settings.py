@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import rlzoo
+from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.theirs import KEY
-from rlzoo_lab.records.record import Record, Unknown
 
 spec = importlib.util.spec_from_file_location("cases", Path(__file__).with_name("test_doctor.py"))
 made = importlib.util.module_from_spec(spec)

@@ -16,12 +16,12 @@ from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
 from rlzoo_lab.api.picture import samples
+from rlzoo_lab.data.weights import choose
 from rlzoo_lab.display.tables import samples_table
 from rlzoo_lab.eval import command as evaluation
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.report.groups import groups_tab
-from rlzoo_lab.weights import choose
 
 # ---------------------------------------------------------------- pass@k, maj@k
 

@@ -11,11 +11,11 @@ from rlzoo.cli import parser_of
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.api.runs import load_run
+from rlzoo_lab.data.record import read_record
 from rlzoo_lab.imports import command as verb
 from rlzoo_lab.imports.folder import convert
 from rlzoo_lab.imports.found import Found, Row
 from rlzoo_lab.imports.pickled import read_arguments
-from rlzoo_lab.records.record import read_record
 
 # source -> (whose it is, its evaluation)
 WHOSE = {

@@ -7,7 +7,7 @@ import pytest
 import rlzoo
 from helpers.made_up_sources import SOURCES, lines
 from rlzoo.errors import RlzooError
-from rlzoo_lab.records.record import TRAINING
+from rlzoo_lab.data.record import TRAINING
 
 
 def grpo(folder, values, **settings):

@@ -8,7 +8,7 @@ import pytest
 import rlzoo
 from helpers.made_up_sources import SOURCES, episode, lines, skyrl_batch, slime_training
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.data.batches import read_batch, saved_batches
 
 
 def imported(source, out, **words):

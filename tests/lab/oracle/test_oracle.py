@@ -64,10 +64,10 @@ def test_with_eos_only_prefixes_without_one_are():
     assert bool((tree.child[:, 0] == -1).all())
 
 
-def test_a_world_too_large_names_the_size_the_limit_and_what_to_lower():
-    with pytest.raises(RlzooError, match=r"21,435,888 at.*20,000.*Lower.*--horizon"):
+def test_a_world_too_large_names_the_size_the_limit_and_what_to_lower(golden):
+    with golden.refuses(RlzooError):
         make_tree(12, 8)
-    with pytest.raises(RlzooError, match="too many episodes.*200,000.*--horizon"):
+    with golden.refuses(RlzooError):
         enumerate_episodes(world("key_noise", 6, 6, stops=False))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from helpers.javascript import ENGINE
 from helpers.play import answers, source_of
-from rlzoo.oracle import Oracle, make_tree
+from rlzoo_lab.oracle import Oracle, make_tree
 from rlzoo_lab.oracle.bias import report
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
 from rlzoo_lab.oracle.means import means

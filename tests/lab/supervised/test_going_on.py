@@ -31,9 +31,12 @@ def files(folder):
 
 @pytest.mark.parametrize("verb", [sft, reward])
 @pytest.mark.process
-def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypatch, capsys):
+def test_a_training_that_was_cut_off_goes_on(
+    verb, tmp_path, model_dir, monkeypatch, capsys, golden
+):
     def train(out, *more):
-        return verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / out, *more))
+        asked = arguments(verb, tmp_path, model_dir, "--out", tmp_path / out, *more)
+        return verb.run(asked).document
 
     report = train("whole")
     collate, calls = fit.fit, []
@@ -55,11 +58,9 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     assert not (tmp_path / "out").exists()
     aside = tmp_path / ".out.partial"
     assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]
-    with pytest.raises(
-        UsageError, match=r"unfinished training run with a different lr \(0.02 there, 0.03"
-    ):
+    with golden.refuses(UsageError):
         train("out", "--lr", "0.03")
-    with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="is using it"):
+    with locked(tmp_path, tmp_path / ".out.lock"), golden.refuses(RunError):
         train("out")
     assert train("out") == report
     assert "resuming from checkpoint of step 3" in capsys.readouterr().err
@@ -86,27 +87,29 @@ def test_checkpoints_of_a_large_model_take_a_tenth_of_its_time(
     monkeypatch.setattr(sft, "batch_of", collated)
     monkeypatch.setattr(fit, "SMALL", small)
     monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    sft.train(arguments(sft, tmp_path, model_dir, "--out", tmp_path / "out"))
+    sft.run(arguments(sft, tmp_path, model_dir, "--out", tmp_path / "out"))
     assert saved == steps
 
 
 def test_a_training_that_was_done_and_not_in_place_is_put_there(tmp_path, model_dir, monkeypatch):
     asked = arguments(sft, tmp_path, model_dir, "--out", tmp_path / "out")
-    report = sft.train(asked)
+    report = sft.run(asked).document
     done = files(tmp_path / "out")
     (tmp_path / "out").rename(tmp_path / ".out.partial")
-    monkeypatch.setattr(sft, "_train", None)  # nothing is trained
-    assert sft.train(asked) == report
+    monkeypatch.setattr(fit, "fit", None)  # nothing is trained
+    assert sft.run(asked).document == report
     assert files(tmp_path / "out") == done
 
 
 @pytest.mark.parametrize("verb", [sft, reward])
-def test_what_is_refused_or_killed_before_a_checkpoint_leaves_nothing(verb, tmp_path, model_dir):
+def test_what_is_refused_or_killed_before_a_checkpoint_leaves_nothing(
+    verb, tmp_path, model_dir, golden
+):
     """So that the command with the remedy is not taken for another training."""
-    with pytest.raises(UsageError, match="--max-length"):
-        verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--max-length", 2))
+    with golden.refuses(UsageError):
+        verb.run(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--max-length", 2))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.jsonl"]
     (tmp_path / ".o.partial/checkpoints").mkdir(parents=True)
     (tmp_path / ".o.partial/command.json").write_text('{"lr": "9"}')
-    verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--epochs", 0.1))
+    verb.run(arguments(verb, tmp_path, model_dir, "--out", tmp_path / "o", "--epochs", 0.1))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o", "rows.jsonl"]

@@ -78,27 +78,25 @@ def test_solutions_are_prompt_steps_and_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        ({"completions": "ab"}, "'completions' must be a list of strings, one per step. Got 'ab'"),
-        ({"completions": []}, "'completions' must be a list of strings"),
-        ({"completions": ["a", " "]}, "'completions' has an empty step"),
-        ({"labels": [True]}, "'labels' must have 2 entries, one per step. Got 1"),
-        ({"labels": True}, "'labels' must have 2 entries, one per step. Got True"),
-        ({"labels": [True, "+"]}, "'labels' must be true or false. Got '+'"),
-        ({"labels": [True, -1]}, "'labels' must be true or false. Got -1"),
-        ({"prompt": ""}, "'prompt' is empty"),
+        {"completions": "ab"},
+        {"completions": []},
+        {"completions": ["a", " "]},
+        {"labels": [True]},
+        {"labels": True},
+        {"labels": [True, "+"]},
+        {"labels": [True, -1]},
+        {"prompt": ""},
     ],
 )
-def test_a_bad_solution_is_named(tmp_path, change, said):
+def test_a_bad_solution_is_named(tmp_path, change, golden):
     file = write(tmp_path / "a.jsonl", [GOOD, {**GOOD, **change}])
-    with pytest.raises(DataError) as caught:
+    with golden.refuses(DataError):
         read_solutions(file)
-    assert said in str(caught.value)
-    assert "a.jsonl:2: " in str(caught.value)
 
 
-def test_verdicts_are_prompt_response_and_label(tmp_path):
+def test_verdicts_are_prompt_response_and_label(tmp_path, golden):
     said = [{"role": "assistant", "content": "b"}]
     rows = [{"prompt": "p", "completion": "a", "label": True},
             {"prompt": [USER], "completion": said, "label": 0}]  # fmt: skip
@@ -106,29 +104,28 @@ def test_verdicts_are_prompt_response_and_label(tmp_path):
         ("p", "a", True),
         ([USER], "b", False),
     ]
-    with pytest.raises(DataError, match="'label' must be true or false"):
+    with golden.refuses(DataError):
         read_verdicts(write(tmp_path / "b.jsonl", [{**rows[0], "label": 0.5}]))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["--per-step", "--chosen", "x"], "--chosen has no effect here; the rows are prompt, comp"),
-        (["--separator", ";"], "--separator has no effect here; the rows are prompt, chosen"),
-        (["--per-step", "--beta", "1"], "--beta has no effect here"),
-        (["--implicit", "--beta", "0"], "--beta must be positive and finite. Got 0.0"),
+        ["--per-step", "--chosen", "x"],
+        ["--separator", ";"],
+        ["--per-step", "--beta", "1"],
+        ["--implicit", "--beta", "0"],
     ],
 )
-def test_what_another_kind_reads_is_refused(tmp_path, words, said):
-    with pytest.raises(RlzooError) as caught:
+def test_what_another_kind_reads_is_refused(tmp_path, words, golden):
+    with golden.refuses(RlzooError):
         reward.run(parsed("nowhere.jsonl", "--model", "nano", "--out", tmp_path / "out", *words))
-    assert said in str(caught.value)
 
 
 # ---------------------------------------------------------------- the model
 
 
-def test_rows_are_read_as_trls_trainer_reads_them():
+def test_rows_are_read_as_trls_trainer_reads_them(golden):
     """Step and separator are encoded apart; the label sits at the separator's last token."""
     tokenizer = build_tokenizer()
     row = encode(tokenizer, "ab:", ["x", "yz"], ";\n")
@@ -139,7 +136,7 @@ def test_rows_are_read_as_trls_trainer_reads_them():
     short = cut(row, 7)
     assert tokenizer.decode(short.ids) == "ab:x;\ny"
     assert short.ends == [5]
-    with pytest.raises(RlzooError, match="no template"):
+    with golden.refuses(RlzooError):
         encode(tokenizer, [USER], ["x"], ";")
     tokenizer.chat_template = "{% for m in messages %}u|{{ m.content }}\n{% endfor %}a|"
     ids = encode(tokenizer, [USER], ["x"], ";").ids
@@ -207,21 +204,19 @@ def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
     assert found["above"] == pytest.approx(0.5, abs=1e-4)
 
 
-def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_dir, zoo):
+def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_dir, zoo, golden):
     folder, _ = trained
-    with pytest.raises(RlzooError, match="is not a sequence classifier; use `rlzoo reward train`"):
+    with golden.refuses(RlzooError):
         zoo.rewards["reward_model"].refuse({"path": str(folder), **OTHERS, "max_length": None})
-    with pytest.raises(
-        RlzooError, match="is not a token classifier; use `rlzoo reward train --per-step`"
-    ):
+    with golden.refuses(RlzooError):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(model_dir)})
-    with pytest.raises(ValueError, match="separator is empty"):
+    with golden.refuses(ValueError):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(folder), "separator": ""})
     model, tokenizer = make(folder, KIND, LABELS)
     model.config.num_labels = 3
     model.config.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(RlzooError, match="has 2 labels, but this one has 3"):
+    with golden.refuses(RlzooError):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(tmp_path)})
 
 
@@ -281,12 +276,12 @@ def test_a_separator_may_lie_across_tokens():
     assert ends_of(["a", ""], ";") == []
 
 
-def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path):
+def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path, golden):
     folder, _ = trained
     asked = [*words, f"rewards.process_reward_model.path={folder}", "rewards.verifier.weight=0"]
     run = rlzoo.run("ppo_gae", [*asked, f"run.dir={tmp_path / 'run'}", "train.steps=1"], zoo=zoo)
     assert "eval/reward/process_reward_model" in run.metrics[0]
-    with pytest.raises(RlzooError, match="path: there is no folder"):
+    with golden.refuses(RlzooError):
         make_plan(compose(["recipe=ppo_gae", *words, "rewards.process_reward_model.path=/nil"],
                           zoo), zoo)  # fmt: skip
 
@@ -295,7 +290,7 @@ def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path):
 
 
 @pytest.mark.process
-def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words):
+def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words, golden):
     """Its log-ratio, as the column reads it, tells right from wrong; `prime` runs by it."""
     draw = torch.Generator().manual_seed(0)
     rows = []
@@ -306,7 +301,8 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words
         rows.append({"prompt": f"{i}:", "completion": said, "label": right})
     data = write(tmp_path / "rows.jsonl", rows)
     asked = [data, "--implicit", "--model", model_dir, "--out", tmp_path / "phi", "--beta", "0.5"]
-    report = implicit_reward.train(parsed(*asked, "--epochs", "6", "--lr", "0.02", "--batch", "16"))
+    asked += ["--epochs", "6", "--lr", "0.02", "--batch", "16"]
+    report = reward.run(parsed(*asked)).document
     assert report["held_out"]["accuracy"] > 0.9
     assert report["held_out"]["above"] > 0.95
     assert report["beta"] == 0.5
@@ -330,5 +326,5 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words
     own = [f"columns.implicit_rewards.path={tmp_path / 'phi'}", f"run.dir={tmp_path / 'run'}"]
     run = rlzoo.run("prime", [*words, *own, "train.steps=1"], zoo=zoo)
     assert run.summary["steps"] == 1
-    with pytest.raises(RlzooError, match="implicit_rewards.path must be a transformers folder"):
+    with golden.refuses(RlzooError):
         make_plan(compose(["recipe=prime", "columns.implicit_rewards.path=/nil"], zoo), zoo)

@@ -23,7 +23,7 @@ from transformers import (
 import rlzoo
 from helpers import ROOT
 from helpers.reward_models import make_tokenizer, spoiled
-from helpers.rows import one_line, write
+from helpers.rows import write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.reward_models import reward_model
@@ -157,19 +157,19 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     assert reward_model.score(model, [reward_model.encode(tokenizer, "ab:", "cd")]).isfinite().all()
 
 
-def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
+def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir, golden):
     file = preference_file(tmp_path / "pairs.jsonl", 40)
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
     words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12",
              "--epochs", "1"]  # fmt: skip
-    report = trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
+    report = trainer.run(parsed(trainer, *words, "--on-bad-row", "skip")).document
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
-    with pytest.raises(RlzooError, match="too few of 41 pairs are short enough"):
-        trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
+    with golden.refuses(RlzooError):
+        trainer.run(parsed(trainer, *words, "--on-bad-row", "skip"))
 
 
 def test_labels_are_the_response_alone():
@@ -207,7 +207,7 @@ def test_the_prompt_is_no_part_of_the_loss(tmp_path, model_dir):
     rows = [{"prompt": chr(97 + i), "response": ""} for i in range(20)]
     data = write(tmp_path / "rows.jsonl", rows)
     words = [data, "--model", model_dir, "--out", tmp_path / "out", "--epochs", "20"]
-    report = sft.train(parsed(sft, *words, "--lr", "0.02", "--batch", "8"))
+    report = sft.run(parsed(sft, *words, "--lr", "0.02", "--batch", "8")).document
     assert report["held_out"]["loss"] < 0.05
 
 
@@ -256,28 +256,27 @@ def test_a_training_of_one_step_trains(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (["--model", "nan0"], ["--model", "did you mean 'nano'"]),
-        (["--epochs", "0"], ["--epochs must be positive", "Got 0"]),
-        (["--lr", "-1"], ["--lr must be positive"]),
-        (["--batch", "0"], ["--batch must be at least 1"]),
-        (["--test-fraction", "1"], ["--test-fraction must be in (0, 1)"]),
-        (["--max-length", "1"], ["--max-length is too short"]),
-        (["--device", "cuba"], ["'cuba'"]),
-        (["--out", "."], ["--out: . already exists and is not empty"]),
+        ["--model", "nan0"],
+        ["--epochs", "0"],
+        ["--lr", "-1"],
+        ["--batch", "0"],
+        ["--test-fraction", "1"],
+        ["--max-length", "1"],
+        ["--device", "cuba"],
+        ["--out", "."],
     ],
 )
 @pytest.mark.parametrize("module", [trainer, sft])
-def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said):
+def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, golden):
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": p, "chosen": "a", "rejected": "b", "response": "a"} for p in "pqr"]
     write(tmp_path / "rows.jsonl", rows)
     words = ["train"] * (module is trainer)
     words += ["rows.jsonl", "--model", "nano", "--out", "out", *change]
-    with pytest.raises(RlzooError) as caught:
-        module.train(parsed(module, *words))
-    one_line(caught, *said)
+    with golden.refuses(RlzooError):
+        module.run(parsed(module, *words))
     assert not (tmp_path / "out").exists()
 
 
@@ -288,7 +287,7 @@ def test_errors_in_the_data_come_before_torch(tmp_path):
         "from rlzoo_lab.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
-        "try: reward.train(parser.parse_args(words))\n"
+        "try: reward.run(parser.parse_args(words))\n"
         "except RlzooError as error: print(error)\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -299,13 +298,12 @@ def test_errors_in_the_data_come_before_torch(tmp_path):
     assert "no file 'nowhere.jsonl'" in done.stdout
 
 
-def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path):
+def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, golden):
     data = preference_file(tmp_path / "pairs.jsonl", 20)
     place = spoiled(tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
-    with pytest.raises(RlzooError) as caught:
-        trainer.train(parsed(trainer, *words))
-    one_line(caught, "one label, but this one has 2")
+    with golden.refuses(RlzooError):
+        trainer.run(parsed(trainer, *words))
 
 
 # ---------------------------------------------------------------- the true score
@@ -352,10 +350,10 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     data, model, judge = (tmp_path / name for name in ("data.jsonl", "sft", "reward"))
     script.main(["demonstrations", str(data), "--n", "200"])
     first = ["--epochs", "1", "--lr", "0.003"]
-    sft.train(parsed(sft, data, "--model", "nano", "--out", model, *first))
+    sft.run(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    trainer.train(parsed(trainer, "train", data, "--model", model, "--out", judge, *first))
+    trainer.run(parsed(trainer, "train", data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]

@@ -79,16 +79,16 @@ def test_a_prompt_has_its_tools_and_earlier_calls(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("template", "chat", "words"),
+    ("template", "chat"),
     [
-        (PLAIN, "auto", "does not write the tool calls"),
-        (CALLING, "never", "tool_calls, which needs a chat template"),
-        (None, "never", "tool_calls, which needs a chat template"),
-        ("{% if messages | length > 1 %}!{% endif %}" + CALLING, "auto", "otherwise"),
+        (PLAIN, "auto"),
+        (CALLING, "never"),
+        (None, "never"),
+        ("{% if messages | length > 1 %}!{% endif %}" + CALLING, "auto"),
     ],
 )
-def test_a_call_that_would_be_lost_is_refused(template, chat, words, tmp_path):
-    with pytest.raises(ModelError, match=words):
+def test_a_call_that_would_be_lost_is_refused(template, chat, golden, tmp_path):
+    with golden.refuses(ModelError):
         encoded({"messages": [USER, CALLS]}, tmp_path, template, chat)
 
 
@@ -109,12 +109,12 @@ def test_a_line_names_the_fields_that_nothing_reads():
     assert reader.unread([[{**USER, "name": "n"}]]) is None
 
 
-def test_a_preference_may_be_for_a_call(tmp_path):
+def test_a_preference_may_be_for_a_call(tmp_path, golden):
     row = {"prompt": [USER], "chosen": [CALLS], "rejected": [said("b")]}
     (pair,) = read_preferences(write(tmp_path / "a.jsonl", [row])).rows
     own = tokenizer()
     assert WRITTEN in own.decode(reward_model.encode(own, pair.prompt, pair.chosen))
-    with pytest.raises(ModelError, match="no template"):
+    with golden.refuses(ModelError):
         reward_model.encode(tokenizer(None), "p", CALLS)
 
 

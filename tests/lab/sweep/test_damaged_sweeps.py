@@ -6,7 +6,7 @@ import pytest
 
 from helpers.made_up_runs import made_up_sweep
 from rlzoo.cli import main
-from rlzoo_lab.records.comparable import gather
+from rlzoo_lab.data.comparable import gather
 
 ROWS = {f"lam={lam:g}": (mean, {"estimator.lam": lam}) for lam, mean in ((0.5, 0.6), (0.95, 0.7))}
 

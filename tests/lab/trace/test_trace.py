@@ -21,10 +21,10 @@ from rlzoo import RlzooError, cli
 from rlzoo.cli.verb import perform
 from rlzoo.format.text import readable
 from rlzoo.lm.loading import load_tokenizer
-from rlzoo_lab import numbers
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace import tables as trace
 from rlzoo_lab.trace.html import page
+from rlzoo_lab.view import numbers
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 

@@ -152,8 +152,8 @@ def test_a_plugins_own_column_travels_where_the_trainer_has_what_it_is_made_of(
     assert f"RLZOO_PLUGINS={tmp_path / 'mine.py'} for all" in mine
 
 
-def test_an_unknown_trainer_is_told():
-    with pytest.raises(RlzooError, match="no bridge to 'verk'.*did you mean 'verl'"):
+def test_an_unknown_trainer_is_told(golden):
+    with golden.refuses(RlzooError):
         find_host("verk")
 
 
@@ -182,13 +182,11 @@ def test_columns_that_follow_from_others():
     assert "state_keys" not in found
 
 
-def test_what_the_batch_lacks_is_told_with_what_it_takes():
+def test_what_the_batch_lacks_is_told_with_what_it_takes(golden):
     def values():
         raise KeyError("values")
 
-    with pytest.raises(
-        ComponentError, match="'values', which the batch does not contain; it requires cri"
-    ):
+    with golden.refuses(ComponentError):
         calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
 
 
@@ -203,24 +201,22 @@ def test_a_call_is_the_estimator_itself(zoo):
 
 
 @pytest.mark.parametrize("how", ["batch", "group"])
-def test_whitening_is_an_option_beside_the_estimator_s(how):
+def test_whitening_is_an_option_beside_the_estimator_s(how, golden):
     plain, _ = calls.estimate(HOSTS["verl"], "gae", batch(), {})
     got, returns = calls.estimate(HOSTS["verl"], "gae", batch(), {"whiten": how})
     groups = columns.numbered(GROUPS) if how == "group" else None
     assert torch.equal(got, whiten(plain, MASK, groups, ddof=1))
     assert torch.equal(returns, calls.estimate(HOSTS["verl"], "gae", batch(), {})[1])
-    with pytest.raises(
-        ComponentError, match="whiten: must be one of none, batch, group. Got 'all'"
-    ):
+    with golden.refuses(ComponentError):
         calls.estimate(HOSTS["verl"], "gae", batch(), {"whiten": "all"})
 
 
-def test_names_and_options_are_checked():
-    with pytest.raises(RlzooError, match="no estimator 'gea'; did you mean 'gae'"):
+def test_names_and_options_are_checked(golden):
+    with golden.refuses(RlzooError):
         calls.estimate(HOSTS["verl"], "rlzoo/gea", batch(), {})
-    with pytest.raises(ComponentError, match="no option 'lamb'.*did you mean 'lam'"):
+    with golden.refuses(ComponentError):
         calls.estimate(HOSTS["verl"], "gae", batch(), {"lamb": 0.5})
-    with pytest.raises(ComponentError, match="cannot run in TRL.*no critic"):
+    with golden.refuses(ComponentError):
         calls.find(HOSTS["trl"], "estimators", "gae")
 
 
@@ -283,22 +279,22 @@ def test_slime_s_kl_and_groups(zoo, one_rank):
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    "given",
     [
-        ({"rlzoo": {}}, "does not set rlzoo.estimator"),
-        ({"rlzoo": None}, "does not set rlzoo.estimator"),
-        ({"rlzoo": {"estimator": "gigpo"}}, "'gigpo'.*cannot run in slime"),
-        ({"rlzoo": {"estimator": "rloo"}, "advantage_estimator": "grpo"}, "--disable-rewards-norm"),
+        {"rlzoo": {}},
+        {"rlzoo": None},
+        {"rlzoo": {"estimator": "gigpo"}},
+        {"rlzoo": {"estimator": "rloo"}, "advantage_estimator": "grpo"},
     ],
 )
-def test_slime_is_refused(one_rank, given, text):
-    with pytest.raises(ComponentError, match=text):
+def test_slime_is_refused(one_rank, given, golden):
+    with golden.refuses(ComponentError):
         slime.advantages(slimes("gae", **given), rollout())
 
 
-def test_slime_s_context_parallelism_is_refused(monkeypatch):
+def test_slime_s_context_parallelism_is_refused(monkeypatch, golden):
     monkeypatch.setattr(slime, "_ranks", lambda what: 2 if "context" in what else 1)
-    with pytest.raises(ComponentError, match="--context-parallel-size must be 1"):
+    with golden.refuses(ComponentError):
         slime.advantages(slimes("gae"), rollout())
 
 
@@ -335,9 +331,9 @@ def test_rllms_lengths_reach_the_estimator():
     assert even.tolist() == [0.5, -0.5]
 
 
-def test_rllm_keeps_no_advantages_that_differ_within_a_trajectory():
+def test_rllm_keeps_no_advantages_that_differ_within_a_trajectory(golden):
     groups = [trajectories(3, 2)]
-    with pytest.raises(ComponentError, match="rLLM keeps one"):
+    with golden.refuses(ComponentError):
         rllm.estimate("reinforce", [np.array([1.0, 0.0])], groups, {"gamma": 0.5})
 
 
@@ -371,16 +367,16 @@ def test_prime_rls_loss_is_the_sum_over_the_mask(primes):
     assert half.loss.item() == pytest.approx(found.loss.item() / 2)
 
 
-def test_prime_rls_kl_needs_a_reference(primes):
+def test_prime_rls_kl_needs_a_reference(primes, golden):
     plain = primes(2, loss="ppo_clip").loss
     kl = primes(2, ref=VALUES[2] - 1.5, loss="ppo_clip", kl="k1", kl_coef=0.1).loss
     assert (kl - plain).item() == pytest.approx(0.1 * 4 * 0.5)
-    with pytest.raises(ComponentError, match="ref_logprobs"):
+    with golden.refuses(ComponentError):
         primes(2, loss="ppo_clip", kl="k1", kl_coef=0.1)
 
 
-def test_prime_rl_has_losses_and_no_estimators(primes, zoo):
-    with pytest.raises(ComponentError, match="one response at a time"):
+def test_prime_rl_has_losses_and_no_estimators(primes, zoo, golden):
+    with golden.refuses(ComponentError):
         primes(0, loss="kl_cov")
     assert "its own advantages" in HOSTS["prime-rl"].refusal(zoo.estimators["grpo"], zoo.columns)
 
@@ -564,17 +560,17 @@ def test_a_loss_over_a_mini_batch_is_said(zoo):
 
 
 @pytest.mark.parametrize(
-    ("host", "recipe", "text"),
+    ("host", "recipe"),
     [
-        ("verl", "gigpo", "'gigpo'.*cannot run in verl"),
-        ("skyrl", "rloo", "no counterpart of aggregation 'seq_mean_token_sum'"),
-        ("slime", "gmpo", "no counterpart of policy_loss 'gmpo'"),
-        ("trl", "rloo", "only k3 in the loss"),
-        ("trl", "ppo_gae", "no critic"),
+        ("verl", "gigpo"),
+        ("skyrl", "rloo"),
+        ("slime", "gmpo"),
+        ("trl", "rloo"),
+        ("trl", "ppo_gae"),
     ],
 )
-def test_a_recipe_that_cannot_run_there(zoo, host, recipe, text):
-    with pytest.raises(RlzooError, match=text):
+def test_a_recipe_that_cannot_run_there(zoo, host, recipe, golden):
+    with golden.refuses(RlzooError):
         lines(host, [f"recipe={recipe}"], zoo)
 
 

@@ -4,15 +4,16 @@ import argparse
 import errno
 import os
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from helpers.made_up_runs import made_up_run
-from rlzoo.cli import every_verb, find_verb, main, parser_of
+from rlzoo.cli import described, every_verb, main, parser_of
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.written import Written, refuse_unwritable
+from rlzoo_lab.view.written import Written, refuse_unwritable
 
 NAMES = {"out", "html", "plot", "plots"}
 
@@ -123,7 +124,7 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
 def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "link.svg").symlink_to("thesis.tex")
     worked = []
-    monkeypatch.setattr(find_verb(words[0]), "run", worked.append)
+    monkeypatch.setattr(import_module(described(words[0]).module), "run", worked.append)
     paths = {"RUN": tmp_path, "LINK": tmp_path / "link.svg"}
     for word, path in paths.items():
         words = [w.replace(word, str(path)) for w in words]

@@ -33,6 +33,28 @@ CASES = {
     "addition": (["task=addition", "task.digits=1", "rollout.max_new_tokens=3"], "0123456789"),
     "reverse": (["task=reverse", "task.min_length=1", "task.max_length=2"], "abc"),
     "reverse_dense": (["task=reverse_dense"], LETTERS),
+    "fixed length": (
+        [
+            "task=reverse",
+            "task.fixed=true",
+            "task.letters=2",
+            "task.min_length=2",
+            "task.max_length=2",
+            "rollout.ignore_eos=true",
+            "rollout.max_new_tokens=2",
+        ],
+        "ab",
+    ),
+    "least length": (
+        [
+            "task=reverse",
+            "task.min_length=1",
+            "task.max_length=3",
+            "rollout.min_new_tokens=2",
+            "rollout.max_new_tokens=4",
+        ],
+        "abc",
+    ),
     "key_door": (
         ["task=key_door", "task.keys=2", "task.distractors=2", "rollout.max_new_tokens=4"],
         "qm",
@@ -160,7 +182,7 @@ def test_the_samplers_batch_is_what_stepping_gives(zoo, model_dir, make, case):
     right = batch["sequence_scores"] > 0
     # Without rows of each kind this would show nothing.
     assert batch["terminated"].any()
-    assert batch["truncated"].any()
+    assert batch["truncated"].any() != (case == "fixed length")
     assert right.any()
     assert not right.all()
     env = make(*words)

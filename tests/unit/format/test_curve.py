@@ -2,7 +2,7 @@
 
 import math
 
-from rlzoo_lab.numbers import sparkline
+from rlzoo_lab.view.numbers import sparkline
 
 
 def test_what_is_not_finite_is_left_out():

@@ -1,6 +1,6 @@
 """Numbers as text."""
 
-from rlzoo_lab.numbers import number
+from rlzoo_lab.view.numbers import number
 
 
 def test_a_tiny_number_is_not_nothing_whatever_its_sign():

@@ -123,7 +123,7 @@ def test_an_error_and_a_warning_are_shown_not_obeyed(monkeypatch, capsys):
     def run(arguments):
         raise RlzooError(EVIL)
 
-    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", run)
+    monkeypatch.setattr("rlzoo.cli.recipes.run", run)
     assert main(["recipes"]) == 2
     said = capsys.readouterr().err
     for char in BAD:

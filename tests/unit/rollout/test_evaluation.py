@@ -15,7 +15,7 @@ from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import saved_steps
 from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import resume
-from rlzoo_lab.records.record import read_evaluation, read_finished
+from rlzoo_lab.data.record import read_evaluation, read_finished
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 

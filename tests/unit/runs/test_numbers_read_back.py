@@ -7,8 +7,8 @@ import pytest
 from rlzoo.errors import RunError
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.record import read_finished, read_record
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.record import read_finished, read_record
 
 LINES = [{"step": n, "x": n / 3 + 1e-9, "y": n, "lr": 1e-45 * (n + 1)} for n in range(50)]
 

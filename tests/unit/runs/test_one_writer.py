@@ -13,9 +13,9 @@ from rlzoo.errors import RunError, UsageError
 from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.folder import RunFolder, create_folder
 from rlzoo.runs.lock import locked
-from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.record import read_record
-from rlzoo_lab.staged import staged
+from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.record import read_record
+from rlzoo_lab.data.staged import staged
 
 
 def recipe_for(path, overwrite=False):

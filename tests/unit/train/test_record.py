@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlzoo.errors import RunError
-from rlzoo_lab.batches import read_batch, saved_batches
+from rlzoo_lab.data.batches import read_batch, saved_batches
 
 
 def saved(path, step, texts='{"prompts": ["p"]}', **columns):

@@ -88,8 +88,8 @@ def test_a_response_without_an_action_has_no_share_in_the_blends_value():
     close(found, torch.tensor([0.6, 0.6, -0.4, 0], dtype=F64))
 
 
-def test_blend_refuses_a_reward_range_without_width():
-    with pytest.raises(ValueError, match="low"):
+def test_blend_refuses_a_reward_range_without_width(golden):
+    with golden.refuses(ValueError):
         ZOO.estimators["blend"].refuse({"low": 1.0, "high": 1.0})
 
 

@@ -63,7 +63,7 @@ def register_estimators(register):
 """
 
 
-def test_parts_come_from_the_zoo_that_the_mix_is_in(tmp_path):
+def test_parts_come_from_the_zoo_that_the_mix_is_in(tmp_path, golden):
     (tmp_path / "mine.py").write_text(MINE)
     zoo = load_zoo([tmp_path / "mine.py"])
     words = ["recipe=grpo", "estimator=mix", "estimator.parts=[mine,dr_grpo]"]
@@ -71,7 +71,7 @@ def test_parts_come_from_the_zoo_that_the_mix_is_in(tmp_path):
     c = batch(3)
     alone = [zoo.estimators[name](c)["advantages"] for name in ("mine", "dr_grpo")]
     torch.testing.assert_close(chosen(c)["advantages"], 0.5 * (alone[0] + alone[1]), **EXACT)
-    with pytest.raises(RlzooError, match="mine"):  # the shipped zoo knows none of it
+    with golden.refuses(RlzooError):  # the shipped zoo knows none of it
         make_plan(compose(words, ZOO), ZOO)
 
 
@@ -90,26 +90,24 @@ def test_a_run_makes_what_the_chosen_parts_need_and_no_more():
 
 
 @pytest.mark.parametrize(
-    ("options", "place"),
+    "options",
     [
-        ({"parts": ["grpo"]}, "weights"),
-        ({"parts": [], "weights": []}, "part"),
-        ({"parts": ["grpoo"], "weights": [1.0]}, "grpo"),
-        ({"parts": ["mix"], "weights": [1.0]}, "mix"),
-        ({"parts": ["gae(lam)"], "weights": [1.0]}, "lam"),
-        ({"parts": ["gae(lam=3)"], "weights": [1.0]}, "[0, 1]"),
-        ({"parts": ["gae(lam=0.5"], "weights": [1.0]}, "NAME"),
-        ({"normalize": [True]}, "normalize"),
+        {"parts": ["grpo"]},
+        {"parts": [], "weights": []},
+        {"parts": ["grpoo"], "weights": [1.0]},
+        {"parts": ["mix"], "weights": [1.0]},
+        {"parts": ["gae(lam)"], "weights": [1.0]},
+        {"parts": ["gae(lam=3)"], "weights": [1.0]},
+        {"parts": ["gae(lam=0.5"], "weights": [1.0]},
+        {"normalize": [True]},
     ],
 )
-def test_a_mix_that_cannot_work_is_refused_before_a_model_loads(options, place):
-    with pytest.raises(RlzooError) as error:
+def test_a_mix_that_cannot_work_is_refused_before_a_model_loads(options, golden):
+    with golden.refuses(RlzooError):
         MIX(batch(0), **options)
-    assert place in str(error.value)
-    assert "\n" not in str(error.value)
 
 
-def test_a_trainer_without_a_critic_takes_a_mix_of_group_estimators_only():
+def test_a_trainer_without_a_critic_takes_a_mix_of_group_estimators_only(golden):
     c, trl = batch(2), HOSTS["trl"]
 
     class Columns(dict):
@@ -118,5 +116,5 @@ def test_a_trainer_without_a_critic_takes_a_mix_of_group_estimators_only():
     options = {"parts": ["grpo", "dr_grpo"], "weights": [1.0, 2.0]}
     found, _ = calls.estimate(trl, "rlzoo/mix", Columns(c), options)
     torch.testing.assert_close(found, MIX(c, **options)["advantages"], **EXACT)
-    with pytest.raises(RlzooError, match="values"):
+    with golden.refuses(RlzooError):
         calls.estimate(trl, "rlzoo/mix", Columns(c), {"parts": ["gae"], "weights": [1.0]})

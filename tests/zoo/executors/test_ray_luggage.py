@@ -26,24 +26,24 @@ def test_the_address_stands_behind_the_name(zoo, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("address", "text"),
+    "address",
     [
-        ("127.0.0.1:9", "no Ray cluster at 127.0.0.1:9: Connection refused"),
-        ("here", "'here' is not HOST:PORT"),
-        ("ray://127.0.0.1:10001", "is not HOST:PORT"),
+        "127.0.0.1:9",
+        "here",
+        "ray://127.0.0.1:10001",
     ],
 )
-def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, monkeypatch, address, text):
+def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, monkeypatch, address, golden):
     monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: True)
     began = time.monotonic()
-    with pytest.raises(RlzooError, match=text):
+    with golden.refuses(RlzooError):
         read_executor(["ray"], [f"address={address}"], zoo)
     assert time.monotonic() - began < ray.ANSWER
 
 
-def test_ray_that_is_not_installed_is_one_line(zoo, monkeypatch):
+def test_ray_that_is_not_installed_is_one_line(zoo, monkeypatch, golden):
     monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
-    with pytest.raises(RlzooError, match=r"needs Ray: pip install 'rlzoo-llm\[ray\]'"):
+    with golden.refuses(RlzooError):
         read_executor(["ray"], [], zoo)
 
 

@@ -43,10 +43,11 @@ def policy_and_reference(seed):
 
 
 def each_token(name: str, z: Tensor, reference: Tensor) -> Tensor:
-    """The penalty of each token of each state, (STATES, VOCABULARY)."""
+    """The penalty of each token of each state, a response of its own; (STATES, VOCABULARY)."""
     log_pi = z.log_softmax(-1)
     full = kl(log_pi, reference)[:, None].expand_as(log_pi)
-    return penalty(name, log_pi, reference, full)
+    alone = (x.reshape(-1, 1) for x in (log_pi, reference, full))
+    return penalty(name, *alone).view_as(log_pi)
 
 
 @pytest.mark.parametrize("name", ["k1", "k3", "k1_plus", "k3_plus", "k3_unbiased", "full"])
@@ -84,6 +85,7 @@ def test_small_array(name):
     expected = {
         "k1": k1, "k1_plus": k1, "k2": [ln2**2 / 2, ln2**2 / 2, 0], "k3": k3, "k3_plus": k3,
         "abs": [ln2, ln2, 0], "full": [0.3, 0.3, 0.3], "k3_unbiased": k3, "teacher_k1": k1,
+        "k3_sequence": [0, 0, 0],
     }  # fmt: skip
     got = penalty(name, ratio.log() - 1, zero - 1, zero + 0.3)
     assert_close(got, torch.tensor([expected[name]], dtype=F64))
@@ -131,6 +133,31 @@ def test_k3_unbiased_is_the_kl_with_its_gradient_away_from_the_policy_that_sampl
     assert_close(mean(z, "k3_unbiased"), kl(z.log_softmax(-1), reference), rtol=1e-12, atol=1e-13)
     assert_close(slope(lambda x: mean(x, "k3_unbiased"), z), exact, rtol=1e-11, atol=1e-12)
     assert cosine(slope(lambda x: mean(x, "k3"), z), exact) < 0.99
+
+
+def test_k3_of_a_response_is_the_kl_between_responses():
+    """By enumeration of all responses of two tokens, the second from a distribution of its own."""
+    z, other = logits(0, 1 + VOCABULARY, VOCABULARY), logits(9, 1 + VOCABULARY, VOCABULARY)
+    first, second = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY)).T
+
+    def tokens(x):  # (responses, 2)
+        log_p = x.log_softmax(-1)
+        return torch.stack([log_p[0, first], log_p[1 + first, second]], 1)
+
+    reference, weight = tokens(other), tokens(z).sum(1).exp()
+    exact = (weight * (tokens(z) - reference).sum(1)).sum()
+
+    def estimate(x, name="k3_sequence"):
+        return weight * penalty(name, tokens(x), reference, reference).sum(1)
+
+    assert_close(estimate(z).sum(), exact)
+    assert_close(estimate(z, "k3").sum(), exact)  # the same mean, and not the same values
+    assert not torch.allclose(estimate(z), estimate(z, "k3"))
+
+    def forward(x):
+        return (reference.sum(1).exp() * (reference - tokens(x)).sum(1)).sum()
+
+    assert_close(slope(estimate, z), slope(forward, z))
 
 
 def test_full_has_no_gradient_in_a_run_because_the_column_has_none():

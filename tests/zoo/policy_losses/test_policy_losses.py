@@ -86,8 +86,8 @@ def slope_ppo_dual_clip(c, c_bound=3.0):
     return torch.where((c["advantages"] < 0) & (ratio(c) > c_bound), 0, slope_ppo_clip(c))
 
 
-def slope_gspo(c, clip_low=3e-4, clip_high=4e-4):
-    s = (row_sum(ratio(c).log(), c) / length(c)).exp()
+def slope_gspo(c, clip_low=3e-4, clip_high=4e-4, length_normalize=True):
+    s = (row_sum(ratio(c).log(), c) / (length(c) if length_normalize else 1)).exp()
     return torch.where(clipped(s, c["advantages"], clip_low, clip_high), 0, -s * c["advantages"])
 
 
@@ -185,6 +185,7 @@ SLOPES = [
     ("ppo_dual_clip", {"c": 1.5}, lambda columns, /, **kw: slope_ppo_dual_clip(columns, 1.5)),
     ("gspo", {}, slope_gspo),
     ("gspo", {"clip_low": 0.1, "clip_high": 0.2}, slope_gspo),
+    ("gspo", {"clip_high": 0.2, "length_normalize": False}, slope_gspo),
     ("gmpo", {}, slope_gmpo),
     ("cispo", {}, lambda c: -ratio(c).clamp(0.8, 1.2) * c["advantages"]),
     ("cispo", {"clip_low": 1.0, "clip_high": 1.0},

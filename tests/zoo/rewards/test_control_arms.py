@@ -34,14 +34,14 @@ def test_majority_pays_the_most_frequent_answer_and_every_one_that_ties():
     assert score("majority", {"responses": ["7", "8", "6", "9"], "group_ids": ids}) == [1, 1, 1, 1]
 
 
-def test_majority_takes_the_last_match_and_no_match_is_no_answer():
+def test_majority_takes_the_last_match_and_no_match_is_no_answer(golden):
     ids = torch.zeros(4, dtype=torch.long)
     texts = ["3, so #4", "#3 then #4", "4", "#3"]
     columns = {"responses": texts, "group_ids": ids}
     assert score("majority", columns, pattern=r"#(\d)") == [1, 1, 0, 0]
     silent = {"responses": ["a", "b", "c", "d"], "group_ids": ids}
     assert score("majority", silent, pattern=r"#(\d)") == [0, 0, 0, 0]
-    with pytest.raises(ValueError, match="pattern"):
+    with golden.refuses(ValueError):
         ZOO.rewards["majority"].refuse({"pattern": "("})
 
 

@@ -78,7 +78,7 @@ def test_http_cuts_a_batch_into_requests(server):
     assert [len(body["responses"]) for body in server.bodies] == [2, 1]
 
 
-def test_http_gives_scores_per_token(server):
+def test_http_gives_scores_per_token(server, golden):
     def answer(body):
         return 200, {"scores": [[len(r) + 0.5] * len(r) for r in body["response_tokens"]]}
 
@@ -86,22 +86,22 @@ def test_http_gives_scores_per_token(server):
     found = ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
     assert found.tolist() == [[2.5, 2.5, 0, 0], [3.5, 3.5, 3.5, 0]]
     server.answer = lambda body: (200, {"scores": [[1.0], [1.0]]})
-    with pytest.raises(RlzooError, match="must return 2 scores of response 0. Got 1"):
+    with golden.refuses(RlzooError):
         ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
 
 
-def test_http_headers_come_from_the_environment_alone(server, monkeypatch):
+def test_http_headers_come_from_the_environment_alone(server, monkeypatch, golden):
     monkeypatch.setenv("RLZOO_ALLOW_ENV", "SCORER")
     monkeypatch.setenv("SCORER", "Authorization: Bearer s3cret\nX-Team: a: b\n")
     ask(server, headers_from="SCORER")
     assert server.headers[-1]["Authorization"] == "Bearer s3cret"
     assert server.headers[-1]["X-Team"] == "a: b"
     monkeypatch.setenv("SCORER", "Authorization: x\nno colon s3cret")
-    with pytest.raises(ValueError, match="line 2 of 'SCORER'") as caught:
+    with golden.refuses(ValueError) as caught:
         ask(server, headers_from="SCORER")
-    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in str(caught.error)
     monkeypatch.delenv("SCORER")
-    with pytest.raises(RlzooError, match="no environment variable 'SCORER'"):
+    with golden.refuses(RlzooError):
         ask(server, headers_from="SCORER")
 
 
@@ -113,88 +113,87 @@ def test_http_tries_again_where_that_may_help(server, status):
     assert len(server.bodies) == 2
 
 
-def test_http_waits_longer_each_time(server, monkeypatch):
+def test_http_waits_longer_each_time(server, monkeypatch, golden):
     waited = []
     monkeypatch.setattr(module, "pause", waited.append)
     server.answer = lambda body: (503, b"")
-    with pytest.raises(RlzooError, match=r"did not answer after 4 attempts \(status 503\)"):
+    with golden.refuses(RlzooError):
         ask(server, retries=3, backoff=0.5)
     assert waited == [0.5, 1.0, 2.0]
 
 
-def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
+def test_http_that_is_slow_stops_or_scores_zero_as_declared(server, golden):
     def slow(body):
         threading.Event().wait(0.5)
         return 200, {"scores": [1.0] * len(body["responses"])}
 
     server.answer = slow
-    with pytest.raises(RlzooError, match=r"did not answer after 2 attempts \(timed out\)"):
+    with golden.refuses(RlzooError):
         ask(server, timeout=0.1, retries=1)
     with pytest.warns(UserWarning, match="3 responses score 0"):
         assert ask(server, timeout=0.1, retries=0, on_failure="zero").tolist() == [0, 0, 0]
 
 
-def test_http_without_a_server_says_so():
+def test_http_without_a_server_says_so(golden):
     place = type("Place", (), {"url": "http://127.0.0.1:1/score"})
-    with pytest.raises(RlzooError, match=r"127.0.0.1:1 did not answer .*refused"):
+    with golden.refuses(RlzooError):
         ask(place, retries=0)
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "fault"),
+    ("status", "answer"),
     [
-        (404, b"", "answered with status 404"),
-        (302, b"", "answered with status 302"),  # a redirect is not followed
-        (200, b"<html>", "did not return JSON: b'<html>'"),
-        (200, b"", "did not return JSON"),
-        (200, b"\xff\xfe\x00", "did not return JSON"),
-        (200, [1, 2, 3], 'returned no "scores"'),
-        (200, {"score": [1, 2, 3]}, 'returned no "scores"'),
-        (200, {"scores": [1, 2]}, "must return 3 scores. Got 2"),
-        (200, {"scores": 1}, "must return 3 scores. Got int"),
-        (200, {"scores": [1, "2", 3]}, "item 1 of the scores is '2'"),
-        (200, {"scores": [1, None, 3]}, "item 1 of the scores is None"),
-        (200, {"scores": [1, 2, True]}, "item 2 of the scores is True"),
-        (200, {"scores": [1, 2, [3]]}, "item 2 of the scores"),
-        (200, b'{"scores": [1, NaN, 3]}', "item 1 of the scores is nan"),
-        (200, b'{"scores": [1, 2, -Infinity]}', "item 2 of the scores is -inf"),
-        (200, b'{"scores": [1, 2, 1' + b"0" * 400 + b"]}", "item 2 of the scores"),
+        (404, b""),
+        (302, b""),  # a redirect is not followed
+        (200, b"<html>"),
+        (200, b""),
+        (200, b"\xff\xfe\x00"),
+        (200, [1, 2, 3]),
+        (200, {"score": [1, 2, 3]}),
+        (200, {"scores": [1, 2]}),
+        (200, {"scores": 1}),
+        (200, {"scores": [1, "2", 3]}),
+        (200, {"scores": [1, None, 3]}),
+        (200, {"scores": [1, 2, True]}),
+        (200, {"scores": [1, 2, [3]]}),
+        (200, b'{"scores": [1, NaN, 3]}'),
+        (200, b'{"scores": [1, 2, -Infinity]}'),
+        (200, b'{"scores": [1, 2, 1' + b"0" * 400 + b"]}"),
     ],
 )
 @pytest.mark.parametrize("on_failure", ["stop", "zero"])
-def test_http_refuses_garbage_at_once(server, status, answer, fault, on_failure):
+def test_http_refuses_garbage_at_once(server, status, answer, golden, on_failure):
     server.answer = lambda body: (status, answer)
-    with pytest.raises(RlzooError, match=fault) as caught:
+    with golden.refuses(RlzooError):
         ask(server, on_failure=on_failure)
-    assert "\n" not in str(caught.value)
     assert len(server.bodies) == 1
 
 
-def test_http_names_what_json_cannot_carry(server):
-    with pytest.raises(RlzooError, match="cannot be written as JSON"):
+def test_http_names_what_json_cannot_carry(server, golden):
+    with golden.refuses(RlzooError):
         ask(server, answers=(b"1", "2", "3"), send=["answers", "responses"])
 
 
 @pytest.mark.parametrize(
-    ("options", "fault"),
+    "options",
     [
-        ({"url": ""}, "url is missing"),
-        ({"url": "file:///etc/passwd"}, "must begin with http"),
-        ({"url": "localhost:80"}, "must begin with http"),
-        ({"url": "http://me:word@localhost/"}, "secrets do not belong in a recipe"),
-        ({"send": ["prompt"]}, "did you mean 'prompts'"),
-        ({"send": []}, "choose at least one of"),
-        ({"per_token": True}, "add response_tokens"),
-        ({"headers_from": "NO_SUCH_VARIABLE"}, "--allow-env NO_SUCH_VARIABLE"),
+        {"url": ""},
+        {"url": "file:///etc/passwd"},
+        {"url": "localhost:80"},
+        {"url": "http://me:word@localhost/"},
+        {"send": ["prompt"]},
+        {"send": []},
+        {"per_token": True},
+        {"headers_from": "NO_SUCH_VARIABLE"},
     ],
 )
-def test_http_options_are_refused_before_a_run(options, fault, zoo):
+def test_http_options_are_refused_before_a_run(options, golden, zoo):
     component = zoo.rewards["http"]
-    with pytest.raises((ValueError, RlzooError), match=fault):
+    with golden.refuses((ValueError, RlzooError)):
         component.refuse(component.check_options({"url": "http://localhost/", **options}))
 
 
-def test_a_run_whose_endpoint_dies_keeps_its_last_whole_step(server, words, tmp_path):
+def test_a_run_whose_endpoint_dies_keeps_its_last_whole_step(server, words, tmp_path, golden):
     """Scores for a step, then none: the run stops, and goes on when the endpoint is back."""
     calls = iter(range(1000))
     good = server.answer
@@ -205,7 +204,7 @@ def test_a_run_whose_endpoint_dies_keeps_its_last_whole_step(server, words, tmp_
     server.answer = dies
     asked = ["rewards=http", f"rewards.http.url={server.url}", "rewards.http.retries=0",
              "checkpoint.every=10", f"run.dir={tmp_path}/run"]  # fmt: skip
-    with pytest.raises(RlzooError, match="did not answer after one attempt"):
+    with golden.refuses(RlzooError):
         rlzoo.run("grpo", [*words, *asked])
     assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000001"]
     server.answer = good

@@ -123,18 +123,18 @@ def test_the_last_object_with_a_score_counts(server):
         ('{"score": "7"}', None), ("{" * 5000 + '{"score": 7}', None),
     ],
 )  # fmt: skip
-def test_a_score_among_braces(server, reply, score):
+def test_a_score_among_braces(server, reply, score, golden):
     server.reply = lambda row: reply
     if score is not None:
         assert ask(server, ["a"]).tolist() == [pytest.approx(score)]
     else:
-        with pytest.raises(RlzooError, match="no score"):
+        with golden.refuses(RlzooError):
             ask(server, ["a"])
 
 
-def test_a_reply_without_a_score_stops_the_run_or_scores_0(server):
+def test_a_reply_without_a_score_stops_the_run_or_scores_0(server, golden):
     server.reply = lambda row: "It is fine." if row["response"] == "bad" else '{"score": 10}'
-    with pytest.raises(RlzooError, match="no score"):
+    with golden.refuses(RlzooError):
         ask(server, ["good", "bad"])
     CACHE.clear()
     with pytest.warns(UserWarning, match="1 responses"):
@@ -143,23 +143,23 @@ def test_a_reply_without_a_score_stops_the_run_or_scores_0(server):
     assert len(CACHE) == 1  # a failure is not kept
 
 
-def test_a_server_that_does_not_answer_is_tried_again(server):
+def test_a_server_that_does_not_answer_is_tried_again(server, golden):
     server.status = 503
-    with pytest.raises(RlzooError, match="did not answer after 3 attempts"):
+    with golden.refuses(RlzooError):
         ask(server, ["a"], retries=2)
     assert len(server.bodies) == 3
     server.status = 404
-    with pytest.raises(RlzooError, match="404"):
+    with golden.refuses(RlzooError):
         ask(server, ["b"], retries=2)
     assert len(server.bodies) == 4
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
-    [({"url": ""}, "url"), ({"model": ""}, "model"), ({"low": 3.0, "high": 3.0}, "low"),
-     ({"url": "ftp://x"}, "http"), ({"url": "http://me:secret@x"}, "secrets")],
+    "options",
+    [{"url": ""}, {"model": ""}, {"low": 3.0, "high": 3.0},
+     {"url": "ftp://x"}, {"url": "http://me:secret@x"}],
 )  # fmt: skip
-def test_options_that_cannot_work_are_refused_before_a_model_loads(options, word):
+def test_options_that_cannot_work_are_refused_before_a_model_loads(options, golden):
     usual = {"url": "http://x", "model": "m", "low": 0.0, "high": 1.0, "headers_from": ""}
-    with pytest.raises((RlzooError, ValueError), match=word):
+    with golden.refuses((RlzooError, ValueError)):
         check(**{**usual, **options})

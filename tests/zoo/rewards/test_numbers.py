@@ -63,9 +63,9 @@ def test_a_key_of_one_number(text):
      "2516_8", "5 + 3", "2 hours 30 minutes", r"\boxed{2, 3}", "1/0", "not 5", "2^x", r"5\pm 1",
      "-2,3", "1,5", "5!", r"\boxed{} 5"],
 )  # fmt: skip
-def test_a_key_that_is_no_number_or_several(text):
+def test_a_key_that_is_no_number_or_several(text, golden):
     assert text[:5] in fault(text).replace("\\\\", "\\")
-    with pytest.raises(ValueError, match="answer"):
+    with golden.refuses(ValueError):
         numeric([""], [text])
 
 

@@ -107,8 +107,8 @@ def test_each_row_is_judged_by_itself(name, zoo):
 
 @pytest.mark.parametrize("name", ["exact_match", "numeric", "regex", "math_verify"])
 @pytest.mark.parametrize("answer", [None, {}, [], [None], {"a": 1}, b"42"])
-def test_what_is_no_answer_is_an_error(name, answer, zoo):
-    with pytest.raises(ValueError, match="an answer must be a string, a number or a list"):
+def test_what_is_no_answer_is_an_error(name, answer, zoo, golden):
+    with golden.refuses(ValueError):
         call(zoo, name, ["42"], [answer])
 
 
@@ -163,12 +163,12 @@ def test_which_number_counts():
     assert scores(numeric, [r"\boxed{none} 5"], ["5"]) == [0]
 
 
-def test_numbers_are_compared_exactly_within_the_tolerance():
+def test_numbers_are_compared_exactly_within_the_tolerance(golden):
     assert scores(numeric, ["0.1", "1/10", "0.10000001"], [0.1] * 3) == [1, 1, 0]
     assert scores(numeric, ["0.3333"], ["1/3"], tolerance=1e-3) == [1]
     assert scores(numeric, ["99", "101.1"], [100, 100], relative=0.01) == [1, 0]
     assert scores(numeric, ["so 42"], [["7", 42]]) == [1]
-    with pytest.raises(ValueError, match="'forty' contains no number"):
+    with golden.refuses(ValueError):
         numeric(["42"], ["forty"])
 
 
@@ -233,11 +233,11 @@ def test_math_verify_works_in_any_thread_and_survives_a_response_without_end():
     assert found == [[0, 1, 0]] * 2
 
 
-def test_a_missing_package_is_named(zoo, monkeypatch):
+def test_a_missing_package_is_named(zoo, monkeypatch, golden):
     monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     options = {"schema": SCHEMA, "fenced": False}
     for name, given_options in (("math_verify", {"timeout": 1.0}), ("json_schema", options)):
-        with pytest.raises(RlzooError, match=r"pip install 'rlzoo-llm\[verify\]'"):
+        with golden.refuses(RlzooError):
             zoo.rewards[name].refuse(given_options)
 
 
@@ -246,13 +246,13 @@ def test_a_missing_package_is_named(zoo, monkeypatch):
     ["((a{1000}){1000}){100}", "(((a{999}){999}){999}){999}", "(" * 2000 + "a" + ")" * 2000, "(?R)",
      "a(?1)?(b)", "(?&x)(?<x>a)", "[" * 3000, "(?V1)" + "[" * 3000, "a{99999999999999999999}"],
 )  # fmt: skip
-def test_a_pattern_without_end_is_no_pattern(pattern, zoo, monkeypatch):
+def test_a_pattern_without_end_is_no_pattern(pattern, zoo, monkeypatch, golden):
     monkeypatch.setattr("rlzoo_zoo.rewards.regex.PATIENCE", 0.4)
     began = time.process_time()
     given = {"match": "search", "ignorecase": False, "dotall": False, "timeout": 1.0}
-    with pytest.raises(ValueError, match="not a pattern") as said:
+    with golden.refuses(ValueError) as said:
         zoo.rewards["regex"].refuse({"pattern": pattern, **given})
-    assert len(str(said.value)) < 300
+    assert len(str(said.error)) < 300
     assert time.process_time() - began < 5
 
 
@@ -325,27 +325,24 @@ def test_a_schema_may_be_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("schema", "fault"),
+    "schema",
     [
-        ("", "schema is missing"),
-        ("none.json", "cannot read 'none.json'"),
-        ('{"type": "objekt"}', "not a schema"),
-        ('{"type": ', "schema:1: not JSON"),
-        ('{"$ref": "#/none"}', "'#/none' does not exist in the schema"),
-        ('{"$ref": "http://localhost:1/x.json"}', "does not exist in the schema"),
-        ('{"$dynamicRef": "http://localhost:1/x"}', "does not exist in the schema"),
-        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "form a cycle"),
-        (
-            '{"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}}',
-            "form a cycle",
-        ),
-        ('{"pattern": "("}', "is not a 'regex'"),
-        ('{"patternProperties": {"[": {}}}', "is not a 'regex'"),
-        ('{"not": ' * 2000 + "{}" + "}" * 2000, "nested too deep"),
+        "",
+        "none.json",
+        '{"type": "objekt"}',
+        '{"type": ',
+        '{"$ref": "#/none"}',
+        '{"$ref": "http://localhost:1/x.json"}',
+        '{"$dynamicRef": "http://localhost:1/x"}',
+        '{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}',
+        '{"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}}',
+        '{"pattern": "("}',
+        '{"patternProperties": {"[": {}}}',
+        '{"not": ' * 2000 + "{}" + "}" * 2000,
     ],
 )
-def test_what_is_no_schema_is_told_before_a_run(schema, fault, zoo):
-    with pytest.raises((ValueError, RlzooError), match=fault):
+def test_what_is_no_schema_is_told_before_a_run(schema, golden, zoo):
+    with golden.refuses((ValueError, RlzooError)):
         zoo.rewards["json_schema"].refuse({"schema": schema, "fenced": False})
 
 
@@ -361,22 +358,16 @@ def test_a_schema_that_refers_to_itself_in_a_part_of_the_value_has_an_end():
 # ---------------------------------------------------------------- the user's function
 
 
-def test_python_names_what_is_not_there(zoo):
+def test_python_names_what_is_not_there(zoo, golden):
     def plan(function):
         words = ["recipe=grpo", "model=nano", "rewards=python"]
         return make_plan(compose([*words, f"rewards.python.function={function}"], zoo), zoo)
 
     module = "helpers.rewards_for_tests"
     assert plan(f"{module}:letters")
-    for function, fault in {
-        f"{module}:leters": "has no function 'leters'; did you mean 'letters'",
-        "no_such_module:f": "cannot import 'no_such_module'",
-        module: "must be 'module:function'",
-        f"{module}:one_argument": "must take .prompts, responses, answers.: too many",
-    }.items():
-        with pytest.raises(RecipeError, match=fault) as caught:
+    for function in (f"{module}:leters", "no_such_module:f", module, f"{module}:one_argument"):
+        with golden.refuses(RecipeError):
             plan(function)
-        assert "\n" not in str(caught.value)
 
 
 def test_python_finds_a_module_in_the_current_folder(tmp_path, monkeypatch):

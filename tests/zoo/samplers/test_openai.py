@@ -196,7 +196,7 @@ def test_no_more_requests_are_under_way_than_asked_for_and_fewer_where_it_is_ful
 
 
 @pytest.mark.landing
-def test_retry_after_is_kept(make, server):
+def test_retry_after_is_kept(make, server, golden):
     def busy(handler):
         handler.say({}, 429, [("Retry-After", "1")])
 
@@ -205,7 +205,7 @@ def test_retry_after_is_kept(make, server):
     roll(make())
     assert 1 <= time.monotonic() - began < 3
     server.faults[:] = [lambda h: h.say({}, 429, [("Retry-After", "3600")])]
-    with pytest.raises(RlzooError, match=r"did not answer for 5 s \(status 429\)"):
+    with golden.refuses(RlzooError):
         roll(make("sampler.patience=5"))
 
 
@@ -215,49 +215,44 @@ def choice(tokens, log_probs, ended="stop"):
 
 
 @pytest.mark.parametrize(
-    ("answer", "line"),
+    "answer",
     [
-        (b"<html>", r"did not return JSON to /v1/completions: b'<html>'"),
-        (b"[" * 100_000, "did not return JSON"),
-        ({}, "does not return token ids and log-probabilities; it must support return_token_ids"),
-        ({"choices": [{"text": "1", "finish_reason": "stop"}]}, "it must support return_token_ids"),
-        (choice([5, "6"], [-1.0, -1.0]), "it must support return_token_ids"),
-        (choice([5, 6], [-1.0, None]), "it must support return_token_ids"),
-        (choice([], []), "response .* has 0 tokens and 0 log-probabilities; 1 to 5 of both"),
-        (choice([5, 6], [-1.0]), "has 2 tokens and 1 log-probabilities"),
-        (choice([5] * 6, [-1.0] * 6), "has 6 tokens and 6"),
-        (choice([5], [-1.0], "length"), "was cut after 1 tokens of 5: prompt and response"),
-        (choice([10**6], [-1.0]), "has ids beyond the model's"),
-        (choice([5], [float("nan")]), "has a log-probability that is not a number"),
-        (choice([5], [0.5]), "has a log-probability that is not a number"),
-        (lambda h: h.say({"error": {"message": "no\nroom"}}, 400), "status 400: no room$"),
-        (lambda h: h.say(b"", 302, [("Location", "http://127.0.0.1:1/")]), "with status 302$"),
+        b"<html>",
+        b"[" * 100_000,
+        {},
+        {"choices": [{"text": "1", "finish_reason": "stop"}]},
+        choice([5, "6"], [-1.0, -1.0]),
+        choice([5, 6], [-1.0, None]),
+        choice([], []),
+        choice([5, 6], [-1.0]),
+        choice([5] * 6, [-1.0] * 6),
+        choice([5], [-1.0], "length"),
+        choice([10**6], [-1.0]),
+        choice([5], [float("nan")]),
+        choice([5], [0.5]),
+        lambda h: h.say({"error": {"message": "no\nroom"}}, 400),
+        lambda h: h.say(b"", 302, [("Location", "http://127.0.0.1:1/")]),
     ],
 )
-def test_garbage_is_one_line_at_once(make, server, answer, line):
+def test_garbage_is_one_line_at_once(make, server, answer, golden):
     server.faults[:] = [answer] * 4
-    with pytest.raises(RlzooError, match=line) as caught:
+    with golden.refuses(RlzooError) as caught:
         roll(make("sampler.requests=1"))
-    assert caught.value.status == 1  # the run had begun
-    assert str(caught.value).startswith("sampler openai: http://127.0.0.1:")
-    assert "\n" not in str(caught.value)
-    assert not isinstance(caught.value, ComponentError)
+    assert caught.error.status == 1  # the run had begun
+    assert str(caught.error).startswith("sampler openai: http://127.0.0.1:")
+    assert not isinstance(caught.error, ComponentError)
     assert len(server.faults) in (0, 3)  # a row that is wrong is found when all are there
 
 
-def test_an_answer_without_end_is_refused(make, server, monkeypatch):
+def test_an_answer_without_end_is_refused(make, server, monkeypatch, golden):
     monkeypatch.setattr(module, "MOST", 2**16)
     server.faults[:] = [b" " * 2**18]
-    with pytest.raises(RlzooError, match="sent more than 0 MiB"):
+    with golden.refuses(RlzooError):
         roll(make())
 
 
-def test_a_server_that_cannot_be_handed_weights_says_how_it_could(make):
-    said = (
-        r"answered /update with status 404: Not Found \(see sampler.reload; vLLM requires "
-        r"VLLM_SERVER_DEV_MODE=1\)$"
-    )
-    with pytest.raises(RlzooError, match=said):
+def test_a_server_that_cannot_be_handed_weights_says_how_it_could(make, golden):
+    with golden.refuses(RlzooError):
         roll(make('sampler.reload=["/update"]'))
 
 
@@ -355,21 +350,21 @@ def test_a_recipe_that_corrects_nothing_is_told(zoo, words):
 
 
 @pytest.mark.parametrize(
-    ("option", "line"),
+    "option",
     [
-        ("url=127.0.0.1:8000", "url must begin with http:// or https://"),
-        ("url=http://me:secret@host", "secrets do not belong in a recipe; use headers_from"),
-        ("url=http://host:8000/v1", "that of the server, without /v1"),
-        ("folder=/nowhere/at/all", "no folder '/nowhere/at/all'"),
-        ("reload=[update]", "a call must be a path that begins with /, a space and JSON. Got"),
-        ('reload=["/update {"]', "there is no JSON after the path"),
-        ("headers_from=OPENAI_KEY", "requires --allow-env OPENAI_KEY"),
+        "url=127.0.0.1:8000",
+        "url=http://me:secret@host",
+        "url=http://host:8000/v1",
+        "folder=/nowhere/at/all",
+        "reload=[update]",
+        'reload=["/update {"]',
+        "headers_from=OPENAI_KEY",
     ],
 )
-def test_what_cannot_work_is_refused_before_a_model_loads(zoo, words, option, line):
-    with pytest.raises(RecipeError, match=line) as caught:
+def test_what_cannot_work_is_refused_before_a_model_loads(zoo, words, option, golden):
+    with golden.refuses(RecipeError) as caught:
         plan(zoo, words, "sampler=openai", f"sampler.{option}")
-    assert "secret@" not in str(caught.value)
+    assert "secret@" not in str(caught.error)
 
 
 def test_a_key_comes_from_the_environment_and_stays_out_of_the_run(

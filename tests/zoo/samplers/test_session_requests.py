@@ -82,9 +82,9 @@ def test_what_is_not_obeyed_is_refused_by_its_name(field, value):
 
 
 @pytest.mark.parametrize("says", [None, "maybe", 1])
-def test_whether_a_reply_continues_the_assistants_message_is_asked(says):
+def test_whether_a_reply_continues_the_assistants_message_is_asked(says, golden):
     own = [*SAID, {"role": "assistant", "content": "a"}]
-    with pytest.raises(Refused, match="continue_final_message"):
+    with golden.refuses(Refused):
         completion({"messages": own, "continue_final_message": says}, RECIPE)
     for goes_on in (True, False):
         found = completion({"messages": own, "continue_final_message": goes_on}, RECIPE)
@@ -112,12 +112,12 @@ def test_what_is_not_a_reward(body):
     assert caught.value.status_code == 400
 
 
-def test_a_misspelt_field_has_the_nearest_name():
-    with pytest.raises(Refused, match="rewrad .*'reward'"):
+def test_a_misspelt_field_has_the_nearest_name(golden):
+    with golden.refuses(Refused):
         reward({"rewrad": 1})
-    with pytest.raises(Refused, match="max_token .*'max_tokens'"):
+    with golden.refuses(Refused):
         read(max_token=3)
-    with pytest.raises(Refused, match="index"):
+    with golden.refuses(Refused):
         given({"index": 3}, ())
 
 
@@ -134,8 +134,8 @@ def nested(depth, of="[]"):
     ],
     ids=range(15),
 )  # fmt: skip
-def test_what_is_not_json_of_texts(text):
-    with pytest.raises(ValueError, match="."):
+def test_what_is_not_json_of_texts(text, golden):
+    with golden.refuses(ValueError):
         parsed(text)
     with pytest.raises(Refused):
         message(

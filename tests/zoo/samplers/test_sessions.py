@@ -387,8 +387,8 @@ def test_an_agent_that_died_while_it_waited_gets_no_row(world):
     assert w.sample(player(1)).batch.rows == 1
 
 
-def test_without_agents_the_run_stops_with_a_line(world):
-    with pytest.raises(RlzooError, match="no agent"):
+def test_without_agents_the_run_stops_with_a_line(world, golden):
+    with golden.refuses(RlzooError):
         world("sampler.patience=0.2").sample()
 
 
@@ -536,12 +536,12 @@ def test_a_runs_token_replaces_that_of_the_run_before(world, monkeypatch):
     assert w.ask("/v1/models", token="another-token-for-a-second-run")[0] == 200
 
 
-def test_a_weak_token_or_none_is_refused_before_a_model_loads(world, monkeypatch):
+def test_a_weak_token_or_none_is_refused_before_a_model_loads(world, monkeypatch, golden):
     monkeypatch.setenv("RLZOO_TOKEN", "short")
-    with pytest.raises(RlzooError, match="16 characters"):
+    with golden.refuses(RlzooError):
         world()
     monkeypatch.delenv("RLZOO_ALLOW_ENV")
-    with pytest.raises(RlzooError, match="RLZOO_TOKEN"):
+    with golden.refuses(RlzooError):
         world()
 
 

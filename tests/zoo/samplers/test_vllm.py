@@ -177,46 +177,43 @@ def test_the_engine_computes_as_the_policy_does_unless_told(make):
     assert engines[1].settings["dtype"] == "bfloat16"
 
 
-def test_rows_longer_than_the_engine_takes_are_one_line(make):
+def test_rows_longer_than_the_engine_takes_are_one_line(make, golden):
     build, _ = make
-    with pytest.raises(RlzooError, match=r"exceed the engine's limit of 8; raise sampler"):
+    with golden.refuses(RlzooError):
         roll(build("sampler.max_length=8"))
 
 
 @pytest.mark.parametrize(
-    ("raised", "line"),
+    "raised",
     [
-        ("1 validation error for ModelConfig\n  Value error, Model architectures ['X'] are not "
+        "1 validation error for ModelConfig\n  Value error, Model architectures ['X'] are not "
          "supported for now. Supported architectures: dict_keys(['A']) [type=value_error, input",
-         r"did not start: Model architectures \['X'\] are not supported for now.$"),
-        ("To serve at least one request, 9 GiB KV cache is needed, larger than 1 GiB.",
-         r"9 GiB KV cache .* \(sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KV.*\)$"),
-        ("", "did not start: ValueError"),
+        "To serve at least one request, 9 GiB KV cache is needed, larger than 1 GiB.",
+        "",
     ],
 )  # fmt: skip
-def test_an_engine_that_does_not_start_is_one_line(make, raised, line, monkeypatch):
+def test_an_engine_that_does_not_start_is_one_line(make, raised, golden, monkeypatch):
     def refuse(**_):
         raise ValueError(raised)
 
     build, _ = make
     monkeypatch.setattr(sys.modules["vllm"], "LLM", refuse)
-    with pytest.raises(RlzooError, match=line) as caught:
+    with golden.refuses(RlzooError) as caught:
         roll(build())
-    assert str(caught.value).startswith("sampler vllm: the engine did not start: ")
-    assert "\n" not in str(caught.value)
+    assert str(caught.error).startswith("sampler vllm: the engine did not start: ")
 
 
-def test_several_processes_are_sent_to_a_server(make, monkeypatch):
+def test_several_processes_are_sent_to_a_server(make, monkeypatch, golden):
     build, _ = make
     world = build()
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(RlzooError, match="sampler=openai"):
+    with golden.refuses(RlzooError):
         roll(world)
 
 
-def test_without_vllm_it_says_so(zoo, words, make, monkeypatch):
+def test_without_vllm_it_says_so(zoo, words, make, monkeypatch, golden):
     monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
     recipe = compose(["recipe=grpo", *words, "sampler=vllm"], zoo)
-    with pytest.raises(RecipeError, match=r"sampler.*needs vLLM: pip install 'rlzoo-llm\[vllm\]'"):
+    with golden.refuses(RecipeError):
         make_plan(recipe, zoo)

@@ -139,7 +139,7 @@ def test_a_hub_id_is_read_from_the_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("offline", [True, False])
-def test_a_hub_id_without_a_network_names_the_cache(offline, tmp_path, monkeypatch):
+def test_a_hub_id_without_a_network_names_the_cache(offline, tmp_path, monkeypatch, golden):
     import datasets
 
     from rlzoo.lm import loading as pretrained
@@ -147,8 +147,7 @@ def test_a_hub_id_without_a_network_names_the_cache(offline, tmp_path, monkeypat
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline)
     monkeypatch.setattr(pretrained, "reachable", lambda url: False)
-    why = "HF_HUB_OFFLINE is set" if offline else "there is no network"
-    with pytest.raises(DataError, match=f"'openai/gsm8k' is not in the cache .*cache.*{why}"):
+    with golden.refuses(DataError):
         made("openai/gsm8k", subset="main")
     assert datasets.config.HF_HUB_OFFLINE is offline
 
@@ -159,40 +158,32 @@ def test_jsonl_needs_no_library(sums, monkeypatch):
     assert Dataset(path=sums, prompt="question").rows["train"]
 
 
-def test_a_missing_library_is_named(sums, tmp_path, monkeypatch):
+def test_a_missing_library_is_named(sums, tmp_path, monkeypatch, golden):
     place, folder = parquet(tmp_path)["path"], saved(tmp_path)["path"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert made(sums)
-    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'rlzoo-llm\[data\]'"):
+    with golden.refuses(DataError):
         made(place)
-    with pytest.raises(DataError, match=r"needs datasets: pip install 'rlzoo-llm\[data\]'"):
+    with golden.refuses(DataError):
         made(folder)
 
 
-def test_what_is_not_there_is_named(sums, tmp_path):
+def test_what_is_not_there_is_named(sums, tmp_path, golden):
     (tmp_path / "rows.txt").write_text("x")
     (tmp_path / "bad.parquet").write_text("x")
     (tmp_path / "empty").mkdir()
-    faults = {
-        "": "path is missing",
-        str(tmp_path / "sum.jsonl"): "did you mean 'sums.jsonl'",
-        str(tmp_path / "none"): "no file or folder",
-        str(tmp_path / "rows.txt"): "set format=jsonl",
-        str(tmp_path / "bad.parquet"): "not a Parquet file",
-        str(tmp_path / "empty"): "empty: ",
-    }
-    for path, fault in faults.items():
-        with pytest.raises((ValueError, RlzooError), match=fault) as caught:
+    names = ("sum.jsonl", "none", "rows.txt", "bad.parquet", "empty")
+    for path in ("", *(str(tmp_path / name) for name in names)):
+        with golden.refuses((ValueError, RlzooError)):
             made(path)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(DataError, match="did you mean 'test'.*available: train, test"):
+    with golden.refuses(DataError):
         made(**saved_splits(tmp_path) | {"test_split": "tests"})
 
 
-def test_the_hub_is_asked_for_no_builder_of_the_library():
+def test_the_hub_is_asked_for_no_builder_of_the_library(golden):
     """`pandas` would unpickle files: only owner/name is taken for a hub id."""
     for name in ("pandas", "hf://datasets/owner/name", "a/b/c", "./owner/name"):
-        with pytest.raises(DataError, match=f"no file or folder '{name}'"):
+        with golden.refuses(DataError):
             made(name)
 
 
@@ -230,31 +221,29 @@ def test_a_bad_row_is_named_by_file_and_line(line, tmp_path):
     assert [e.index for e in everything(task)] == [0, 1, *range(4, 42)]  # the line's number, less 1
 
 
-def test_bytes_that_are_no_text_are_a_bad_row(tmp_path):
+def test_bytes_that_are_no_text_are_a_bad_row(tmp_path, golden):
     path = tmp_path / "bytes.jsonl"
     good = "".join(json.dumps(row) + "\n" for row in SUMS).encode()
     path.write_bytes(b"\xef\xbb\xbf" + good + b'{"question": "\xff", "answer": 1}\n')
-    with pytest.raises(DataError, match=":41: not UTF-8"):
+    with golden.refuses(DataError):
         made(str(path))
     assert len(everything(made(str(path), on_bad_row="skip"))) == 40  # the byte order mark apart
 
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
-def test_a_column_that_no_row_has_is_a_wrong_name(on_bad_row, sums):
-    fault = r"no column 'quest'; did you mean 'question'\? \(available: question, answer, level"
-    with pytest.raises(DataError, match=fault) as caught:
+def test_a_column_that_no_row_has_is_a_wrong_name(on_bad_row, sums, golden):
+    with golden.refuses(DataError):
         made(sums, prompt="quest", on_bad_row=on_bad_row)
-    assert "no usable row" not in str(caught.value)
-    with pytest.raises(DataError, match="no column 'levels'; did you mean 'level'"):
+    with golden.refuses(DataError):
         made(sums, template="{levels}", on_bad_row=on_bad_row)
 
 
-def test_no_row_to_use_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no usable row$"):
+def test_no_row_to_use_is_an_error(tmp_path, golden):
+    with golden.refuses(DataError):
         made(write(tmp_path / "empty.jsonl", []))
-    with pytest.raises(DataError, match="no usable row .*:1: not JSON"):
+    with golden.refuses(DataError):
         made(write(tmp_path / "bad.jsonl", ["{"]), on_bad_row="skip")
-    with pytest.raises(RlzooError, match="only one prompt"):
+    with golden.refuses(RlzooError):
         made(write(tmp_path / "one.jsonl", SUMS[:1] * 3))
 
 
@@ -271,43 +260,40 @@ def test_any_bytes_are_rows_or_faults(content):
     assert len(rows) <= content.count(b"\n") + 1
 
 
-def test_options_that_cannot_be_are_refused(sums):
-    faults = [
-        ({"answer": None}, "requires checker=none"),
-        ({"answer_pattern": "("}, "not a pattern"),
-        ({"response_pattern": "*"}, "not a pattern"),
-        ({"test_path": sums, "test_split": "test"}, "give only one of"),
-    ]
-    for options, fault in faults:
-        with pytest.raises(ValueError, match=fault):
+def test_options_that_cannot_be_are_refused(sums, golden):
+    for options in (
+        {"answer": None}, {"answer_pattern": "("}, {"response_pattern": "*"},
+        {"test_path": sums, "test_split": "test"},
+    ):  # fmt: skip
+        with golden.refuses(ValueError):
             made(sums, **options)
 
 
 # ---------------------------------------------------------------- prompts and answers
 
 
-def test_a_template_is_filled_from_columns_and_never_evaluated(tmp_path):
+def test_a_template_is_filled_from_columns_and_never_evaluated(tmp_path, golden):
     rows = [{"q": "{a.__class__} {b}", "a": i, "b": 2, "my col": "x"} for i in range(2)]
     path = write(tmp_path / "rows.jsonl", rows)
     task = made(path, template="{my col}{a}{{{q}}} {}\n", answer="b")
     want = [f"x{i}{{{{a.__class__}} {{b}}}} {{}}\n" for i in range(2)]
     assert [e.prompt for e in everything(task)] == want
-    with pytest.raises(DataError, match=r"no column 'a.__class__'"):
+    with golden.refuses(DataError):
         made(path, template="{a.__class__}", answer="b")
 
 
 @pytest.mark.parametrize(
     "value", [ASKED, json.dumps(ASKED), repr(ASKED), {"q": "1"}, [["1"]], ASKED[0]]
 )
-def test_a_template_prints_no_source(value, tmp_path):
+def test_a_template_prints_no_source(value, tmp_path, golden):
     path = write(tmp_path / "rows.jsonl", [{"p": value, "answer": 1, "list": ["a", 2]}] * 2)
-    with pytest.raises(DataError, match=":1: 'p' is not text"):
+    with golden.refuses(DataError):
         made(path, template="{p}")
-    with pytest.raises(RlzooError, match="only one prompt"):
+    with golden.refuses(RlzooError):
         made(path, template="{list}")
 
 
-def test_chat_messages_are_passed_as_they_are(tmp_path):
+def test_chat_messages_are_passed_as_they_are(tmp_path, golden):
     def chat(i):
         return [{"role": "system", "content": "Add."}, {"role": "user", "content": f"{i}+1="}]
 
@@ -315,11 +301,11 @@ def test_chat_messages_are_passed_as_they_are(tmp_path):
     task = made(write(tmp_path / "chat.jsonl", rows))
     assert [e.prompt for e in everything(task)] == [chat(i) for i in range(6)]
     task.max_prompt, task.too_long = 1, "cut_end"
-    with pytest.raises(DataError, match="these prompts are chat messages"):
+    with golden.refuses(DataError):
         task.fit(lambda prompt: 2)
 
 
-def test_the_final_answer_is_taken_out_of_a_solution(tmp_path):
+def test_the_final_answer_is_taken_out_of_a_solution(tmp_path, golden):
     rows = [
         {"question": f"{i}?", "answer": f"#### 0 is wrong, {i} it is\n#### {i},000 "}
         for i in range(4)
@@ -328,9 +314,9 @@ def test_the_final_answer_is_taken_out_of_a_solution(tmp_path):
     task = made(path, answer_pattern=r"####\s*(.+)", checker="numeric")
     assert [e.answer for e in everything(task)] == [f"{i},000" for i in range(4)]
     assert task.is_correct(["so $3000.00", "3"], ["3,000"] * 2).tolist() == [True, False]
-    with pytest.raises(DataError, match=r":1: answer_pattern does not match \.\.\."):
+    with golden.refuses(DataError):
         made(path, answer_pattern="=> (.*)")
-    with pytest.raises(DataError, match="'is wrong' contains no number"):
+    with golden.refuses(DataError):
         made(path, answer_pattern="#### 0 (.*),", checker="numeric")
 
 
@@ -361,7 +347,7 @@ def verl(path, kind, prompt):
 @pytest.mark.parametrize(
     "prompt", [ASKED, json.dumps(ASKED), repr(ASKED)], ids=["", "json", "repr"]
 )
-def test_the_format_of_verl(kind, prompt, tmp_path):
+def test_the_format_of_verl(kind, prompt, tmp_path, golden):
     path = verl(tmp_path, kind, prompt)
     task = Dataset(path=path, answer="reward_model.ground_truth", checker="math",
                    domain="data_source")  # fmt: skip
@@ -372,14 +358,9 @@ def test_the_format_of_verl(kind, prompt, tmp_path):
     by = {"template": "{prompt.0.content} {extra_info.index}", "answer": "extra_info.split"}
     if prompt is ASKED:
         assert everything(Dataset(path=path, **by))[0][:2] == ("1/2? 0", "train")
-    faults = {
-        "reward_model": r"not a mapping; .*\(reward_model.style, reward_model.ground_truth",
-        "ground_truth": "no column 'ground_truth'; did you mean 'reward_model.ground_truth'",
-        "reward_model.truth": "no column 'reward_model.truth'",
-    }
-    for answer, fault in faults.items():
+    for answer in ("reward_model", "ground_truth", "reward_model.truth"):
         for pattern in ("", "'ground_truth': '([^']*)'"):
-            with pytest.raises(DataError, match=fault):
+            with golden.refuses(DataError):
                 Dataset(path=path, answer=answer, answer_pattern=pattern)
     whole = Dataset(path=path, answer="reward_model", checker="none")  # for a reward of your own
     assert everything(whole)[0].answer == VERL["reward_model"]
@@ -406,31 +387,24 @@ def test_answers_of_other_types(answer, options, expected, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "checker", "fault"),
+    ("answer", "checker"),
     [
-        (r"\boxed{}", "math", "cannot be read as mathematics"),
-        (["1", r"\text{}"], "math", "cannot be read as mathematics"),
-        (["1", ""], "math", "empty answer"),
-        (["1", " "], "exact", "empty answer"),
-        ([], "contains", "an answer must be"),
-        ([1, None], "exact", "an answer must be"),
-        ([[1]], "exact", "an answer must be"),
-        (True, "numeric", "contains no number"),
-        ("none", "numeric", "contains no number"),
-        (["1", "none"], "numeric", "contains no number"),
+        (r"\boxed{}", "math"), (["1", r"\text{}"], "math"), (["1", ""], "math"),
+        (["1", " "], "exact"), ([], "contains"), ([1, None], "exact"), ([[1]], "exact"),
+        (True, "numeric"), ("none", "numeric"), (["1", "none"], "numeric"),
     ],
-)
-def test_each_answer_is_tried_when_the_data_is_read(answer, checker, fault, tmp_path):
+)  # fmt: skip
+def test_each_answer_is_tried_when_the_data_is_read(answer, checker, tmp_path, golden):
     rows = [{"question": str(i), "answer": str(i)} for i in range(6)]
     path = write(tmp_path / "rows.jsonl", [*rows, {"question": "x", "answer": answer}])
-    with pytest.raises(DataError, match=f"rows.jsonl:7: .*{fault}"):
+    with golden.refuses(DataError):
         made(path, checker=checker)
     task = made(path, checker=checker, on_bad_row="skip")
     assert len(everything(task)) == 6
     assert "1 of 7 rows skipped" in task.notes[0]
 
 
-def test_values_of_a_table_are_answers_or_bad_rows(tmp_path):
+def test_values_of_a_table_are_answers_or_bad_rows(tmp_path, golden):
     from datetime import date
     from decimal import Decimal
 
@@ -442,8 +416,8 @@ def test_values_of_a_table_are_answers_or_bad_rows(tmp_path):
     path = tmp_path / "table.parquet"
     pq.write_table(Table.from_pylist(rows), path)
     assert everything(made(str(path), answer="price"))[0].answer == "18.90"
-    for name, fault in (("day", "must be text or a number"), ("none", "'none' is NaN")):
-        with pytest.raises(DataError, match=f"table.parquet row 0: .*{fault}"):
+    for name in ("day", "none"):
+        with golden.refuses(DataError):
             made(str(path), answer=name)
 
 
@@ -586,7 +560,7 @@ def test_draws_are_a_function_of_the_generator_and_meet_every_row(sums):
 # ---------------------------------------------------------------- too long
 
 
-def test_prompts_that_are_too_long_are_dropped_and_counted(tmp_path):
+def test_prompts_that_are_too_long_are_dropped_and_counted(tmp_path, golden):
     rows = [{"question": "x" * n, "answer": n} for n in range(1, 21)]
     path = write(tmp_path / "long.jsonl", rows)
     task = made(path, max_prompt=12)
@@ -596,14 +570,14 @@ def test_prompts_that_are_too_long_are_dropped_and_counted(tmp_path):
     assert task.fit(len) is None  # nothing left to do
     assert made(path).fit(len) is None
     assert made(path, max_prompt=20).fit(len) is None
-    with pytest.raises(DataError, match="longer than task.max_prompt=12 tokens"):
+    with golden.refuses(DataError):
         made(path, max_prompt=12, too_long="stop").fit(len)
-    with pytest.raises(DataError, match="all .* prompts are longer than task.max_prompt=1 tokens"):
+    with golden.refuses(DataError):
         made(path, max_prompt=1).fit(lambda prompt: 2)
 
 
 @pytest.mark.parametrize(("way", "kept"), [("cut_start", "efghij"), ("cut_end", "abcdef")])
-def test_prompts_that_are_too_long_are_cut(way, kept, tmp_path):
+def test_prompts_that_are_too_long_are_cut(way, kept, tmp_path, golden):
     rows = [{"question": q, "answer": 1} for q in ("abcdefghij", "short")]
     path = write(tmp_path / "long.jsonl", rows)
     task = made(path, max_prompt=6, too_long=way)
@@ -612,7 +586,7 @@ def test_prompts_that_are_too_long_are_cut(way, kept, tmp_path):
     pairs = made(path, max_prompt=3, too_long=way)  # two characters a token
     pairs.fit(lambda text: (len(text) + 1) // 2)
     assert everything(pairs)[0].prompt == kept
-    with pytest.raises(DataError, match="leaves nothing of"):
+    with golden.refuses(DataError):
         made(path, max_prompt=2, too_long=way).fit(lambda text: 3)
 
 
@@ -629,11 +603,11 @@ def test_a_run_on_a_file(sums, words, tmp_path, zoo):
     assert {json.loads(line)["prompt"] for line in lines} <= prompts
 
 
-def test_faults_come_before_a_model_is_loaded(sums, zoo):
+def test_faults_come_before_a_model_is_loaded(sums, zoo, golden):
     words = ["recipe=grpo", "model.path=nowhere", "task=dataset", "task.prompt=question"]
-    with pytest.raises(RecipeError, match="path is missing"):
+    with golden.refuses(RecipeError):
         make_plan(compose(words, zoo), zoo)
-    with pytest.raises(RlzooError, match="did you mean 'sums.jsonl'"):
+    with golden.refuses(RlzooError):
         make_plan(compose([*words, f"task.path={sums.replace('sums', 'sum')}"], zoo), zoo)
 
 
@@ -718,22 +692,16 @@ def test_reasoning_gym_by_name():
     assert found.tolist() == [1, 0]
 
 
-def test_reasoning_gym_names_what_is_wrong(zoo, monkeypatch):
-    faults = [
-        ({"dataset": "chain_sums"}, "no data set 'chain_sums'; did you mean 'chain_sum'"),
-        ({"config": ["min_terms"]}, "expected name=value, got 'min_terms'"),
-        ({"config": ["min_term=2"]}, "chain_sum: .*min_term"),
-        ({"config": ["min_terms=0"]}, "chain_sum: "),
-        ({"template": "Q:"}, "template must contain {question}"),
-        ({"dataset": "composite"}, "choose one of them"),
-        ({"dataset": "simple_integration"}, "its verifier executes responses"),
-    ]
-    for options, fault in faults:
-        with pytest.raises(ValueError, match=fault) as caught:
+def test_reasoning_gym_names_what_is_wrong(zoo, monkeypatch, golden):
+    for options in (
+        {"dataset": "chain_sums"}, {"config": ["min_terms"]}, {"config": ["min_term=2"]},
+        {"config": ["min_terms=0"]}, {"template": "Q:"}, {"dataset": "composite"},
+        {"dataset": "simple_integration"},
+    ):  # fmt: skip
+        with golden.refuses(ValueError):
             ReasoningGym(**options)
-        assert "\n" not in str(caught.value)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'rlzoo-llm\[reasoning-gym\]'"):
+    monkeypatch.setattr("rlzoo_zoo.packages.find_spec", lambda name: None)
+    with golden.refuses(RlzooError):
         ReasoningGym()
 
 
@@ -783,18 +751,18 @@ def test_arithmetic_is_numbers_and_four_operators():
 @pytest.mark.parametrize(
     "row", ['{"prompt": "b", "answer": NaN}', '{"prompt": "b", "answer": [1, NaN]}']
 )
-def test_an_answer_that_is_nan_is_a_bad_row(row, tmp_path):
+def test_an_answer_that_is_nan_is_a_bad_row(row, tmp_path, golden):
     file = tmp_path / "rows.jsonl"
     rows = [f'{{"prompt": "{c}", "answer": "1", "other": NaN}}' for c in "cdefghij"]
     file.write_text("\n".join([*rows, row]))
-    with pytest.raises(DataError, match=r"rows.jsonl:9: 'answer' is NaN"):
+    with golden.refuses(DataError):
         Dataset(path=str(file))
     assert any("1 of 9 rows" in note for note in Dataset(path=str(file), on_bad_row="skip").notes)
 
 
-def test_a_line_that_is_cut_is_described_once(tmp_path):
+def test_a_line_that_is_cut_is_described_once(tmp_path, golden):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "1')
-    with pytest.raises(DataError, match=r": not JSON: Unterminated string at column 27$"):
+    with golden.refuses(DataError):
         Dataset(path=str(tmp_path / "rows.jsonl"))
 
 

@@ -149,11 +149,11 @@ def test_each_space_is_played(space, made):
      spaces.Graph(UNIT, UNIT), spaces.OneOf([BIT, UNIT]), spaces.Box(0, 1, (0,))],
     ids=str,
 )  # fmt: skip
-def test_an_action_that_cannot_be_text_is_refused_by_its_space(space, made):
-    with pytest.raises(ValueError, match="games: 'Own-v0'.* space ") as error:
+def test_an_action_that_cannot_be_text_is_refused_by_its_space(space, made, golden):
+    with golden.refuses(ValueError) as error:
         made(space)
-    assert str(space)[:6] in str(error.value)
-    assert len(str(error.value)) < 400
+    assert str(space)[:6] in str(error.error)
+    assert len(str(error.error)) < 400
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_a_nan_is_observed_but_not_rewarded(made):
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, None, "x", 1j, numpy.ones(2), {}])
-def test_a_reward_that_is_no_number_is_refused_at_the_start(made, reward):
+def test_a_reward_that_is_no_number_is_refused_at_the_start(made, reward, golden):
     """Not taken for a move at which the game fails: it would be 0 for ever."""
-    with pytest.raises((ValueError, RlzooError), match="reward"):
+    with golden.refuses((ValueError, RlzooError)):
         made(spaces.Text(1), reward=reward)
 
 
@@ -211,19 +211,19 @@ def test_a_reward_of_one_number(made, reward):
     assert made(BIT, reward=reward).position("Own-v0 1", ("1",)).rewards == (0.5,)
 
 
-def test_an_image_is_refused_before_it_is_a_prompt(made):
+def test_an_image_is_refused_before_it_is_a_prompt(made, golden):
     image = spaces.Box(0, 255, (64, 64, 3), dtype=numpy.uint8)
-    with pytest.raises(ValueError, match=r"12288 numbers.*Box"):
+    with golden.refuses(ValueError):
         made(BIT, lambda turn: numpy.zeros((64, 64, 3), numpy.uint8), sees=image)
 
 
-def test_the_module_of_an_id_is_imported(made, monkeypatch):
+def test_the_module_of_an_id_is_imported(made, monkeypatch, golden):
     made(BIT)
     monkeypatch.setitem(sys.modules, "own_games", types.ModuleType("own_games"))
     task = Gymnasium(games=["own_games:Own-v0"])
     (example,) = task.draw("train", 1, None)
     assert example.answer.startswith("own_games:Own-v0 ")
-    with pytest.raises(ValueError, match="no_such_games"):
+    with golden.refuses(ValueError):
         Gymnasium(games=["no_such_games:Own-v0"])
-    with pytest.raises(ValueError, match="Own-v0"):
+    with golden.refuses(ValueError):
         Gymnasium(games=["own_games:Own-v1"])

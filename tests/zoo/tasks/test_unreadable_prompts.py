@@ -29,9 +29,9 @@ def words(tmp_path, model_dir):
     return make
 
 
-def test_a_character_that_has_no_token_stops_at_the_start(words, zoo):
+def test_a_character_that_has_no_token_stops_at_the_start(words, zoo, golden):
     bad = {"prompt": "\u00fc+1=", "answer": "2"}
-    with pytest.raises(DataError, match="prompt 300: .* the tokenizer has no token for '\u00fc'"):
+    with golden.refuses(DataError):
         build_world(make_plan(compose(words(bad), zoo), zoo))
 
 
@@ -42,7 +42,7 @@ def test_or_is_skipped_and_counted(words, zoo):
 
 
 @pytest.mark.parametrize("key", ["prompt", "answer"])
-def test_half_a_character_is_a_bad_row(words, zoo, key):
+def test_half_a_character_is_a_bad_row(words, zoo, key, golden):
     bad = {"prompt": "1+1=", "answer": "2"} | {key: "1\ud800"}
-    with pytest.raises(Exception, match=r"data.jsonl:301: half a character"):
+    with golden.refuses(Exception):
         make_plan(compose(words(bad), zoo), zoo)

@@ -1,0 +1,19 @@
+"""How things look: a verb makes blocks, and each format is written once, for all blocks.
+
+May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no run, no statistics.
+
+    blocks    text, table, curve, tokens, note: plain values
+    chart     a curve as SVG
+    figure    a curve by matplotlib, for files; other figures in the same style
+    html      blocks on a page, or in a notebook
+    numbers   numbers as text, and a curve in block characters
+    page      one self-contained HTML page, light and dark
+    shade     colors for numbers
+    shown     the blocks of a verb, for every format
+    terminal  blocks in a terminal
+    texts     blocks as Markdown and LaTeX, records as CSV
+    written   options that name a file to write, checked before the work starts
+
+touch.js and touch.css make any page interactive: `page.touch`. page.css is the style of all pages,
+and tabs.js the script of `page.tabs`.
+"""

@@ -1,0 +1,208 @@
+"""One style for figures, by matplotlib. Drawn once, an SVG follows its page's light or dark.
+
+For a page colours are drawn as placeholders, which become CSS variables in the SVG; for a file they
+are those of the light theme. matplotlib is optional and slow to load: only functions import it.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import need
+from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.view.blocks import Curve, Series
+from rlzoo_lab.view.numbers import brief
+
+# name -> (placeholder in the drawing, light, dark)
+INK = {
+    "ink": ("#010101", "#1f2430", "#e6e8ee"),
+    "faint": ("#020202", "#d9dce3", "#363c4a"),
+    "muted": ("#030303", "#646b7a", "#9aa2b3"),
+}
+
+# Okabe and Ito's colours, which colour-blind readers can distinguish, lifted for dark pages.
+SERIES = (
+    ("#0072b2", "#56b4e9"),
+    ("#d55e00", "#ff8f4a"),
+    ("#009e73", "#3ad6a6"),
+    ("#b4458c", "#e79ac8"),
+    ("#a07800", "#f0c443"),
+    ("#5a5f6b", "#b9bfcc"),
+    ("#6a3d9a", "#b79be0"),
+    ("#8c2d04", "#e0845c"),
+)
+
+COLOURS = INK | {f"c{i}": (f"#0a0a{i:02x}", light, dark) for i, (light, dark) in enumerate(SERIES)}
+
+DASHES = ("-", "--", ":", "-.")
+
+
+_DECIMALS = re.compile(r"(\.\d\d)\d+")  # of a path, in points: beyond what can be seen
+
+_theme = ContextVar("_theme", default=0)  # 0: placeholders, 1: the light theme's colours
+
+
+def ink(name: str) -> str:
+    """A colour to draw with: ink, faint or muted, c0 to c7."""
+    return COLOURS[name][_theme.get()]
+
+
+def colour(i: int) -> str:
+    """The colour of the i-th series; they come again after eight."""
+    return ink(f"c{i % len(SERIES)}")
+
+
+def line(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th series: 32 that differ."""
+    return {"color": colour(i), "linestyle": DASHES[i // len(SERIES) % len(DASHES)]}
+
+
+def new_figure(width: float = 9.0, height: float = 4.0) -> Any:
+    """An empty figure, in inches; raises RlzooError if matplotlib is not installed."""
+    need("matplotlib", "figures")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def add_axes(figure: Any, xlabel: str, ylabel: str, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
+    """Axes at a place of a grid: (rows, columns, index from 1)."""
+    axes = figure.add_subplot(*place)
+    axes.set_xlabel(xlabel, color=ink("muted"))
+    axes.set_ylabel(ylabel, color=ink("muted"))
+    axes.title.set_color(ink("ink"))
+    axes.patch.set_visible(False)
+    figure.patch.set_visible(False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(ink("muted"))
+    axes.tick_params(colors=ink("muted"), which="both", length=3)
+    axes.grid(color=ink("faint"), linewidth=0.7)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def add_legend(figure: Any, axes: Any, **more: Any) -> None:
+    """A legend next to the axes, where there is more than one name."""
+    handles, names = axes.get_legend_handles_labels()
+    if len(names) > 1:
+        made = figure.legend(handles, names, loc="outside right upper", frameon=False,
+                             labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
+        for handle, *shown in zip(handles, made.legend_handles, made.get_texts(), strict=True):
+            for artist in shown:  # containers, as of error bars, have no id
+                artist.set_gid(getattr(handle, "get_gid", str)() or None)
+
+
+def of_row(artists: Iterable[Any], number: int) -> None:
+    """Artists that belong to a row of a table: on a page they are shown together with it."""
+    for artist in artists:
+        artist.set_gid(f"row-{number}")
+
+
+def svg(figure: Any, name: str) -> str:
+    """The figure for a page: colours as CSS variables, unique ids, scaled to its box. Marks
+    that belong to a row of a table have its `data-row`."""
+    drawn = _save(figure, "svg", name).decode()
+    for variable, (placeholder, _, _) in COLOURS.items():
+        drawn = drawn.replace(placeholder, f"var(--{variable})")
+    prefix = re.sub(r"\W", "-", name)
+    drawn = re.sub(r'id="row-(\d+)"', r'data-row="\1"', drawn)
+    drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", drawn)
+    drawn = re.sub(r' d="[^"]+"', lambda path: _DECIMALS.sub(r"\1", path[0]), drawn)
+    drawn = drawn[drawn.index("<svg") :]
+    return re.sub(r' (width|height)="[\d.]+pt"', "", drawn, count=2)
+
+
+def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
+    """Write the figure as SVG or PNG files, by their names, in the light theme on white."""
+    figure = in_light(draw)
+    for path in paths:
+        write_atomically(path, _save(figure, path.suffix[1:], path.stem))
+
+
+def write_curves(curves: Iterable[Curve], folder: Path) -> None:
+    """Each curve as NAME.svg and NAME.png, with its caption."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for curve in curves:
+        figure = drawn([curve])
+        for path in (folder / f"{curve.name}.svg", folder / f"{curve.name}.png"):
+            write_atomically(path, _save(figure, path.suffix[1:], path.stem))
+
+
+def drawn(curves: Sequence[Curve], width: float = 8.0) -> Any:
+    """Curves, one below the other, as a figure that a notebook shows with any backend."""
+
+    def draw() -> Any:
+        rows = [0.6 + 0.32 * len(c.places) if c.across else 3.0 for c in curves]
+        figure = new_figure(width, 0.6 + sum(rows))
+        for i, curve in enumerate(curves):
+            names = (curve.y, "") if curve.across else (curve.x, curve.y)
+            axes = add_axes(figure, *names, (len(curves), 1, i + 1))
+            for one in curve.series:
+                _draw(axes, one, curve.across)
+            if curve.caption:
+                axes.set_title(curve.caption, fontsize=8, loc="left", wrap=True)
+            if curve.places:
+                at = range(len(curve.places))
+                (axes.set_yticks if curve.across else axes.set_xticks)(at, curve.places)
+                if curve.across:
+                    axes.set_ylim(len(curve.places) - 0.5, -0.5)
+            else:
+                axes.xaxis.get_major_locator().set_params(integer=True)
+                axes.xaxis.set_major_formatter(lambda x, _: brief(x))
+            add_legend(figure, axes)
+        return figure
+
+    figure = in_light(draw)
+    figure._repr_png_ = lambda: png(figure)
+    return figure
+
+
+def _draw(axes: Any, one: Series, across: bool) -> None:
+    look = line(one.colour)
+    banded = one.low is not None and one.high is not None
+    if one.form == "dots":
+        ends = zip(one.x, one.low or (), one.high or (), strict=True) if banded else ()
+        for x, low, high in ends:
+            at, ends_of = (x, x), (low, high)
+            axes.plot(*((ends_of, at) if across else (at, ends_of)), color=look["color"],
+                      linewidth=2.2)  # fmt: skip
+        points = (one.y, one.x) if across else (one.x, one.y)
+        axes.plot(*points, "o", color=look["color"], markersize=6 if banded else 4,
+                  alpha=1 if banded else 0.45, markeredgewidth=0, label=one.name)  # fmt: skip
+        return
+    if banded:
+        axes.fill_between(one.x, one.low, one.high, color=look["color"], alpha=0.15, linewidth=0)
+    thin = one.form == "thin"
+    axes.plot(one.x, one.y, **look, label=one.name, linewidth=0.7 if thin else 1.8,
+              alpha=0.45 if thin else 1)  # fmt: skip
+
+
+def in_light(draw: Callable[[], Any]) -> Any:
+    """A figure in the light theme on white, wherever it is shown."""
+    before = _theme.set(1)
+    try:
+        figure = draw()
+        figure.patch.set(visible=True, facecolor="white")
+        return figure
+    finally:
+        _theme.reset(before)
+
+
+def png(figure: Any) -> bytes:
+    """For a screen, where dots are dear."""
+    return _save(figure, "png", "", 90)
+
+
+def _save(figure: Any, kind: str, name: str, dpi: int = 160) -> bytes:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format=kind, dpi=dpi,
+                       metadata={"Date": None} if kind == "svg" else None)  # fmt: skip
+    return buffer.getvalue()

@@ -1,0 +1,139 @@
+"""`rlzoo plugins [KIND] [WORD]`: lists components: names, summaries, or all details."""
+
+import argparse
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlzoo.cli import guide
+from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError, nearest
+from rlzoo.plugin.component import KINDS, Component
+
+if TYPE_CHECKING:  # pluggy
+    from rlzoo.plugin.registry import Zoo
+
+Named = Sequence[tuple[str, Component]]  # each with the name that reaches it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "looked_for",
+        nargs="*",
+        metavar="KIND|WORD",
+        help=f"a kind ({', '.join(KINDS)}), a name, or words to search for",
+    )
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.plugin.sketch import sketch
+
+    kind, words = _kind(arguments.looked_for)
+    zoo = None if words or arguments.json else sketch(own=True)  # a list needs no torch
+    if zoo is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the broken ones are listed below
+            zoo = load_zoo()
+    listed = find(zoo, kind, words)
+    components = [
+        {
+            "kind": KINDS[c.kind].singular,
+            "name": name,
+            "summary": c.summary,
+            "needs": list(c.needs),
+            "options": {
+                o.name: {"type": o.type_text, "default": o.default} for o in c.options.values()
+            },
+            "source": c.source,
+            "origin": c.origin,
+            "file": c.file,
+        }
+        for name, c in listed
+    ]
+
+    def view(_: Any) -> Iterator[str]:
+        exact = [pair for pair in listed if pair[0] in words]
+        if exact:
+            others = [name for name, _ in listed if name not in words]
+            yield from itertools.starmap(details, exact)
+            yield from [f"also mentioned by: {' '.join(dict.fromkeys(others))}"] if others else ()
+        else:
+            yield from (summaries if kind or words else names)(listed)
+        yield from [*map(str, zoo.broken), *zoo.notes]
+
+    broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
+    return Result({"components": components, "broken": broken, "notes": zoo.notes}, view)
+
+
+def _kind(words: list[str]) -> tuple[str, list[str]]:
+    """The kind that a first word names, in any of its forms, or none; and the other words."""
+    forms = {form: k.plural for k in KINDS.values() for form in (k.plural, k.singular, k.key)}
+    first = words[0].lower().replace("-", "_") if words else ""
+    return (forms[first], words[1:]) if first in forms else ("", words)
+
+
+def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:
+    """(name, component) of a kind, or of all, that contain every word; raises UsageError if none
+    does."""
+    shelves = [zoo.shelves[kind]] if kind else list(zoo.shelves.values())
+    every = [(name, c) for shelf in shelves for name, c in shelf.items()]
+
+    def mentions(name: str, c: Component) -> bool:
+        text = " ".join([name, *c.needs, *c.options, c.doc, c.origin]).lower()
+        return all(word.lower() in text for word in words)
+
+    matching = [(name, c) for name, c in every if mentions(name, c)]
+    if words and not matching:
+        known = [name for name, _ in every] + ([] if kind else list(KINDS))
+        what = kind.replace("_", " ") if kind else "plugins"
+        raise UsageError(f"none of the {what} mention {' '.join(words)!r}"
+                         f"{nearest(words[-1], known)}")  # fmt: skip
+    return matching
+
+
+def names(listed: Named) -> Iterator[str]:
+    """The names of each kind."""
+    for kind, group in itertools.groupby(listed, lambda pair: pair[1].kind):
+        of_kind = [name for name, _ in group]
+        yield f"{kind.replace('_', ' ')} ({len(of_kind)})"
+        yield guide.fold("  ".join(of_kind), indent="  ")
+    yield guide.fold(
+        f"{len(listed)} components. `rlzoo plugins estimators` describes those of a kind; "
+        "`rlzoo plugins NAME` prints all details of a component, or searches for a word."
+    )
+
+
+def summaries(listed: Named) -> Iterator[str]:
+    """One line per component: its name and the beginning of its description."""
+    for kind, group in itertools.groupby(listed, lambda pair: pair[1].kind):
+        yield kind.replace("_", " ")
+        yield guide.columns([(name, c.summary) for name, c in group], one_line=True)
+    yield "`rlzoo plugins NAME` prints all details of a component."
+
+
+def details(name: str, c: Component) -> str:
+    """All details of a component; paragraphs of its docstring without indented lines are folded."""
+    kind = KINDS[c.kind]
+    many = kind.key == kind.plural
+    place = f"{kind.key}.{name}" if many else kind.key
+    parts = [
+        "\n".join("  " + line for line in part.split("\n"))
+        if "\n " in part
+        else guide.fold(part, indent="  ")
+        for part in c.doc.split("\n\n")
+    ]
+    options = [
+        ("option", f"{place}.{o.name}={o.default!r}  {o.type_text}") for o in c.options.values()
+    ]
+    table = guide.columns(
+        [
+            ("choose", f"{kind.key}=[{name}]" if many else f"{kind.key}={name}"),
+            *options,
+            ("needs", " ".join(c.needs) or "nothing"),
+            ("file", c.file),
+            ("from", c.origin),
+        ]
+    )
+    return "\n\n".join([f"{kind.singular.replace('_', ' ')} {name}", *parts, table, ""])
