@@ -30,8 +30,8 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, n
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 # Estimators of the zoo that compare a response neither with its group nor with a critic.
-WITHOUT_GROUPS = ("a_star_po", "iw_opd", "opd", "raft", "reinforce", "remax", "sdpo", "spo",
-                  "vineppo", "vopd")  # fmt: skip
+WITHOUT_GROUPS = ("a_star_po", "batch_mean", "confidence", "iw_opd", "opd", "raft", "reinforce",
+                  "remax", "sdpo", "spo", "vineppo", "vopd")  # fmt: skip
 
 
 def well(run: Record) -> bool:
