@@ -70,32 +70,37 @@ def _optimizer_steps(run: Record) -> int:
 
 
 def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
-    """(key, what its value does, advice) of settings of AdamW that are harmful by themselves.
+    """(key, what its value does, advice) of settings that are harmful by themselves.
 
     part: whose weights, `actor` or `critic`.
     """
-    rates, steps = run.series(f"{part}/lr"), _optimizer_steps(run)
-    lr, warmup, eps, limit, decay, betas = (
-        run.known(f"{part}.{key}")
-        for key in ("lr", "lr_warmup", "eps", "max_grad_norm", "weight_decay", "betas")
-    )
-    rank, dtype = run.known("model.lora.rank") or 0, run.known("model.dtype")
-    top, total = max(rates), sum(rates) * steps / len(rates)
+    yield from _of_the_rate(run, part)
     norms = run.series(f"{part}/grad_norm")
-    norm = min(median(norms), limit or math.inf) if norms else math.inf
-    zero = sum(rate == 0 for rate in rates)
-    if zero > len(rates) / 2:
-        if rounded(run):
-            run.key(f"{part}.lr")  # else 0 may be any small number
-        key = f"{part}.lr_schedule" if lr else f"{part}.lr"
-        yield key, f"the learning rate is 0 in {zero} of {len(rates)} steps", f"Set {key}."
-    if part == "critic" and norms and max(norms) == 0 < top and late(run, "critic/vf_loss", 1.0):
+    if part == "critic" and norms and max(norms) == 0 and late(run, "critic/vf_loss", 1.0):
         yield (
             "value_loss.name",
             "the critic's gradient is exactly 0 although its loss is not, perhaps because of "
             ".detach() or .item()",
             "Check the value loss (`rlzoo check NAME`).",
         )
+    if run.known(f"{part}.optimizer", "adamw") == "adamw":  # others scale their steps otherwise
+        yield from _of_adamw(run, part)
+    if part == "actor":
+        yield from _of_the_weights(run)
+
+
+def _of_the_rate(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
+    rates, lr, warmup = (
+        run.series(f"{part}/lr"),
+        run.known(f"{part}.lr"),
+        run.known(f"{part}.lr_warmup"),
+    )
+    zero, top = sum(rate == 0 for rate in rates), max(rates)
+    if zero > len(rates) / 2:
+        if rounded(run):
+            run.key(f"{part}.lr")  # else 0 may be any small number
+        key = f"{part}.lr_schedule" if lr else f"{part}.lr"
+        yield key, f"the learning rate is 0 in {zero} of {len(rates)} steps", f"Set {key}."
     if lr and warmup and top < 0.5 * lr and warmup >= len(run.steps) and run.summary:
         yield (
             f"{part}.lr_warmup",
@@ -103,16 +108,22 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"{part}.lr={lr:g}",
             f"Set {part}.lr_warmup to at most a tenth of the run: {max(1, len(run.steps) // 10)}.",
         )
-    if part == "actor" and rank and (scale := run.known("model.lora.alpha", 16.0) / rank) < 0.2:
-        yield (
-            "model.lora.alpha",
-            f"with model.lora.rank={rank} the adapter and its gradients are scaled by {scale:.2g}",
-            "Set model.lora.alpha to once or twice model.lora.rank.",
-        )
-    if run.known(f"{part}.optimizer", "adamw") != "adamw":
-        return  # others scale their steps otherwise
+
+
+def _of_adamw(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
+    rates, norms, steps = (
+        run.series(f"{part}/lr"),
+        run.series(f"{part}/grad_norm"),
+        _optimizer_steps(run),
+    )
+    lr, eps, limit, decay, betas = (
+        run.known(f"{part}.{key}")
+        for key in ("lr", "eps", "max_grad_norm", "weight_decay", "betas")
+    )
+    total = sum(rates) * steps / len(rates)
+    norm = min(median(norms), limit or math.inf) if norms else math.inf
     # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
-    if 0 < total < 2e-6 and len(rates) >= 12 and (lr or top) < 1e-7 and not learning(run):
+    if 0 < total < 2e-6 and len(rates) >= 12 and (lr or max(rates)) < 1e-7 and not learning(run):
         yield (
             f"{part}.lr",
             f"AdamW moves a weight by at most about {total:.1g} in all {len(rates)} steps",
@@ -149,8 +160,20 @@ def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"steps, but the run has only {steps}, so the weights follow the first batches",
             f"Leave {part}.betas at its default.",
         )
+
+
+def _of_the_weights(run: Record) -> Iterator[tuple[str, str, str]]:
+    rank, alpha = run.known("model.lora.rank"), run.known("model.lora.alpha")
+    if rank and alpha is not None and alpha < 0.2 * rank:
+        yield (
+            "model.lora.alpha",
+            f"with model.lora.rank={rank} the adapter and its gradients are scaled by "
+            f"{alpha / rank:.2g}",
+            "Set model.lora.alpha to once or twice model.lora.rank.",
+        )
+    dtype, top = run.known("model.dtype"), max(run.series("actor/lr"))
     spacing = {"bfloat16": 2**9, "float16": 2**12}.get(dtype or "", 0)
-    if part == "actor" and spacing and not rank and 0 < top * spacing <= 1 and len(rates) >= 6:
+    if spacing and not rank and 0 < top * spacing <= 1 and len(run.steps) >= 6:
         yield (
             "model.dtype",
             f"the trained weights are stored as {dtype}, and a step of {top:g} is lost in rounding "

@@ -137,12 +137,12 @@ def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
     kl, clipped = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])), _clipped(run)
     harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
-    rank = run.known("model.lora.rank") or 0
+    rank, alpha = run.known("model.lora.rank") or 0, run.known("model.lora.alpha") or 0.0
     times = {  # of what is usual, as far as it is known
         "train.epochs": run.known("train.epochs") or 0,
         "train.minibatches": (run.known("train.minibatches") or 0) / default("train.minibatches"),
         "actor.lr": (run.known("actor.lr") or 0.0) / default("actor.lr"),
-        "model.lora.alpha": run.known("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
+        "model.lora.alpha": alpha / rank / 2 if rank else 0.0,
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
