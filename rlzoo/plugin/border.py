@@ -87,9 +87,9 @@ def watched(label: str) -> Iterator[None]:
         raise
     finally:
         if os.getpid() != process:
-            told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
+            line = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
             with suppress(OSError):
-                os.write(2, told.encode())
+                os.write(2, line.encode())
             os._exit(1)
 
 

@@ -91,8 +91,8 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         try:
             chosen[section] = zoo.shelves[kind][name]
         except RlzooError as error:
-            there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
-            known = f" ({there})" if "did you" not in str(error) else ""
+            listed = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
+            known = f" ({listed})" if "did you" not in str(error) else ""
             line = f"{key} ({origins.get(key, '?')}): {error}{known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None
     return chosen
@@ -130,8 +130,8 @@ def _unknown(
 
 def _meant(key: str) -> str:
     """A hint with rlzoo's key for the name that other trainers use."""
-    here = MEANT.get(key.rpartition(".")[2].lower())
-    return f"; did you mean {here!r}?" if here else ""
+    key_here = MEANT.get(key.rpartition(".")[2].lower())
+    return f"; did you mean {key_here!r}?" if key_here else ""
 
 
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:
