@@ -78,8 +78,9 @@ def faults(plan: Any) -> Iterator[str]:
                 f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
                 f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
             )
-    for key, value in (("epochs", None), ("minibatches", None), ("privileged", "none")):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != value:
+    for key in ("epochs", "minibatches", "privileged", "freeze"):
+        idle = config.critic[key] in (None, "none", []) or config.critic.trunk != "shared"
+        if plan.critic and not idle:
             yield (
                 f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
                 "trunk, which is trained with the policy; use critic.trunk=own"
@@ -125,7 +126,7 @@ def refuse_idle(plan: Any) -> None:
     if not plan.critic:
         absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
     if plan.kl is None:
-        absent["kl"] = "kl.coef is 0 or kl.place is none"
+        absent["kl"] = "kl.coef=0 or kl.place=none"
     read_keys = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
     for key, origin in plan.recipe.origins.items():
         part, last = key.partition(".")[0], key.rpartition(".")[2]

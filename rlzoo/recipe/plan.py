@@ -178,7 +178,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
 
 
 def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
-    """What the plan says of updates."""
+    """The part of a plan that concerns updates."""
     train, critic_keys = config.train, config.critic
     passes = {
         "actor": (train.epochs, train.minibatches),
