@@ -67,7 +67,7 @@ def faults(plan: Any) -> Iterator[str]:
         betas = list(recipe.value(key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
             yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
-    if config.critic.low >= config.critic.high:
+    if plan.critic and config.critic.low >= config.critic.high:
         yield f"{recipe.blame('critic.low')}: must be below critic.high"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
         yield "train: give a budget with train.steps, train.tokens or train.minutes"
