@@ -18,6 +18,7 @@ VARIES = {
     r"(?<=127\.0\.0\.1:)\d{4,5}": "PORT",
     r"/\S*/pytest-of-\w+/pytest-\d+/(?:popen-gw\d+/)?([a-z_]*)\d+": r"TMP/\1",
     r"(?<=\.py:)\d+": "N",
+    r"(?<=cache \()[^)]*": "CACHE",
     r"process \d+ on \S+ since [\d-]+ [\d:]+": "process N",
 }
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from helpers import ROOT
-from helpers.rows import USER, one_line, said, write
+from helpers.rows import USER, said, write
 from rlzoo.errors import DataError
 from rlzoo_lab.supervised import forms
 from rlzoo_lab.supervised.pairs import (
@@ -131,46 +131,39 @@ def test_every_form_has_a_row_here_and_a_line_on_the_page(read, rows, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("read", "row", "parts"),
+    ("read", "row"),
     [
-        (read_demonstrations, {"prompt": "p", "response": "a", "messages": [USER, said("a")]},
-         ["several forms fit", "--prompt prompt --response response or --response messages"]),
-        (read_demonstrations, {"prompt": "p", "response": "a", "completion": "b"}, ["several"]),
-        (read_demonstrations, {"instruction": "p", "response": "a", "output": "b"}, ["several"]),
-        (read_demonstrations, {"messages": [USER, said("a")], "conversations": [HUMAN, GPT]},
-         ["several"]),
-        (read_demonstrations, {"prompt": "p", "chosen": "a", "rejected": "b"},
-         ["--response chosen"]),
-        (read_demonstrations, {"messages": [USER, said("a")], "label": False},
-         ["'label' is false"]),
-        (read_demonstrations, {"prompt": "p", "response": "a", "label": "False"}, ["'label' is"]),
-        (read_demonstrations, {"messages": [USER, {**said("a"), "weight": 0}]}, ["weight is 0"]),
-        (read_demonstrations, {"messages": [USER, said("a")], "images": ["a.png"]}, ["'images'"]),
-        (read_demonstrations, {"messages": [USER, said("")]}, ["'messages' has no response"]),
-        (read_demonstrations, {"messages": [USER]}, ["ends with a message of 'user'"]),
-        (read_demonstrations, {"messages": [said("a")]}, ["'messages' has no prompt"]),
-        (read_demonstrations, {"messages": "hi"}, ["'messages' is text without its prompt"]),
-        (read_demonstrations, {"messages": '[{"role": "user", "content'}, ["looks like messages"]),
-        (read_demonstrations, {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-         ["'messages' has a part of type 'image'"]),
-        (read_demonstrations, {"conversations": [HUMAN, GPT, HUMAN]}, ["'user', not assistant"]),
+        (read_demonstrations, {"prompt": "p", "response": "a", "messages": [USER, said("a")]}),
+        (read_demonstrations, {"prompt": "p", "response": "a", "completion": "b"}),
+        (read_demonstrations, {"instruction": "p", "response": "a", "output": "b"}),
+        (read_demonstrations, {"messages": [USER, said("a")], "conversations": [HUMAN, GPT]}),
+        (read_demonstrations, {"prompt": "p", "chosen": "a", "rejected": "b"}),
+        (read_demonstrations, {"messages": [USER, said("a")], "label": False}),
+        (read_demonstrations, {"prompt": "p", "response": "a", "label": "False"}),
+        (read_demonstrations, {"messages": [USER, {**said("a"), "weight": 0}]}),
+        (read_demonstrations, {"messages": [USER, said("a")], "images": ["a.png"]}),
+        (read_demonstrations, {"messages": [USER, said("")]}),
+        (read_demonstrations, {"messages": [USER]}),
+        (read_demonstrations, {"messages": [said("a")]}),
+        (read_demonstrations, {"messages": "hi"}),
+        (read_demonstrations, {"messages": '[{"role": "user", "content'}),
+        (read_demonstrations, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}),
+        (read_demonstrations, {"conversations": [HUMAN, GPT, HUMAN]}),
         (read_demonstrations, {"conversations": [{"from": "system", "value": "t"}, HUMAN, GPT],
-                               "system": "s"}, ["'system' is not the system message"]),
-        (read_demonstrations, {"query": "p", "response": "a", "history": [["only"]]}, ["history"]),
-        (read_demonstrations, {"query": "p", "response": "a", "history": "x"}, ["history"]),
-        (read_demonstrations, {"query": "p", "response": "a", "system": 3}, ["system"]),
-        (read_demonstrations, {"text": "a"}, ["no column 'response'", "available: text"]),
-        (read_preferences, {"q": "p", "chosen": "a", "rejected": "b"}, ["--prompt"]),
-        (read_preferences, {"chosen": HH + " a", "rejected": "\n\nHuman: x\n\nAssistant: b"},
-         ["different prompts"]),
-        (read_preferences, {"messages": [USER], "rejected_response": "b"}, ["not assistant"]),
-        (read_verdicts, {"messages": [USER, said("a")], "label": "maybe"}, ["'label' must be"]),
+                               "system": "s"}),
+        (read_demonstrations, {"query": "p", "response": "a", "history": [["only"]]}),
+        (read_demonstrations, {"query": "p", "response": "a", "history": "x"}),
+        (read_demonstrations, {"query": "p", "response": "a", "system": 3}),
+        (read_demonstrations, {"text": "a"}),
+        (read_preferences, {"q": "p", "chosen": "a", "rejected": "b"}),
+        (read_preferences, {"chosen": HH + " a", "rejected": "\n\nHuman: x\n\nAssistant: b"}),
+        (read_preferences, {"messages": [USER], "rejected_response": "b"}),
+        (read_verdicts, {"messages": [USER, said("a")], "label": "maybe"}),
     ],
 )  # fmt: skip
-def test_what_is_ambiguous_or_of_no_form_is_a_line(read, row, parts, tmp_path):
-    with pytest.raises(DataError) as caught:
+def test_what_is_ambiguous_or_of_no_form_is_a_line(read, row, tmp_path, golden):
+    with golden.refuses(DataError):
         read(write(tmp_path / "a.jsonl", [row]))
-    one_line(caught, "a.jsonl:1: ", *parts)
 
 
 def test_an_option_settles_what_several_forms_fit(tmp_path):

@@ -78,24 +78,22 @@ def test_solutions_are_prompt_steps_and_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        ({"completions": "ab"}, "'completions' must be a list of strings, one per step. Got 'ab'"),
-        ({"completions": []}, "'completions' must be a list of strings"),
-        ({"completions": ["a", " "]}, "'completions' has an empty step"),
-        ({"labels": [True]}, "'labels' must have 2 entries, one per step. Got 1"),
-        ({"labels": True}, "'labels' must have 2 entries, one per step. Got True"),
-        ({"labels": [True, "+"]}, "'labels' must be true or false. Got '+'"),
-        ({"labels": [True, -1]}, "'labels' must be true or false. Got -1"),
-        ({"prompt": ""}, "'prompt' is empty"),
+        {"completions": "ab"},
+        {"completions": []},
+        {"completions": ["a", " "]},
+        {"labels": [True]},
+        {"labels": True},
+        {"labels": [True, "+"]},
+        {"labels": [True, -1]},
+        {"prompt": ""},
     ],
 )
-def test_a_bad_solution_is_named(tmp_path, change, said):
+def test_a_bad_solution_is_named(tmp_path, change, golden):
     file = write(tmp_path / "a.jsonl", [GOOD, {**GOOD, **change}])
-    with pytest.raises(DataError) as caught:
+    with golden.refuses(DataError):
         read_solutions(file)
-    assert said in str(caught.value)
-    assert "a.jsonl:2: " in str(caught.value)
 
 
 def test_verdicts_are_prompt_response_and_label(tmp_path, golden):
@@ -111,18 +109,17 @@ def test_verdicts_are_prompt_response_and_label(tmp_path, golden):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["--per-step", "--chosen", "x"], "--chosen has no effect here; the rows are prompt, comp"),
-        (["--separator", ";"], "--separator has no effect here; the rows are prompt, chosen"),
-        (["--per-step", "--beta", "1"], "--beta has no effect here"),
-        (["--implicit", "--beta", "0"], "--beta must be positive and finite. Got 0.0"),
+        ["--per-step", "--chosen", "x"],
+        ["--separator", ";"],
+        ["--per-step", "--beta", "1"],
+        ["--implicit", "--beta", "0"],
     ],
 )
-def test_what_another_kind_reads_is_refused(tmp_path, words, said):
-    with pytest.raises(RlzooError) as caught:
+def test_what_another_kind_reads_is_refused(tmp_path, words, golden):
+    with golden.refuses(RlzooError):
         reward.run(parsed("nowhere.jsonl", "--model", "nano", "--out", tmp_path / "out", *words))
-    assert said in str(caught.value)
 
 
 # ---------------------------------------------------------------- the model

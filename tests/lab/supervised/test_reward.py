@@ -23,7 +23,7 @@ from transformers import (
 import rlzoo
 from helpers import ROOT
 from helpers.reward_models import make_tokenizer, spoiled
-from helpers.rows import one_line, write
+from helpers.rows import write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.reward_models import reward_model
@@ -256,28 +256,27 @@ def test_a_training_of_one_step_trains(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (["--model", "nan0"], ["--model", "did you mean 'nano'"]),
-        (["--epochs", "0"], ["--epochs must be positive", "Got 0"]),
-        (["--lr", "-1"], ["--lr must be positive"]),
-        (["--batch", "0"], ["--batch must be at least 1"]),
-        (["--test-fraction", "1"], ["--test-fraction must be in (0, 1)"]),
-        (["--max-length", "1"], ["--max-length is too short"]),
-        (["--device", "cuba"], ["'cuba'"]),
-        (["--out", "."], ["--out: . already exists and is not empty"]),
+        ["--model", "nan0"],
+        ["--epochs", "0"],
+        ["--lr", "-1"],
+        ["--batch", "0"],
+        ["--test-fraction", "1"],
+        ["--max-length", "1"],
+        ["--device", "cuba"],
+        ["--out", "."],
     ],
 )
 @pytest.mark.parametrize("module", [trainer, sft])
-def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said):
+def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, golden):
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": p, "chosen": "a", "rejected": "b", "response": "a"} for p in "pqr"]
     write(tmp_path / "rows.jsonl", rows)
     words = ["train"] * (module is trainer)
     words += ["rows.jsonl", "--model", "nano", "--out", "out", *change]
-    with pytest.raises(RlzooError) as caught:
+    with golden.refuses(RlzooError):
         module.run(parsed(module, *words))
-    one_line(caught, *said)
     assert not (tmp_path / "out").exists()
 
 
@@ -299,13 +298,12 @@ def test_errors_in_the_data_come_before_torch(tmp_path):
     assert "no file 'nowhere.jsonl'" in done.stdout
 
 
-def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path):
+def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, golden):
     data = preference_file(tmp_path / "pairs.jsonl", 20)
     place = spoiled(tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
-    with pytest.raises(RlzooError) as caught:
+    with golden.refuses(RlzooError):
         trainer.run(parsed(trainer, *words))
-    one_line(caught, "one label, but this one has 2")
 
 
 # ---------------------------------------------------------------- the true score

@@ -143,28 +143,26 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["leter"], "there is no base or task 'leter'; did you mean 'letter'?"),
-        (["mute"], "'mute' has no demonstrations; give it a method demonstrate(example"),
-        (["dataset"], "rlzoo sft pairs.jsonl"),
-        (["chat"], "the prompts of task 'chat' are chat messages"),
-        (["letter", "task.copies=9"], "the longest needs rollout.max_new_tokens=10, EOS included"),
-        (["letter", "task.copy=9"], "did you mean 'copies'?"),
-        (["letter", "train.steps=9"], "train.steps=9 has no effect"),
-        (["letter", "--accuracy", "30"], "--accuracy must be in (0, 1). Got 30"),
-        (["letter", "--like", "nana"], "--like: there is no base 'nana'; did you mean 'nano'?"),
-        (["nano", "--accuracy", ".3"], "base nano: its file"),
+        ["leter"],
+        ["mute"],
+        ["dataset"],
+        ["chat"],
+        ["letter", "task.copies=9"],
+        ["letter", "task.copy=9"],
+        ["letter", "train.steps=9"],
+        ["letter", "--accuracy", "30"],
+        ["letter", "--like", "nana"],
+        ["nano", "--accuracy", ".3"],
     ],
 )
-def test_what_cannot_work_is_one_line(words, said, monkeypatch, tmp_path, golden):
+def test_what_cannot_work_is_one_line(words, monkeypatch, tmp_path, golden):
     monkeypatch.setattr(
         "rlzoo_lab.supervised.task_base.warm_start", lambda *_: pytest.fail("it began")
     )
-    with pytest.raises(RlzooError) as error:
+    with golden.refuses(RlzooError):
         made(*words, "--out", "start")
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
     assert not list(tmp_path.glob("*start*"))
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "mine").touch()

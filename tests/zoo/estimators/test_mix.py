@@ -90,23 +90,21 @@ def test_a_run_makes_what_the_chosen_parts_need_and_no_more():
 
 
 @pytest.mark.parametrize(
-    ("options", "place"),
+    "options",
     [
-        ({"parts": ["grpo"]}, "weights"),
-        ({"parts": [], "weights": []}, "part"),
-        ({"parts": ["grpoo"], "weights": [1.0]}, "grpo"),
-        ({"parts": ["mix"], "weights": [1.0]}, "mix"),
-        ({"parts": ["gae(lam)"], "weights": [1.0]}, "lam"),
-        ({"parts": ["gae(lam=3)"], "weights": [1.0]}, "[0, 1]"),
-        ({"parts": ["gae(lam=0.5"], "weights": [1.0]}, "NAME"),
-        ({"normalize": [True]}, "normalize"),
+        {"parts": ["grpo"]},
+        {"parts": [], "weights": []},
+        {"parts": ["grpoo"], "weights": [1.0]},
+        {"parts": ["mix"], "weights": [1.0]},
+        {"parts": ["gae(lam)"], "weights": [1.0]},
+        {"parts": ["gae(lam=3)"], "weights": [1.0]},
+        {"parts": ["gae(lam=0.5"], "weights": [1.0]},
+        {"normalize": [True]},
     ],
 )
-def test_a_mix_that_cannot_work_is_refused_before_a_model_loads(options, place):
-    with pytest.raises(RlzooError) as error:
+def test_a_mix_that_cannot_work_is_refused_before_a_model_loads(options, golden):
+    with golden.refuses(RlzooError):
         MIX(batch(0), **options)
-    assert place in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_trainer_without_a_critic_takes_a_mix_of_group_estimators_only(golden):

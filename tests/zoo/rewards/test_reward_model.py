@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.reward_models import make_model, make_tokenizer, save_reward_model, spoiled
-from helpers.rows import USER, one_line, said
+from helpers.rows import USER, said
 from rlzoo import RlzooError
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
@@ -134,43 +134,40 @@ def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    "how",
     [
-        ("causal", ["LlamaForCausalLM is not a sequence classifier", "rlzoo reward train"]),
-        ("labels", ["a reward model of this kind has one label, but this one has 2"]),
-        ("three labels", ["one label, but this one has 3"]),
-        ("no tokenizer", ["no tokenizer"]),
-        ("no config", ["it has no config.json"]),
-        ("misspelled", ["no folder", "did you mean 'judge'"]),
+        "causal",
+        "labels",
+        "three labels",
+        "no tokenizer",
+        "no config",
+        "misspelled",
     ],
 )
-def test_what_is_no_reward_model_is_refused_when_planning(zoo, tmp_path, how, said):
+def test_what_is_no_reward_model_is_refused_when_planning(zoo, tmp_path, how, golden):
     place = spoiled(tmp_path, how)
     words = ["recipe=ppo_gae", "task=seasoning", f"rewards.reward_model.path={place}"]
-    with pytest.raises(RecipeError) as caught:
+    with golden.refuses(RecipeError):
         make_plan(compose(words, zoo), zoo)
-    one_line(caught, "rewards.reward_model", *said)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        ([], ["path is missing"]),
-        (["rewards.reward_model.path=nowhere"], ["no folder 'nowhere'"]),
-        (["rewards.reward_model.path=./a/b"], ["no folder './a/b'"]),
-        (["rewards.reward_model.device=cuba"], ["path is missing"]),
+        [],
+        ["rewards.reward_model.path=nowhere"],
+        ["rewards.reward_model.path=./a/b"],
+        ["rewards.reward_model.device=cuba"],
     ],
 )
-def test_a_missing_path_is_refused_when_planning(zoo, words, said):
-    with pytest.raises(RecipeError) as caught:
+def test_a_missing_path_is_refused_when_planning(zoo, words, golden):
+    with golden.refuses(RecipeError):
         make_plan(compose(["recipe=ppo_gae", "rewards=reward_model", *words], zoo), zoo)
-    one_line(caught, "rewards.reward_model", *said)
 
 
-def test_a_hub_id_is_left_to_the_run(zoo):
+def test_a_hub_id_is_left_to_the_run(zoo, golden):
     """Planning needs no network; the run says what is missing, in a line."""
     words = ["recipe=ppo_gae", "rewards.reward_model.path=nobody-at-all/no-such-model"]
     make_plan(compose(words, zoo), zoo)
-    with pytest.raises(RlzooError) as caught:
+    with golden.refuses(RlzooError):
         zoo.rewards["reward_model"](columns(), path="nobody-at-all/no-such-model")
-    one_line(caught, "'nobody-at-all/no-such-model'", "cache")
