@@ -217,8 +217,8 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
             if full >= budget / 4 and real + n_row < 0.95 * (full + width):
                 break
             count, real = count + 1, real + n_row
-        some = order[start : start + count]
-        parts.append(torch.isin(unit, some).nonzero()[:, 0] if forest else some)
+        units = order[start : start + count]
+        parts.append(torch.isin(unit, units).nonzero()[:, 0] if forest else units)
         start += count
     return parts
 
@@ -291,8 +291,8 @@ class Passes:
         budget = self.train.token_budget if grad else None
         if budget is None:
             given = room(policy.device)
-            held = policy.bytes_of_position(grad=grad)
-            budget = max(given.positions, given.activations // held)
+            bytes_each = policy.bytes_of_position(grad=grad)
+            budget = max(given.positions, given.activations // bytes_each)
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)

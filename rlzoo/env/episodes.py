@@ -148,8 +148,8 @@ class Episodes:
             state[row] = 0
         self.prompt_mask[row, -len(ids) :] = 1
         if rules.turns is not None:
-            told = self._prompt_columns([row])
-            (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
+            columns = self._prompt_columns([row])
+            (self.talks[row],) = begin(columns, 1, rules.max_new_tokens)
 
     def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Append tokens (R,) to the rows (R,) int64; returns the reward of each row, (B,)."""
@@ -182,9 +182,9 @@ class Episodes:
 
     def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
         """Append one token to each row, and the environment's answer if it ends a turn."""
-        some = [self.talks[i] for i in rows.tolist()]
-        rules.act(some, tokens[:, None].tolist())
-        for i, talk in zip(rows.tolist(), some, strict=True):
+        talks = [self.talks[i] for i in rows.tolist()]
+        rules.act(talks, tokens[:, None].tolist())
+        for i, talk in zip(rows.tolist(), talks, strict=True):
             begun, self.lengths[i] = int(self.lengths[i]), len(talk.ids)
             new = torch.tensor(talk.ids[begun:], device=self.device)
             self.response_ids[i, begun : len(talk.ids)] = new

@@ -134,8 +134,8 @@ class Policy:
     @torch.no_grad()
     def move_towards(self, other: "Policy", share: float) -> None:
         """Move the weights by `share` of the way to those of `other`, the same network."""
-        for own, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
-            own.lerp_(new, share)
+        for weight, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            weight.lerp_(new, share)
 
     @contextmanager
     def adapted(self) -> Iterator[None]:
@@ -225,7 +225,7 @@ class Policy:
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
             lm_head = self.model.get_output_embeddings()
-            found = head.log_prob_stats(
+            stats = head.log_prob_stats(
                 hidden.flatten(0, 1)[picked],  # nothing is spent on padding
                 lm_head.weight,
                 lm_head.bias,
@@ -237,7 +237,7 @@ class Policy:
                 sum_pi_squared="sum_pi_squared" in want,
                 accumulate=accumulate,
             )
-            out = _placed([found[n] for n in names], where, size)
+            out = _placed([stats[n] for n in names], where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
@@ -248,12 +248,12 @@ class Policy:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
             log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
-            found = {
+            stats = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
                 "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
                 "sum_pi_squared": (2 * source).exp().sum(-1),
             }
-            return _placed([found[n] for n in names], where, size)
+            return _placed([stats[n] for n in names], where, size)
 
         scored = self.run(rows, table) if self.plain_head else table_of_logits(self.run(rows))
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
@@ -269,8 +269,8 @@ class Policy:
         all_of_it = {**columns, "response_mask": columns["response_attention"]}
         out = self.log_prob_stats(all_of_it, **options)
         nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
-        own = {name: x * mask for name, x in out.items() if name != "values"}
-        return {**out, **own, "observation_nll": nll}
+        chosen = {name: x * mask for name, x in out.items() if name != "values"}
+        return {**out, **chosen, "observation_nll": nll}
 
     def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
@@ -296,8 +296,8 @@ class Policy:
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         size = columns["response_ids"].shape
-        found = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
-        return {"full_kl": found[..., 0], "ref_log_probs": found[..., 1]}
+        table = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
+        return {"full_kl": table[..., 0], "ref_log_probs": table[..., 1]}
 
     @torch.no_grad()
     def generate(
@@ -348,9 +348,9 @@ def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor,
     return picked, columns["response_ids"][mask], F.pad(mask, (0, 1)).flatten().nonzero()[:, 0]
 
 
-def _placed(found: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
+def _placed(columns: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
     """(R, T + 1, K): K columns (N,) put to their places `where` (N,) in (R, T + 1) laid flat, 0
     elsewhere."""
-    x = torch.stack([*found], -1)
-    full = x.new_zeros(size[0] * (size[1] + 1), len(found))
-    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(found))
+    x = torch.stack([*columns], -1)
+    full = x.new_zeros(size[0] * (size[1] + 1), len(columns))
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(columns))

@@ -84,18 +84,18 @@ def examine(
         if scored.passed is False:
             return [head, scored, trees], traits
         gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
-        found = [head, scored, trees, gradient]
-        if checkpointing and found[-1].passed:
-            found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
+        findings = [head, scored, trees, gradient]
+        if checkpointing and findings[-1].passed:
+            findings.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
         sampled, traits = _sampled(twin, columns)
         twin = replace(twin, traits=traits)
-        found.append(sampled)
+        findings.append(sampled)
         if policy.decoder.static:
-            found.append(_tried("static cache", lambda: _static(twin, columns)))
+            findings.append(_tried("static cache", lambda: _static(twin, columns)))
         if saving:
-            found.append(_tried("saving", lambda: _saving(twin, columns)))
-    return found, traits
+            findings.append(_tried("saving", lambda: _saving(twin, columns)))
+    return findings, traits
 
 
 def enforce(policy: Policy, path: str) -> Probed:
@@ -210,8 +210,8 @@ def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
 
 def windows(config: Any) -> dict[str, int]:
     """The config's limits on how far a token sees: windows, chunks, blocks."""
-    said = config.get_text_config().to_dict()
-    return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
+    settings = config.get_text_config().to_dict()
+    return {n: x for n, x in settings.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
 
 def _off(a: Tensor, b: Tensor) -> float:
@@ -262,14 +262,14 @@ def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Finding, Tr
     """Tokens sampled with the cache have the same log-probs as in a full pass; or they have if no
     prompt is padded; or they are not scored as they are sampled."""
     traits = replace(policy.traits, pads=True)
-    found = _tried("sampling", lambda: _sampling(replace(policy, traits=traits), columns))
-    if found.passed is not False or found.off is None:
-        return found, traits
+    finding = _tried("sampling", lambda: _sampling(replace(policy, traits=traits), columns))
+    if finding.passed is not False or finding.off is None:
+        return finding, traits
     apart = replace(traits, pads=False)
     again = _tried("sampling", lambda: _sampling(replace(policy, traits=apart), columns))
     if again.passed:
         return replace(again, message=f"{again.message} if no prompt is padded"), apart
-    return found, replace(traits, sampled_as_scored=False)
+    return finding, replace(traits, sampled_as_scored=False)
 
 
 @torch.no_grad()
@@ -310,11 +310,11 @@ def _gradients(policy: Policy, columns: Mapping[str, Tensor]) -> list[Tensor]:
     with torch.enable_grad():
         loss = policy.log_probs(columns).sum()
         reached = torch.autograd.grad(loss, small, allow_unused=True)
-    found = [x for x in reached if x is not None]
-    largest = max(float(x.abs().max()) for x in found)
+    gradients = [x for x in reached if x is not None]
+    largest = max(float(x.abs().max()) for x in gradients)
     if not 0 < largest < torch.inf:
         raise ModelError(f"the largest entry of the gradient is {largest}")
-    return found
+    return gradients
 
 
 def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:

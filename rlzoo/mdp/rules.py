@@ -34,12 +34,12 @@ def draw_examples(
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
     label = f"task {name!r}: draw"
     with border(label):
-        found = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
-    if len(found) != n:
-        got = "more" if len(found) > n else len(found)
+        drawn = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
+    if len(drawn) != n:
+        got = "more" if len(drawn) > n else len(drawn)
         raise ComponentError(f"{label} returned {got} {split} prompts instead of {n}")
     examples = []
-    for item in found:
+    for item in drawn:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
             raise ComponentError(
                 f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
@@ -157,9 +157,9 @@ def _parts(tokenizer: Any, row: Iterable[int], hidden: Mapping[int, str]) -> Ite
         if unseen:
             yield from (hidden[i] for i in ids)
         else:
-            some = list(ids)
-            text = tokenizer.decode(some, skip_special_tokens=False)
-            yield spaced(text, piece_of(tokenizer, some[0])) if began else text
+            shown = list(ids)
+            text = tokenizer.decode(shown, skip_special_tokens=False)
+            yield spaced(text, piece_of(tokenizer, shown[0])) if began else text
         began = True
 
 
@@ -252,17 +252,17 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
 def pays_at_the_end(plan: Plan, columns: Columns) -> bool:
     """Whether all scores are outcomes, judging by what the scorers return for these rows. If so,
     unfinished rows need no scoring."""
-    found = dict(columns)
+    known = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         raw = _task_scores(plan, columns)
         if raw.ndim > 1:
             return False
-        found["task_scores"] = at_last_action(raw, columns["response_mask"])
+        known["task_scores"] = at_last_action(raw, columns["response_mask"])
     for _, bound in plan.rewards.values():
-        part = bound(found)
+        part = bound(known)
         # From `task_scores` only, it has a token's shape by form; its value for a 0 decides.
         of_outcome = bound.needs == ("task_scores",)
-        if part.ndim > 1 and not (of_outcome and not part[found["task_scores"] == 0].any()):
+        if part.ndim > 1 and not (of_outcome and not part[known["task_scores"] == 0].any()):
             return False
     return True
 

@@ -86,12 +86,12 @@ def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     kinds = [repr(e) if alone else str(i) for i, e in enumerate(examples)]
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
-    found = []
+    per_batch = []
     with world.meter.apart():
         for batch in _respond_to(world, [*distinct.values()], greedy=True):
             right = right_rows(world.plan, batch)
-            found.append((batch["sequence_scores"] if right is None else right).cpu())
-    values = torch.cat(found)[[place[kind] for kind in kinds]]
+            per_batch.append((batch["sequence_scores"] if right is None else right).cpu())
+    values = torch.cat(per_batch)[[place[kind] for kind in kinds]]
     return {GREEDY: sum(float(x.sum()) for x in values.split(_size(world))) / n}
 
 
@@ -133,8 +133,8 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
             "response_mask": real.to(mask.dtype).to(policy.device),
             "response_attention": real.to(mask.dtype).to(policy.device),
         }
-        found = engine.scores(columns, ("log_probs",))
-        total += found["log_probs"].double().sum(1).exp().cpu()
+        scored = engine.scores(columns, ("log_probs",))
+        total += scored["log_probs"].double().sum(1).exp().cpu()
     # Without EOS, a response has a fixed length.
     fits = torch.tensor(
         [len(a) < limit if policy.eos_ids else len(a) == limit for a in answers], dtype=torch.bool
