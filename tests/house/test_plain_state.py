@@ -1,4 +1,4 @@
-"""No hidden state, no rank outside the engine, and no local whose name says neither type nor unit."""
+"""No hidden state, no rank outside the engine, no local whose name says neither type nor unit."""
 
 import ast
 from pathlib import Path
