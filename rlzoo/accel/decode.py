@@ -19,6 +19,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
 from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
+from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
@@ -51,7 +52,7 @@ class Sampled(Protocol):
     @property
     def stops(self) -> tuple[str, ...]: ...
     @property
-    def pads(self) -> bool: ...
+    def traits(self) -> Traits: ...
     def adapted(self) -> AbstractContextManager: ...
     def precision(self) -> AbstractContextManager: ...
 
@@ -113,7 +114,7 @@ class Decoder:
         for all, of one length. If memory runs out, fewer rows at a time."""
         lengths = mask.cpu().long().sum(1)
         parts = [torch.arange(len(lengths))]
-        if not policy.pads or isinstance(room, Tensor):
+        if not policy.traits.pads or isinstance(room, Tensor):
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         while parts:
@@ -122,7 +123,7 @@ class Decoder:
                 parts = [*rows.split(self.most_rows), *parts]
                 continue
             prompts, seen = ids[rows], mask[rows]
-            if not policy.pads:  # none is padded
+            if not policy.traits.pads:  # none is padded
                 columns = seen.bool().any(0)
                 prompts, seen = prompts[:, columns], seen[:, columns]
             u = None if uniforms is None else uniforms[rows]

@@ -256,13 +256,28 @@ def _units(
 # ---------------------------------------------------------------- passes
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What passes of a model may do, according to trials (`rlzoo.lm.probe`); the defaults suit any.
+
+    plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
+    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
+    length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
+    """
+
+    plain_head: bool = False
+    no_trees: str = "not tried"
+    pads: bool = True
+    sampled_as_scored: bool = True
+
+
 class Sized(Protocol):
     """The part of a policy (`rlzoo.lm.policy`) used here: its rows' place and layout."""
 
     @property
     def device(self) -> torch.device: ...
     @property
-    def no_trees(self) -> str: ...
+    def traits(self) -> Traits: ...
     def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
@@ -301,7 +316,7 @@ class Passes:
             budget = min(budget, positions // self.ranks.count)
             if policy.device.type != "cpu":  # they may not have the same memory free
                 budget = min(self.ranks.gather(budget))
-        parts = pack(columns, max(1, budget), trees=not policy.no_trees)
+        parts = pack(columns, max(1, budget), trees=not policy.traits.no_trees)
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 

@@ -17,26 +17,11 @@ from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
 from rlzoo.accel.decode import Decoder, wide
-from rlzoo.accel.passes import Aligned, activations, align
+from rlzoo.accel.passes import Aligned, Traits, activations, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import eos_ids, limit_of
 from rlzoo.mdp.batch import widen
-
-
-@dataclass(frozen=True)
-class Traits:
-    """The result of trial passes of a model (`rlzoo.lm.probe`); the defaults suit any model.
-
-    plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
-    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
-    length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
-    """
-
-    plain_head: bool = False
-    no_trees: str = "not tried"
-    pads: bool = True
-    sampled_as_scored: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +51,7 @@ class Policy:
     recompute: bool = False
     adapter: bool = True
     value_head: nn.Linear | None = None
-    traits: Traits = Traits()
+    traits: Traits = field(default_factory=Traits)
     decoder: Decoder = field(default_factory=Decoder)
 
     @classmethod
@@ -89,18 +74,6 @@ class Policy:
     @property
     def pad_id(self) -> int:
         return int(self.tokenizer.pad_token_id)
-
-    @property
-    def pads(self) -> bool:
-        return self.traits.pads
-
-    @property
-    def no_trees(self) -> str:
-        return self.traits.no_trees
-
-    @property
-    def plain_head(self) -> bool:
-        return self.traits.plain_head
 
     def bytes_of_position(self, *, grad: bool) -> int:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
@@ -212,7 +185,7 @@ class Policy:
             more = tuple(name for name in want if name != "observation_nll")
             how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
             return self.with_observations(columns, want=more, **how)
-        rows = align(columns, trees=not self.no_trees)
+        rows = align(columns, trees=not self.traits.no_trees)
         size = columns["response_ids"].shape
         if "log_pi" in want:
             chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
@@ -255,7 +228,9 @@ class Policy:
             }
             return _placed([stats[n] for n in names], where, size)
 
-        scored = self.run(rows, table) if self.plain_head else table_of_logits(self.run(rows))
+        scored = (
+            self.run(rows, table) if self.traits.plain_head else table_of_logits(self.run(rows))
+        )
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = scored[..., len(names) :].squeeze(-1)
@@ -280,14 +255,14 @@ class Policy:
     def full_kl(self, columns: Mapping[str, Tensor], other: "Policy") -> dict[str, Tensor]:
         """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
         `ref_log_probs`; both (B, T)."""
-        if not (self.plain_head and other.plain_head):
+        if not (self.traits.plain_head and other.traits.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = head.divergence(ours["log_pi"], theirs["log_pi"])
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
-                rows = align(columns, trees=not policy.no_trees)
+                rows = align(columns, trees=not policy.traits.no_trees)
                 picked, ids, where = chosen_tokens(columns, rows)
                 hidden = policy.run(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()

@@ -161,7 +161,6 @@ def held_out(
     samples: int = 1,
     *,
     split: str = "test",
-    stream: str = "eval",
     greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
@@ -169,16 +168,15 @@ def held_out(
     Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
     samples leave the first ones as they are.
     """
-    examples = draw(world, split, n, stream, 0)
+    examples = draw(world, split, n, "eval", 0)
     for first in range(0, n * samples, n):
-        yield from _respond_to(world, examples, stream=stream, first=first, greedy=greedy)
+        yield from _respond_to(world, examples, first=first, greedy=greedy)
 
 
 def _respond_to(
     world: World,
     examples: list[Example],
     *,
-    stream: str = "eval",
     first: int = 0,
     greedy: bool = False,
 ) -> Iterator[Batch]:
@@ -189,7 +187,7 @@ def _respond_to(
             decoding(world),
             examples[start : start + size],
             1,
-            stream=stream,
+            stream="eval",
             step=0,
             first_row=first + start,
             sampler=world.plan.base_sampler,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from rlzoo.accel.passes import Traits
 from rlzoo.lm.build import build_world
-from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import Probed
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan

@@ -55,7 +55,7 @@ def test_attention_sees_rows_and_no_mask(make, monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
     world.policy.log_probs(batch)
     p, n = lengths(batch)
-    assert not world.policy.no_trees
+    assert not world.policy.traits.no_trees
     assert set(seen) == {((len(p), int((p + n).max())), None, True)}
 
 

@@ -14,9 +14,10 @@ from helpers.launches import Launches
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
 from rlzoo.accel.decode import Rows
+from rlzoo.accel.passes import Traits
 from rlzoo.lm import probe
 from rlzoo.lm.loading import UNWANTED
-from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
 
 TEN = ["gpt2", "llama", "qwen2", "mistral", "gemma2", "gemma3", "phi3", "gpt_oss", "qwen3_moe"]

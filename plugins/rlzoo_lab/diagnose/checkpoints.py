@@ -21,7 +21,7 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
-from rlzoo.step import critic_quality as quality
+from rlzoo.step import metrics as quality
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import is_run

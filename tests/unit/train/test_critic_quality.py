@@ -8,7 +8,7 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, world_of
-from rlzoo.step import critic_quality as quality
+from rlzoo.step import metrics as quality
 from rlzoo.step.metrics import batch_metrics, critic_metrics
 from rlzoo_lab.diagnose.against import critic_against
 from rlzoo_lab.diagnose.branch_rollouts import Reference
