@@ -27,7 +27,7 @@ from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
-from rlzoo.runs.metrics import METRICS
+from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
@@ -427,7 +427,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "nearest",
         "typed_path",
     ),
-    "rlzoo.waiting": ("pause", "request"),
+    "rlzoo.waiting": ("pause",),
     "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),
     "rlzoo.checks": (),
@@ -536,8 +536,8 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
         parts = []
         for maker in makers:
             rows = [
-                [keys(m.name) + " =" * m.verl, m.unit, cell(m.when), cell(m.meaning)]
-                for m in METRICS
+                [keys(m.name) + " =" * m.verl, m.unit, cell(m.requires), cell(m.meaning)]
+                for m in metrics()
                 if m.maker == maker
             ]
             heading = f"### {maker.capitalize()}\n\n" if len(makers) > 1 else ""

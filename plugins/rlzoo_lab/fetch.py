@@ -28,7 +28,7 @@ from rlzoo.recipe.files import LARGEST, read_layer
 from rlzoo.runs.contents import FUNCTION, PLACES
 from rlzoo.runs.disk import write_atomically, write_json
 from rlzoo.train.start import start
-from rlzoo.waiting import request
+from rlzoo_zoo.request import request
 
 SECONDS = 30.0  # for the whole download
 SHORTEST = 12  # hex digits of a checksum that --run accepts

@@ -183,7 +183,7 @@ def parser_of(name: str) -> _Parser:
 def parse(argv: list[str]) -> argparse.Namespace:
     """The arguments of a command line; the verb's own options by its parser. Exits where they
     are bad, and after showing help."""
-    if not argv or argv[0] not in every_verb():
+    if not argv or not (argv[0] in VERBS or argv[0] in brought()):
         return _without_verb(argv)
     name, *words = argv
     parser = parser_of(name)

@@ -9,7 +9,7 @@ file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,25 +17,7 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, Columns
 
-
-class Component(Protocol):
-    """Members read of `rlzoo.plugin.component.Component`, which imports this module."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def function(self) -> Callable[..., Any]: ...
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-    @property
-    def shape(self) -> str: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def parts(self) -> str: ...
-    def parts_of(self, options: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any]]]: ...
+Component = Any  # `rlzoo.plugin.component.Component`, which imports this module
 
 
 def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:

@@ -41,23 +41,20 @@ class Kind:
     what: str
 
 
-_TABLE = """
-estimators | estimator | estimator | columns -> advantages (B, T), or (advantages, returns)
-kl_penalties | kl_penalty | kl | log_probs, ref_log_probs, ... -> penalty per token (B, T)
-policy_losses | policy_loss | policy_loss | log_probs, advantages, ... -> loss (B, T)[, metrics]
-value_losses | value_loss | value_loss | value_preds, returns, ... -> loss (B, T)[, metrics]
-aggregations | aggregation | aggregation | response_mask of a mini-batch -> weights (B, T)
-columns | column | columns | columns -> the column of the function's name; register(f, shape="BT")
-tasks | task | task | classes with `draw`, `score`, optionally `is_correct`, `demonstrate`
-rewards | reward | rewards | columns -> outcome (B,) or score per token (B, T)
-samplers | sampler | sampler | policy, prompt_ids, ... -> response_ids and sampler_log_probs
-loggers | logger | loggers | classes with `log(metrics)` and `close()`
-executors | executor | --on | classes with `capacity(jobs)` and `run(jobs, work, board, ...)`
-"""
-KINDS: dict[str, Kind] = {}
-for _line in _TABLE.strip().splitlines():
-    _kind = Kind(*(part.strip() for part in _line.split("|", 3)))
-    KINDS[_kind.plural] = _kind
+_ALL = (
+    Kind("estimators", "estimator", "estimator", "columns -> advantages (B, T)[, returns]"),
+    Kind("kl_penalties", "kl_penalty", "kl", "log_probs, ref_log_probs -> penalty (B, T)"),
+    Kind("policy_losses", "policy_loss", "policy_loss", "log_probs, ... -> loss (B, T)[, metrics]"),
+    Kind("value_losses", "value_loss", "value_loss", "value_preds, ... -> loss (B, T)[, metrics]"),
+    Kind("aggregations", "aggregation", "aggregation", "response_mask -> weights (B, T)"),
+    Kind("columns", "column", "columns", "columns -> the column of the function's name"),
+    Kind("tasks", "task", "task", "classes with `draw`, `score`, perhaps `is_correct`, ..."),
+    Kind("rewards", "reward", "rewards", "columns -> outcome (B,) or score per token (B, T)"),
+    Kind("samplers", "sampler", "sampler", "policy, prompt_ids, ... -> tokens and log-probs"),
+    Kind("loggers", "logger", "loggers", "classes with `log(metrics)` and `close()`"),
+    Kind("executors", "executor", "--on", "classes with `capacity` and `run`"),
+)
+KINDS: dict[str, Kind] = {kind.plural: kind for kind in _ALL}
 
 
 _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)

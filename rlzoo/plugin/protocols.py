@@ -99,13 +99,6 @@ def abilities(task: object) -> Abilities:
     return Abilities(**found)
 
 
-class Sampler(Protocol):
-    """Draws responses; its parameters are columns of the prompts and resources."""
-
-    def __call__(self, *columns: Any, **options: Any) -> Mapping[str, Any]:
-        """`response_ids`, `response_mask`, `sampler_log_probs`, each (B, T)."""
-
-
 class Logger(Protocol):
     """Created as `Logger(path)` with the run folder's path; receives metrics."""
 
@@ -135,23 +128,6 @@ class Completer(Protocol):
 
     def __call__(self, verbs: Sequence[str], parser_of: Callable[[str], ArgumentParser]) -> None:
         """Answer the shell's request, which is in the environment, and end the process."""
-
-
-class Executor(Protocol):
-    """Executes the runs of a sweep."""
-
-    def capacity(self, jobs: Sequence[Any]) -> int:
-        """The number of concurrent runs."""
-
-    def run(
-        self,
-        jobs: Sequence[Any],
-        work: Callable[..., Any],
-        board: Any,
-        folder: Path,
-        at_a_time: int,
-    ) -> None:
-        """Execute every run with `work(job, tell)`, and report each one to the board."""
 
 
 class Store(Protocol):

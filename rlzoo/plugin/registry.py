@@ -164,7 +164,8 @@ def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
         `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, installed third-party plugins are not loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
-    with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
+    # A plugin that prints must not spoil --json, and paths stay relative to the caller's folder.
+    with contextlib.redirect_stdout(sys.stderr), contextlib.chdir(os.curdir):
         return _load(plugins)
 
 

@@ -23,6 +23,7 @@ from rlzoo.errors import RecipeError, RlzooError, first_line, nearest
 from rlzoo.plugin.permissions import secret
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
+    IMPORTED,
     Flat,
     Layer,
     config_dirs,
@@ -94,6 +95,13 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
+    if IMPORTED in layers[1].values:
+        raise RecipeError(
+            f"{file}: is of an imported run, not all of whose settings are known; choose a recipe "
+            "(`rlzoo recipes`) and give the settings that are: key=value",
+            key="recipe",
+            kind="unknown-key",
+        )
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder

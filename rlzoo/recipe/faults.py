@@ -3,12 +3,137 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rlzoo.errors import RecipeError, nearest, typed_path
+from rlzoo.plugin.border import needs_of
+from rlzoo.plugin.columns import COLUMNS, TOLD
+from rlzoo.recipe import teachers
+from rlzoo.recipe.compose import COMMAND_LINE
+
+# Keys of the section kl that a recipe without a penalty may need.
+OF_REFERENCE = ("kl.coef", "kl.place", "kl.reference", "kl.sync_steps", "kl.sync_mix")
+
 
 def faults(plan: Any) -> Iterator[str]:
-    """Those of lengths, references and optimizers."""
+    """Contradictions among a recipe's components, keys and budget, a line for each."""
+    recipe, config = plan.recipe, plan.recipe.config
+    for name in needs_of(plan.task.score):
+        if name not in COLUMNS or COLUMNS[name].stage != "rollout":
+            known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
+            yield (
+                f"task {plan.task_name!r}: score uses {name!r}, which is not a column of the "
+                f"rollout{nearest(name, known)}"
+            )
+    by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
+    if by_group and config.rollout.samples < 2:
+        yield (
+            f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
+            f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
+            f"Got {config.rollout.samples}"
+        )
+    turns = [name for name in ("turn_ids", "state_keys") if name in plan.needs]
+    if plan.conversation:
+        yield from of_conversation(plan)
+    elif turns:
+        yield (
+            f"{recipe.blame('estimator.name')}: column {turns[0]!r} exists only in conversations, "
+            f"but task {plan.task_name!r} is not one"
+        )
+    if plan.teacher or config.teacher.domains:
+        yield from teachers.faults(plan)
+    if plan.critic and config.critic.init != "actor":
+        yield from (f"{recipe.blame('critic.init')}: {f}" for f in of_critic(plan))
     yield from of_lengths(plan)
     yield from of_reference(plan)
     yield from of_optimizers(plan)
+    for key in ("patience", "target"):
+        if config.stop[key] is not None and not config.eval.every:
+            yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
+    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
+        blame = recipe.blame("stop.max_kl")
+        yield f"{blame}: requires a reference; set kl.coef > 0"
+    if config.whiten == "group" and config.rollout.samples < 2:
+        yield f"{recipe.blame('whiten')}: group requires rollout.samples of at least 2"
+    if config.rollout.truncation == "bootstrap" and not plan.critic:
+        yield (
+            f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
+            f"{plan.estimator.name!r} does not use one; use zero, drop or penalty"
+        )
+    if config.rollout.staleness and config.parallel.strategy == "shard":
+        yield (
+            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, so it does "
+            "not work with parallel.strategy=shard; use replicate"
+        )
+    for key in ("actor.betas", "critic.betas"):
+        betas = list(recipe.value(key))
+        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
+            yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
+    if config.critic.low >= config.critic.high:
+        yield f"{recipe.blame('critic.low')}: must be below critic.high"
+    if not (config.train.steps or config.train.tokens or config.train.minutes):
+        yield "train: give a budget with train.steps, train.tokens or train.minutes"
+    rows = config.rollout.prompts * config.rollout.samples
+    for section in ("train", "critic"):
+        if (config[section].minibatches or 0) > rows:
+            yield (
+                f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
+                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
+            )
+    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
+        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
+            yield (
+                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
+                "trunk, which is trained with the policy; use critic.trunk=own"
+            )
+
+
+def of_critic(plan: Any) -> Iterator[str]:
+    """Faults of a separate critic whose starting point has no trunk."""
+    init = plan.recipe.config.critic.init
+    with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
+    if plan.recipe.config.critic.trunk == "shared":
+        yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
+    elif init in plan.rewards and init not in with_path:
+        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward has one"
+        yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
+    elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
+        close = nearest(init, ["actor", *plan.rewards])
+        yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
+
+
+def of_conversation(plan: Any) -> Iterator[str]:
+    """Faults of a conversation: columns of turns that the task needs or should provide."""
+    task, label = plan.abilities, f"task {plan.task_name!r}"
+    if "state_keys" in plan.needs and task.state_keys is None:
+        yield (
+            f"{plan.recipe.blame('estimator.name')}: column 'state_keys' requires a task with a "
+            f"method state_keys, but {label} has none"
+        )
+    for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
+        for need in needs_of(method) if method else ():
+            if need not in TOLD:
+                yield (
+                    f"{label}: {name} needs {need!r}, but an environment receives only "
+                    f"{', '.join(TOLD)}{nearest(need, TOLD)}"
+                )
+    if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
+        yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
+
+
+def refuse_idle(plan: Any) -> None:
+    """Raises RecipeError for a key on the command line of a part that the recipe does not have."""
+    absent = {}
+    if not plan.critic:
+        absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
+    if plan.kl is None:
+        absent["kl"] = "kl.coef is 0 or kl.place is none"
+    there = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
+    for key, origin in plan.recipe.origins.items():
+        part, last = key.partition(".")[0], key.rpartition(".")[2]
+        if origin == COMMAND_LINE and part in absent and key not in OF_REFERENCE:
+            longer = [other for other in there if last in other.rpartition(".")[2]]
+            hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
+            line = f"{plan.recipe.blame(key)}: has no effect, because {absent[part]}{hint}"
+            raise RecipeError(line, key=key, kind="no-effect")
 
 
 def of_lengths(plan: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rlzoo.errors import RecipeError, first_line
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 
 Flat = dict[str, Any]
+IMPORTED = "imported.from"  # in the recipe of another trainer's run: the trainer
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,19 @@ is loaded.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
+from rlzoo.errors import RecipeError, RlzooError, nearest
 from rlzoo.plugin.border import Bound, border, needs_of
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
+from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe import cautions, faults, teachers
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
+from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
 # A column that stands for a model: asking for it builds the model.
 CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
@@ -28,11 +29,24 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions before a run starts. `needs`: all columns that some component takes."""
+    """All decisions before a run starts.
+
+    task_name: as the recipe has it. abilities: the task's optional members.
+    conversation: whether the task answers during an episode. stops: texts that end a turn, as EOS
+    does. correction: the column that weighs the policy loss. needs: all columns that some component
+    takes. passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in
+    each. one_update: whether one optimizer step of each network, in one piece, follows each
+    rollout. actor_from: the first step (from 0) that trains the actor, after the critic's warm-up.
+    skips_silent: whether rows whose advantages are 0 need no backward pass.
+    """
 
     recipe: Recipe
     task: Task
     task_bound: Bound
+    task_name: str
+    abilities: Abilities
+    conversation: bool
+    stops: tuple[str, ...]
     rewards: Mapping[str, tuple[float, Bound]]
     sampler: Bound
     base_sampler: Bound
@@ -43,13 +57,14 @@ class Plan:
     value_loss: Bound | None
     aggregation: Bound
     critic_aggregation: Bound
+    correction: str | None
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
+    passes: Mapping[str, tuple[int, int]]
+    one_update: bool
+    actor_from: int
+    skips_silent: bool
     warnings: tuple[str, ...] = ()
-
-    @cached_property
-    def task_name(self) -> str:
-        return self.task_bound.name
 
     @cached_property
     def critic(self) -> bool:
@@ -84,145 +99,116 @@ class Plan:
         """The path of each domain's teacher; None: for prompts of any other domain."""
         return teachers.given(self.recipe) if self.teacher else {}
 
-    @cached_property
-    def passes(self) -> dict[str, tuple[int, int]]:
-        """How many passes `actor` and `critic` make over a batch, and optimizer steps in each."""
-        train, own = self.recipe.config.train, self.recipe.config.critic
-        return {
-            "actor": (train.epochs, train.minibatches),
-            "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
-        }
-
-    @cached_property
-    def one_update(self) -> bool:
-        """Whether one optimizer step of each network, in one piece, follows each rollout."""
-        names = ("actor", "critic") if self.critic else ("actor",)
-        whole = self.recipe.config.train.microbatch is None
-        return whole and all(self.passes[name] == (1, 1) for name in names)
-
-    @cached_property
-    def actor_from(self) -> int:
-        """The first step (from 0) that trains the actor: after the critic's warm-up, if any."""
-        return self.recipe.config.train.critic_warmup if self.critic else 0
-
-    @cached_property
-    def gamma(self) -> float:
-        """The estimator's discount."""
-        return self.estimator.gamma
-
-    @cached_property
-    def abilities(self) -> Abilities:
-        """The task's optional members."""
-        return abilities(self.task)
-
-    @cached_property
-    def conversation(self) -> bool:
-        """Whether the task answers during an episode."""
-        return self.abilities.respond is not None
-
-    @cached_property
-    def stops(self) -> tuple[str, ...]:
-        """Texts that end a turn of a conversation, as EOS does."""
-        return self.abilities.stops if self.conversation else ()
-
-    @cached_property
-    def correction(self) -> str | None:
-        return self.recipe.config.correction.name
-
-    @cached_property
-    def skips_silent(self) -> bool:
-        """Whether rows whose advantages are 0 need no backward pass: the policy loss is declared
-        so, and nothing else is in the loss."""
-        config = self.recipe.config
-        more = config.actor.entropy_coef or (self.kl and config.kl.place == "loss")
-        signal = self.policy_loss.component.needs_signal
-        return bool(signal and config.train.skip_no_signal and not more)
-
     @property
     def chosen(self) -> dict[str, Bound]:
         """The components by the keys that choose them; loggers are separate."""
         one = ("sampler", "estimator", "kl", "policy_loss", "value_loss", "aggregation")
-        found = {key: bound for key in one if (bound := getattr(self, key)) is not None}
-        found |= {"critic.aggregation": self.critic_aggregation, "task": self.task_bound}
-        found |= {f"rewards.{name}": bound for name, (_, bound) in self.rewards.items()}
-        return found | {f"columns.{bound.name}": bound for bound in self.columns}
+        bounds = {key: bound for key in one if (bound := getattr(self, key)) is not None}
+        bounds |= {"critic.aggregation": self.critic_aggregation, "task": self.task_bound}
+        bounds |= {f"rewards.{name}": bound for name, (_, bound) in self.rewards.items()}
+        return bounds | {f"columns.{bound.name}": bound for bound in self.columns}
 
 
 def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
-    """Bind the recipe's components and resolve their needs; `task` replaces the recipe's own."""
+    """Bind the recipe's components and resolve their needs; `task` replaces the recipe's own.
+
+    Raises RecipeError where components, keys and budget contradict each other."""
     config = recipe.config
-
-    def bound(section: str) -> Bound:
-        name = recipe.value(section).name
-        return Bound.of(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
-
-    def collection(section: str) -> dict[str, Bound]:
-        shelf = zoo.shelves[COLLECTIONS[section]]
-        found = {}
-        for name in config[section]:
-            options = recipe.options(f"{section}.{name}")
-            options.pop("weight", None)
-            bound = Bound.of(shelf[name], options)
-            if section == "columns":  # they go by the name that others use
-                found[bound.name] = bound
-            else:
-                found[name] = dataclasses.replace(bound, called=name)
-        return found
-
-    task_component = bound("task")
-    task = task or _make_task(task_component)
-    rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
+    single = {key: _bound(recipe, key, zoo) for key in SECTIONS if recipe.value(key).name}
+    many = {key: _collection(recipe, key, zoo) for key in COLLECTIONS}
+    task = task or _make_task(single["task"])
+    about = abilities(task)
+    respond = about.respond
+    rewards = {n: (config.rewards[n].weight, b) for n, b in many["rewards"].items()}
     if not rewards:
         where = recipe.blame("rewards")
         raise RecipeError(f"{where}: choose a reward; the default is rewards=verifier")
-    kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
-    chosen = {name: bound(name) for name in ("sampler", "estimator", "policy_loss", "aggregation")}
-    respond = abilities(task).respond
+    kl = single["kl"] if config.kl.place != "none" and config.kl.coef > 0 else None
+    estimator, policy_loss, sampler = (single[k] for k in ("estimator", "policy_loss", "sampler"))
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
         ("task", needs_of(respond) if respond else ()),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
-        *((name, b.needs) for name, b in chosen.items()),
+        *((k, single[k].needs) for k in ("sampler", "estimator", "policy_loss", "aggregation")),
+        *([("kl", kl.needs)] if kl else ()),
+        *((f"columns.{name}", (name,)) for name in many["columns"]),
     ]
-    if kl:
-        wanted.append(("kl", kl.needs))
-    asked = collection("columns")
-    wanted += [(f"columns.{name}", (name,)) for name in asked]
-    if config.correction.name:
-        correction = _correction(recipe, zoo)
-        asked[correction.name] = correction
+    own = many["columns"]
+    if correction := single.get("correction"):
+        if (shape := correction.component.shape) != "BT":
+            raise RecipeError(
+                f"{recipe.blame('correction.name')}: column {correction.name!r} has the shape "
+                f"{shape}; a correction needs (B, T)"
+            )
+        own |= {correction.name: correction}
         wanted.append(("correction", (correction.name,)))
-    plugins, needs = _close(wanted, asked, zoo)
-    if not needs.isdisjoint((*CRITIC_COLUMNS, "returns")):
-        value_loss = bound("value_loss")
-        extra = [("value_loss", value_loss.needs), ("critic.aggregation", ())]
-        plugins, needs = _close([*wanted, *extra], asked, zoo)
-    else:
-        value_loss = None
-    base = chosen["sampler"]
-    if "sample" in base.needs:
-        base = _wrapped_sampler(base, recipe, zoo)
+    columns, needs = _close(wanted, own, zoo)
+    critic = not needs.isdisjoint((*CRITIC_COLUMNS, "returns"))
+    if critic:
+        columns, needs = _close([*wanted, ("value_loss", single["value_loss"].needs)], own, zoo)
     plan = Plan(
         recipe=recipe,
         task=task,
-        task_bound=task_component,
+        task_bound=single["task"],
+        task_name=single["task"].name,
+        abilities=about,
+        conversation=respond is not None,
+        stops=about.stops if respond else (),
         rewards=rewards,
-        sampler=chosen["sampler"],
-        base_sampler=base,
-        columns=plugins,
-        estimator=chosen["estimator"],
+        sampler=sampler,
+        base_sampler=_wrapped(sampler, recipe, zoo) if "sample" in sampler.needs else sampler,
+        columns=columns,
+        estimator=estimator,
         kl=kl,
-        policy_loss=chosen["policy_loss"],
-        value_loss=value_loss,
-        aggregation=chosen["aggregation"],
-        critic_aggregation=bound("critic.aggregation"),
-        loggers=tuple(collection("loggers").values()),
+        policy_loss=policy_loss,
+        value_loss=single["value_loss"] if critic else None,
+        aggregation=single["aggregation"],
+        critic_aggregation=single["critic.aggregation"],
+        correction=correction.name if correction else None,
+        loggers=tuple(many["loggers"].values()),
         needs=frozenset(needs),
+        **_schedule(recipe.config, not needs.isdisjoint(CRITIC_COLUMNS), kl, policy_loss),
     )
-    for fault in _faults(plan):
+    for fault in faults.faults(plan):
         raise RecipeError(fault, kind="unmet-need")
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
+    """What the plan says of updates."""
+    train, own = config.train, config.critic
+    passes = {
+        "actor": (train.epochs, train.minibatches),
+        "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
+    }
+    once = all(passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",)))
+    more = config.actor.entropy_coef or (kl and config.kl.place == "loss")
+    silent = policy_loss.component.needs_signal and train.skip_no_signal and not more
+    return {
+        "passes": passes,
+        "one_update": train.microbatch is None and once,
+        "actor_from": train.critic_warmup if critic else 0,
+        "skips_silent": bool(silent),
+    }
+
+
+def _bound(recipe: Recipe, section: str, zoo: Zoo) -> Bound:
+    name = recipe.value(section).name
+    called = "" if section == "correction" else name  # a column goes by the name that others use
+    return Bound.of(zoo.shelves[SECTIONS[section]][name], recipe.options(section), called)
+
+
+def _collection(recipe: Recipe, section: str, zoo: Zoo) -> dict[str, Bound]:
+    """The components of a collection; columns go by the name that others use."""
+    bounds = {}
+    for name in recipe.value(section):
+        options = recipe.options(f"{section}.{name}")
+        options.pop("weight", None)
+        called = "" if section == "columns" else name
+        bound = Bound.of(zoo.shelves[COLLECTIONS[section]][name], options, called)
+        bounds[bound.name] = bound
+    return bounds
 
 
 def _make_task(made_by: Bound) -> Task:
@@ -233,18 +219,7 @@ def _make_task(made_by: Bound) -> Task:
             raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
-def _correction(recipe: Recipe, zoo: Zoo) -> Bound:
-    """The column that weighs the policy loss."""
-    component = zoo.columns[recipe.config.correction.name or ""]
-    if component.shape != "BT":
-        raise RecipeError(
-            f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
-            f"{component.shape}; a correction needs (B, T)"
-        )
-    return Bound.of(component, recipe.options("correction"))
-
-
-def _wrapped_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
+def _wrapped(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     """The sampler that actually draws, where another wraps it."""
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
@@ -287,110 +262,6 @@ def _close(
         for name in names:
             visit(key, name, ())
     return tuple(order.values()), needs
-
-
-def _faults(plan: Plan) -> Iterator[str]:
-    """Contradictions among a recipe's components, keys and budget, a line for each."""
-    recipe, config = plan.recipe, plan.recipe.config
-    for name in needs_of(plan.task.score):
-        if name not in COLUMNS or COLUMNS[name].stage != "rollout":
-            known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
-            yield (
-                f"task {plan.task_name!r}: score uses {name!r}, which is not a column of the "
-                f"rollout{nearest(name, known)}"
-            )
-    by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
-    if by_group and config.rollout.samples < 2:
-        yield (
-            f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
-            f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
-            f"Got {config.rollout.samples}"
-        )
-    turns = [name for name in ("turn_ids", "state_keys") if name in plan.needs]
-    if plan.conversation:
-        yield from _faults_of_conversation(plan)
-    elif turns:
-        yield (
-            f"{recipe.blame('estimator.name')}: column {turns[0]!r} exists only in conversations, "
-            f"but task {plan.task_name!r} is not one"
-        )
-    if plan.teacher or config.teacher.domains:
-        yield from teachers.faults(plan)
-    if plan.critic and config.critic.init != "actor":
-        yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
-    yield from faults.faults(plan)
-    for key in ("patience", "target"):
-        if config.stop[key] is not None and not config.eval.every:
-            yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
-    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
-        blame = recipe.blame("stop.max_kl")
-        yield f"{blame}: requires a reference; set kl.coef > 0"
-    if config.whiten == "group" and config.rollout.samples < 2:
-        yield f"{recipe.blame('whiten')}: group requires rollout.samples of at least 2"
-    if config.rollout.truncation == "bootstrap" and not plan.critic:
-        yield (
-            f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
-            f"{plan.estimator.name!r} does not use one; use zero, drop or penalty"
-        )
-    if config.rollout.staleness and config.parallel.strategy == "shard":
-        yield (
-            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, so it does "
-            "not work with parallel.strategy=shard; use replicate"
-        )
-    for key in ("actor.betas", "critic.betas"):
-        betas = list(recipe.value(key))
-        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
-            yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
-    if config.critic.low >= config.critic.high:
-        yield f"{recipe.blame('critic.low')}: must be below critic.high"
-    if not (config.train.steps or config.train.tokens or config.train.minutes):
-        yield "train: give a budget with train.steps, train.tokens or train.minutes"
-    rows = config.rollout.prompts * config.rollout.samples
-    for section in ("train", "critic"):
-        if (config[section].minibatches or 0) > rows:
-            yield (
-                f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
-                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
-            )
-    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
-            yield (
-                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
-                "trunk, which is trained with the policy; use critic.trunk=own"
-            )
-
-
-def _faults_of_critic(plan: Plan) -> Iterator[str]:
-    """Faults of a separate critic whose starting point has no trunk."""
-    init = plan.recipe.config.critic.init
-    with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
-    if plan.recipe.config.critic.trunk == "shared":
-        yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
-    elif init in plan.rewards and init not in with_path:
-        have = f"those that have: {', '.join(with_path)}" if with_path else "no reward has one"
-        yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
-    elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
-        close = nearest(init, ["actor", *plan.rewards])
-        yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
-
-
-def _faults_of_conversation(plan: Plan) -> Iterator[str]:
-    """Faults of a conversation: columns of turns that the task needs or should provide."""
-    task, label = plan.abilities, f"task {plan.task_name!r}"
-    if "state_keys" in plan.needs and task.state_keys is None:
-        yield (
-            f"{plan.recipe.blame('estimator.name')}: column 'state_keys' requires a task with a "
-            f"method state_keys, but {label} has none"
-        )
-    for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
-        for need in needs_of(method) if method else ():
-            if need not in TOLD:
-                yield (
-                    f"{label}: {name} needs {need!r}, but an environment receives only "
-                    f"{', '.join(TOLD)}{nearest(need, TOLD)}"
-                )
-    if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
-        yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
 
 
 def _check_options(plan: Plan) -> None:

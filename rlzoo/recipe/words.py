@@ -3,6 +3,7 @@
 import os
 from copy import deepcopy
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,7 +11,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, nearest
-from rlzoo.recipe.files import DEEPEST, find_config, list_configs, refuse_odd_yaml
+from rlzoo.recipe.files import (
+    DEEPEST,
+    IMPORTED,
+    find_config,
+    list_configs,
+    read_layer,
+    refuse_odd_yaml,
+)
 
 
 def read_value(key: str, text: str) -> Any:
@@ -47,11 +55,13 @@ def name_recipe(words: list[str]) -> list[str]:
 
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """The error for a word that is neither key=value nor a recipe's name."""
-    if os.path.isfile(os.path.join(word, "recipe.yaml")):
-        said = (
-            f"{word} is a run's folder; use `rlzoo resume {word}` to continue it, "
-            f"recipe={word}/recipe.yaml to repeat it, or `rlzoo report {word}` to read it"
+    if os.path.isfile(file := os.path.join(word, "recipe.yaml")):
+        again = (
+            "it was imported, so not all of its settings are known"
+            if IMPORTED in read_layer(Path(file)).values
+            else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         )
+        said = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
     elif any(other.startswith("recipe=") for other in others):
         said = f"expected key=value, got {word!r}"
     else:

@@ -11,7 +11,6 @@ Some 13 to 21 bytes a prompt. safetensors is imported inside functions: few comm
 from collections.abc import Mapping
 from typing import Any
 
-from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
@@ -23,20 +22,12 @@ DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
 
 def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run's evaluations decode, by `eval.` keys. Those of a run from before there were such
-    keys decoded as its rollouts did; a length limit of null is the rollouts'."""
+    """How a run's evaluations decode, by `eval.` keys; what is null is as in its rollouts."""
     found = {}
     for name in DECODING:
         value = recipe.get(f"eval.{name}")
         found[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
     return found
-
-
-def decoding_words(folder: RunFolder) -> list[str]:
-    """Settings with which a run from before these keys existed evaluates as before."""
-    flat = flatten(folder.recipe())
-    missing = [key for key in decoding_of({}) if key not in flat]
-    return [f"{k}={v}" for k, v in decoding_of(flat).items() if k in missing and v is not None]
 
 
 def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:

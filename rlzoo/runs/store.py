@@ -50,8 +50,7 @@ def kept_at(local: Path) -> str:
         note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-    former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
-    url = former[1] if former else note.strip()
+    url = note.strip()
     if not is_url(url) or not url.isprintable():
         return ""
     return re.sub("://[^/]*:[^/]*@", "://***@", re.sub(r"\?.*=.*", "?***", url))

@@ -40,7 +40,9 @@ def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tenso
     response's length."""
     mask, values = batch["response_mask"], batch["values"]
     bootstrap = batch["bootstrap_values"]
-    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    returns = values + td_lambda(
+        batch["rewards"], values, bootstrap, mask, gamma=plan.estimator.gamma, lam=1
+    )
     place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
     v, g, at, of = (x[mask.bool()].double() for x in (values, returns, place, length))
     return v, g, at.long(), of.long()

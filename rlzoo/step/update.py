@@ -23,11 +23,9 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.keys import Optimizer
 from rlzoo.recipe.plan import Plan
-from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
+from rlzoo.runs.metrics import FIRST_RATIO_GAP, OURS
 from rlzoo.step.columns import loss_mask
 from rlzoo.step.optimizer import optimizer_of
-
-OURS = frozenset(metric.name for metric in METRICS)
 
 Sums = dict[str, list[Tensor]]  # terms () of metrics and of the weights that norm them, by name
 
@@ -271,7 +269,7 @@ def policy_loss(plan: Plan, columns: Columns) -> tuple[Tensor, dict[str, Tensor]
 
 def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
     """Refuse a loss's metrics that have names of rlzoo's metrics: they would be added up."""
-    if clash := [name for name in metrics if f"{network}/{name}" in OURS]:
+    if clash := [name for name in metrics if name in OURS[network]]:
         raise ComponentError(
             f"{loss.component.label}: its metric {clash[0]!r} is also a metric of rlzoo"
         )

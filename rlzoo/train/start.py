@@ -15,9 +15,9 @@ from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
+from rlzoo.recipe.faults import refuse_idle
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
-from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, is_url, kept_at
@@ -49,6 +49,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
         resolve_path(taught, recipe.blame(f"teacher.{'domains' if domain else 'path'}"))
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
+    if training:
+        refuse_idle(plan)
     pick_device(recipe.config.device, recipe.blame("device"))
     if recipe.config.model.lora.rank:
         need("peft", recipe.blame("model.lora.rank"))
@@ -105,7 +107,7 @@ def resume(
         return _sent(folder, path, "" if is_url(path) else url, display or Silent())
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
-    words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
+    words = [f"recipe={folder.path / 'recipe.yaml'}", *trust]
     recipe = compose(words, zoo)
     plan = prepare(recipe, zoo)
     _alike(recipe, zoo)

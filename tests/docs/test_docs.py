@@ -83,12 +83,21 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
 
 
 def test_the_doctor_asks_for_metrics_of_the_table():
-    from rlzoo.runs.metrics import METRICS
+    from rlzoo_lab.data.metrics import metrics
     from rlzoo_lab.doctor.rules import RULES
 
-    names = {m.name for m in METRICS}
+    names = {m.name for m in metrics()}
     asked = {metric for rule in RULES for metric in rule.metrics}
     assert {m for m in asked if not {m, m.rpartition("/")[0] + "/*"} & names} == set()
+
+
+def test_a_loss_may_not_report_a_metric_of_the_table():
+    from rlzoo.runs.metrics import OURS
+    from rlzoo_lab.data.metrics import metrics
+
+    names = {m.name for m in metrics()}
+    below = {n for n in names if n.startswith(("actor/", "critic/"))}
+    assert {f"{network}/{name}" for network, ours in OURS.items() for name in ours} == below
 
 
 def test_a_docstring_is_cut_where_it_should_be(zoo):

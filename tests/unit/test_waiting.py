@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from rlzoo import RlzooError, waiting
-from rlzoo.waiting import StoppedWaiting, pause, request
+from rlzoo.waiting import StoppedWaiting, pause
 from rlzoo_lab import fetch
+from rlzoo_zoo.request import request
 from rlzoo_zoo.rewards.http import http
 from rlzoo_zoo.rewards.judge import judge
 from rlzoo_zoo.samplers.openai import Later, Server

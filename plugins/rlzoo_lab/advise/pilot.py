@@ -69,7 +69,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
         "estimators": [
             {
                 "name": name,
-                "gamma": plan.gamma,
+                "gamma": plan.estimator.gamma,
                 **{c: float(getattr(advice, c)[i]) for c in columns},
             }
             for i, (name, plan) in enumerate(zip(names, plans, strict=True))

@@ -5,6 +5,7 @@ May import `rlzoo.runs`, `rlzoo.recipe` and below. Only `batches` and `weights` 
     batches     batches that a run saved, read back
     columns     lines of numbers stored as columns
     comparable  the conditions for comparing runs: task, budget, evaluation
+    metrics     what each metric means
     record      a run as read from its folder: steps, evaluations, recipe and summary
     scores      scores without runs: CSV files and arrays
     staged      a folder that is written atomically

@@ -205,10 +205,10 @@ def _cautions(plan: Plan, world: World, arguments: argparse.Namespace) -> list[s
         notes.append(
             "the run's rewards include KL, which its critic learns; use --kl to include it here"
         )
-    if world.critic is not None and plan.gamma != 1:
+    if world.critic is not None and plan.estimator.gamma != 1:
         notes.append(
-            f"the run's critic learns returns with gamma = {plan.gamma:g}, but the truth uses "
-            "gamma = 1"
+            f"the run's critic learns returns with gamma = {plan.estimator.gamma:g}, but the truth "
+            "uses gamma = 1"
         )
     return notes
 

@@ -7,7 +7,7 @@ from rlzoo.errors import UsageError
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.evaluations import DECODING, decoding_words
+from rlzoo.runs.evaluations import DECODING
 from rlzoo.train.start import prepare
 from rlzoo_lab.data.weights import choose, open_own
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
@@ -42,8 +42,7 @@ def evaluate_policy(
                 raise UsageError(f"eval: {run} already sets this; remove {word}")
         folder = open_own(run, "its model")
         weights = choose(folder, checkpoint)
-        own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
-        words = [f"recipe={folder.path / 'recipe.yaml'}", *own, *weights.words(), *words]
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *weights.words(), *words]
     # An evaluation ignores a run's loggers, which may not be installed.
     recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
     plan = prepare(recipe, zoo, training=False)

@@ -16,9 +16,10 @@ from rlzoo.errors import UsageError
 from rlzoo.format.text import one_line
 from rlzoo.runs.disk import json_text, write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import METRICS, REWARD, SCORE
+from rlzoo.runs.metrics import REWARD, SCORE
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.data.columns import bounded
+from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.data.strict import refuse_losses
 from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.names import (
@@ -66,10 +67,10 @@ class Imported:
         out += [] if self.tokens else ["tokens"]
         out += [f"recipe key {key}" for key in KEYS if key not in self.recipe]
         have = {name for line in self.steps.values() for name in line}
-        for metric in METRICS:
+        for metric in metrics():
             head = metric.name.partition("*")[0]
             there = metric.name in have or ("*" in metric.name and f"{head}mean" in have)
-            if metric.maker != "evaluation" and not metric.when and not there:
+            if metric.maker != "evaluation" and not metric.requires and not there:
                 out.append(metric.name)
         hint = {REWARD: f"{REWARD} (--reward NAME chooses one)"}
         return [hint.get(name, name) for name in out if name != "step"]

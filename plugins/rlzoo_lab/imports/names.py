@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from rlzoo.runs.metrics import METRICS
+from rlzoo_lab.data.metrics import metrics
 
 # Where a trainer's number is rlzoo's by name, and made in another way.
 NOTES = {
@@ -80,7 +80,7 @@ def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
 def own(name: str) -> bool:
     """Whether the name is that of an rlzoo metric."""
     kinds = {"mean", "std", "min", "max"}
-    for metric in METRICS:
+    for metric in metrics():
         head, star, _ = metric.name.partition("*")
         if name == metric.name or (star and name.removeprefix(head) in kinds and head in name):
             return True

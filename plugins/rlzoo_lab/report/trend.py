@@ -6,6 +6,7 @@ from typing import Any
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.data.columns import Columns
+from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.report.remarks import Remark
 from rlzoo_lab.view.chart import Line, Mark, draw_chart, smoothed
@@ -171,7 +172,7 @@ def _mean_of(name: str, others: Set[str]) -> str:
 def meaning(metric: str) -> str:
     """A metric's meaning from the table of metrics; for a plugin's metric, its name."""
     head = metric.rpartition("/")[0]
-    known = {m.name: m.meaning for m in names.METRICS}
+    known = {m.name: m.meaning for m in metrics()}
     return known.get(metric) or known.get(f"{head}/*") or metric
 
 

@@ -27,6 +27,7 @@ from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose, spell_out
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.plan import Plan
 from rlzoo.recipe.words import name_recipe, no_pair, split_values
 from rlzoo.train.start import prepare
 from rlzoo_lab.data.comparable import label
@@ -123,12 +124,12 @@ def plan_sweep(
     combinations = list(_combinations(choices, zoo))
     swept = [k for k, values in choices.items() if len(values) > 1]
     rows: dict[str, SweepRow] = {}
+    idle: dict[str, RecipeError] = {}
     for combination in combinations:
         chosen = " ".join(f"{k}={combination[k]}" for k in swept if k in combination)
-        row_words = [f"{k}={v}" for k, v in combination.items()]
         with _naming(chosen):
-            recipe = compose(row_words, zoo)
-            plan = prepare(recipe, zoo)
+            plan = _effective(combination, zoo, idle)
+            recipe, row_words = plan.recipe, [f"{k}={v}" for k, v in combination.items()]
             for warning in plan.warnings:
                 warnings.warn(warning, stacklevel=2)
         metric = "accuracy" if plan.abilities.is_correct else "score"
@@ -139,6 +140,10 @@ def plan_sweep(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
             SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, flat, metric),
         )
+    taken = {word.partition("=")[0] for row in rows.values() for word in row.words}
+    for key, error in idle.items():
+        if key not in taken:
+            raise error
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):
         if one == other:
@@ -152,6 +157,19 @@ def plan_sweep(
         tuple(rows.values()),
         store or "",
     )
+
+
+def _effective(row: dict[str, str], zoo: Zoo, idle: dict[str, RecipeError]) -> Plan:
+    """The plan of a row; `row` loses, and `idle` gains, the keys that have no effect in it."""
+    while True:
+        try:
+            return prepare(compose([f"{k}={v}" for k, v in row.items()], zoo), zoo)
+        except RecipeError as error:
+            keys = [k for k in row if _full(k) == error.key and error.kind == "no-effect"]
+            if not keys:
+                raise
+            idle[keys[0]] = error
+            del row[keys[0]]
 
 
 def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]]]:

@@ -144,7 +144,7 @@ def explain_credit(
     plan: Plan, batch: Batch, row: int, columns: Mapping[str, Tensor]
 ) -> list[Derivation]:
     """TD errors, advantages, returns and whitening of one estimator. `columns`: its output."""
-    one, raw, gamma = BatchRow(batch, row), columns["raw_advantages"], plan.gamma
+    one, raw, gamma = BatchRow(batch, row), columns["raw_advantages"], plan.estimator.gamma
     derivations = [_delta(one, columns["delta"], gamma)] if "delta" in columns else []
     derivations.append(_advantages(plan.estimator, batch, one, raw, gamma))
     if "returns" in columns:

@@ -135,7 +135,7 @@ def _typed_credit(plan: Plan, batch: Batch, row: int, cut: Cut) -> Credit:
 def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
     columns = {n: batch[n] for n in CREDITED if n in batch}
     if "values" in plan.estimator.needs:
-        columns = {"delta": td_errors(batch, plan.gamma), **columns}
+        columns = {"delta": td_errors(batch, plan.estimator.gamma), **columns}
     return Credit(
         label=label,
         name=plan.estimator.name,

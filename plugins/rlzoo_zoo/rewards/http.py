@@ -10,7 +10,8 @@ import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import Unfinished, nearest
-from rlzoo.waiting import pause, request
+from rlzoo.waiting import pause
+from rlzoo_zoo.request import request
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
 MOST = 2**26  # bytes of an answer

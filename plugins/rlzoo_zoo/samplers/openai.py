@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import Unfinished
-from rlzoo.waiting import pause, request
+from rlzoo.waiting import pause
+from rlzoo_zoo.request import request
 from rlzoo_zoo.rewards.http import headers
 from rlzoo_zoo.samplers import elsewhere
 

@@ -54,13 +54,13 @@ class Begun:
 def shown(
     train: Callable[[Any], Any],
     arguments: argparse.Namespace,
-    then: Callable[[Path], None] = lambda path: None,
+    then: Callable[[Path], None] | None = None,
 ) -> Result:
     """Train with a display, which shows everything, so the result has no view. `then` is called
     with the run folder's path before step 1."""
     display = make_display(stderr=arguments.json)
     try:
-        path, summary = train(Begun(display, then))
+        path, summary = train(Begun(display, then) if then else display)
     finally:
         display.close()
     return Result({"path": str(path), **summary}, lambda _: ())

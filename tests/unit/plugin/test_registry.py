@@ -4,6 +4,7 @@ import importlib
 import pickle
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,18 @@ def load(*files):
     with pytest.warns(PluginWarning) as caught:
         zoo = load_zoo(files)
     return zoo, [str(w.message) for w in caught]
+
+
+def test_a_plugin_that_changes_the_folder_leaves_paths_as_they_were(tmp_path, monkeypatch):
+    plugin = tmp_path / "moves.py"
+    plugin.write_text(
+        "import os\nos.chdir('/')\nfrom rlzoo import hookimpl\n"
+        "def moved(response_mask):\n    return response_mask\n"
+        "@hookimpl\ndef register_aggregations(register):\n    register(moved)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert "moved" in load_zoo([str(plugin)]).aggregations
+    assert Path.cwd() == tmp_path
 
 
 def test_the_shipped_zoo_is_whole(zoo):

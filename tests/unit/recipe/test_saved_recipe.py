@@ -3,6 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
+from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 
 REPLACED = {
@@ -45,3 +46,15 @@ def test_an_older_saved_recipe_takes_what_it_does_not_know_from_the_defaults(zoo
     again = compose([f"recipe={file}"], zoo)
     assert list(again.config.rewards) == ["numeric"]
     assert again.config.train.token_budget is None
+
+
+def test_the_recipe_of_an_imported_run_is_not_trained(zoo, tmp_path):
+    (tmp_path / "imp").mkdir()
+    file = tmp_path / "imp" / "recipe.yaml"
+    file.write_text("imported:\n  from: trl\nactor:\n  lr: 1.0e-06\n")
+    with pytest.raises(RecipeError) as refused:
+        compose([f"recipe={file}"], zoo)
+    assert refused.value.key == "recipe"
+    with pytest.raises(RecipeError) as folder:
+        compose([str(tmp_path / "imp")], zoo)
+    assert "resume" not in str(folder.value)

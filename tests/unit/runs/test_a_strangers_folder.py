@@ -262,10 +262,9 @@ def test_a_sweep_names_runs_of_its_own_alone(tmp_path, runs):
 
 
 @pytest.mark.parametrize("finished", [False, True])
-@pytest.mark.parametrize("note", ["{}", '{{"url": "{}"}}'])
-def test_the_note_of_a_store_is_not_obeyed(zoo, stranger, mine, finished, note):
+def test_the_note_of_a_store_is_not_obeyed(zoo, stranger, mine, finished):
     before = held(mine)
-    (stranger / NOTE).write_text(note.format(f"file://{mine}"))
+    (stranger / NOTE).write_text(str(f"file://{mine}"))
     if finished:
         (stranger / "summary.json").write_text('{"steps": 3}')
     with pytest.raises(UsageError, match="--store file:"):

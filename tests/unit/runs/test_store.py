@@ -21,9 +21,9 @@ from helpers.runs import StopAt, untimed
 from rlzoo.cli import main
 from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageError
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.disk import read_json, write_json
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import BEGUN, create_folder, saved_steps, step_of, taken_up
-from rlzoo.runs.store import NOTE, kept_at, open_store
+from rlzoo.runs.store import NOTE, open_store
 from rlzoo.train.checkpoint import damage, save_checkpoint
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import plan_sweep
@@ -602,15 +602,6 @@ def test_a_run_that_was_done_elsewhere_is_not_done_again(zoo, micro, whole, tmp_
     Store(job.store).begin(become(tmp_path / "local", whole.folders[-1]))
     assert do(job, zoo, StopAt(1))["steps"] == 3
     assert (job.path / NOTE).exists()
-
-
-def test_a_note_of_before_stores_were_plugins_is_read(tmp_path):
-    url = "file:///mnt/runs/a"
-    note = {"url": url, "fence": {"attempt": 1}, "sent": {"recipe.yaml": [1, 2]}}
-    write_json(tmp_path / NOTE, note)
-    assert kept_at(tmp_path) == url
-    (tmp_path / NOTE).write_text(url)
-    assert kept_at(tmp_path) == url
 
 
 def test_a_store_that_a_program_registers_as_a_class_is_known():
