@@ -122,3 +122,8 @@ def watch_passes(monkeypatch):
 def with_gradient(seen):
     """How many positions of `watch_passes` had a gradient."""
     return sum(positions for positions, grad in seen if grad)
+
+
+def hold_trait(monkeypatch, name, value):
+    """Every policy has this trait, whatever a probe finds out."""
+    monkeypatch.setattr(Traits, name, property(lambda traits: value, lambda *given: None))
