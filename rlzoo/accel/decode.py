@@ -179,7 +179,7 @@ def decode(
         return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
-    rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
+    rows = Decoding(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
     del out, logits  # the prompts' own keys and values
     length = 1
     left = rows.look(length) if length % cache.every == 0 or length == limit else len(home)
@@ -249,8 +249,8 @@ class Growing:
         return self.seen if self.padded else None
 
 
-class Rows:
-    """Rows that are being decoded, and their tokens so far.
+class Decoding:
+    """Decoding that are being decoded, and their tokens so far.
 
     Only `look` depends on values: between two looks, the host only launches operations.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel.passes import Line
+from rlzoo.accel.passes import Packed
 from rlzoo.errors import ModelError
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 class _Here(threading.local):
     """State of a thread: two runs may train in one process."""
 
-    current: tuple[Any, Line] | None = None  # the pass that is being made: (model, its line)
+    current: tuple[Any, Packed] | None = None  # the pass that is being made: (model, its line)
 
 
 _here = _Here()
@@ -208,7 +208,7 @@ def same() -> Callable[[], AbstractContextManager]:
 
 
 @contextmanager
-def in_line(model: Any, line: Line) -> Iterator[None]:
+def in_line(model: Any, line: Packed) -> Iterator[None]:
     """In this context, `model` reads rows that lie in this line."""
     _set_up()
     before, _here.current = _here.current, (model, line)

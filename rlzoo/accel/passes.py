@@ -114,11 +114,11 @@ class Aligned:
     at: Tensor
     keep: int
     place: Tensor | None = None
-    line: "Line | None" = None
+    line: "Packed | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
 
-class Line(NamedTuple):
+class Packed(NamedTuple):
     """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
     laid flat each token of the line is."""
 
@@ -146,7 +146,7 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
         rows.at.to(device),
         rows.keep,
         None if rows.place is None else rows.place.to(device),
-        None if rows.line is None else Line(*(x.to(device) for x in rows.line)),
+        None if rows.line is None else Packed(*(x.to(device) for x in rows.line)),
         rows.longest,
     )
 
@@ -171,7 +171,7 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: 
         to.gather(1, last),
         len(back),
         place=(back % rows.longest)[None],
-        line=Line(to, back),
+        line=Packed(to, back),
         longest=rows.longest,
     )
 

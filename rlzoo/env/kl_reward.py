@@ -6,7 +6,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from rlzoo.env.episodes import Columns
+from rlzoo.env.episodes import Fields
 from rlzoo.lm.policy import Policy
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import load_zoo
@@ -31,7 +31,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         self.coef, self.spread = kl.coef, kl.spread
         self.penalty = Bound.of(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Columns]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Fields]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         columns = self._columns()
         penalty = self.penalty(columns)  # (1, t + 1)
@@ -44,7 +44,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         return observation, float(reward) - self.coef * kl, terminated, truncated, info
 
     @torch.no_grad()
-    def _columns(self) -> Columns:
+    def _columns(self) -> Fields:
         """The row's columns, including those that a KL penalty may need."""
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device

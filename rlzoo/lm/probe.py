@@ -34,7 +34,7 @@ WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Trial:
     """passed: None if it does not apply. message: the size of the disagreement, its reason, or the
     error. off: the disagreement; None if a pass raised an error."""
 
@@ -66,7 +66,7 @@ def layout(policy: Policy) -> Traits:
 
 def examine(
     policy: Policy, *, checkpointing: bool = False, saving: bool = False
-) -> tuple[list[Finding], Traits]:
+) -> tuple[list[Trial], Traits]:
     """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
     where the policy has one; with `checkpointing` and `saving` those, too. And its traits, as far
     as they were found out."""
@@ -77,7 +77,7 @@ def examine(
     if not traits.plain_head:
         head = replace(head, message="more than a linear layer")
     traits = replace(traits, no_trees=never_trees(policy.model) or trees_disagree(policy))
-    trees = Finding("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
+    trees = Trial("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
     with probed(replace(policy, traits=traits)) as twin:
         columns = _rows(twin)
         scored = _tried("scoring", lambda: _scoring(twin, columns))
@@ -157,17 +157,17 @@ def plain_head(policy: Policy) -> bool:
     return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
 
-def _tried(name: str, check: Any) -> Finding:
+def _tried(name: str, check: Any) -> Trial:
     """A model's own code may raise anything, which is also a finding."""
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
-        return Finding(name, None, "not enough memory for this check")
+        return Trial(name, None, "not enough memory for this check")
     except ModelError as error:
-        return Finding(name, False, str(error))
+        return Trial(name, False, str(error))
     except Exception as error:
-        return Finding(name, False, _said(error))
-    return Finding(name, passed, message, *off)
+        return Trial(name, False, _said(error))
+    return Trial(name, passed, message, *off)
 
 
 def _said(error: Exception) -> str:
@@ -258,7 +258,7 @@ def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     return True, f"independent of the other rows, within {off:.0e} nats", off
 
 
-def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Finding, Traits]:
+def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Trial, Traits]:
     """Tokens sampled with the cache have the same log-probs as in a full pass; or they have if no
     prompt is padded; or they are not scored as they are sampled."""
     traits = replace(policy.traits, pads=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import groupby, islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task, Tokenizer
 from rlzoo.recipe.plan import Plan
+
+T = TypeVar("T")
 
 Scorer = Callable[[Columns], Tensor]  # (B,) for outcomes, or (B, T)
 
@@ -303,7 +305,7 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     except BaseException as error:  # a user's function may raise anything: name the row
         if out_of_memory(error):
             raise
-        row = _first_row_that_raises(scorer, columns)
+        row = first_that_raises(lambda i: scorer(_row_of(columns, i)), range(len(mask)))
         raise ComponentError(f"{label} raised {told(error)} {_show_row(columns, row)}") from error
     if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
@@ -315,17 +317,21 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     return out
 
 
-def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
-    rows = columns["response_mask"].shape[0]
-    for i in range(rows):
-        one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
+def first_that_raises(function: Callable[[T], object], items: Iterable[T]) -> T | None:
+    """The first item for which a user's function raises anything; None if none does by itself."""
+    for item in items:
         try:
-            scorer(one)
+            function(item)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # the same border as above
-            return i
+        except BaseException:  # the same border as where it was called for all
+            return item
     return None
+
+
+def _row_of(columns: Columns, i: int) -> Columns:
+    rows = len(columns["response_mask"])
+    return {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
 
 
 def _show_row(columns: Columns, row: int | None) -> str:

@@ -20,7 +20,14 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
-from rlzoo.mdp.rules import continued, decoded, piece_of, token_name, unknown_character
+from rlzoo.mdp.rules import (
+    continued,
+    decoded,
+    first_that_raises,
+    piece_of,
+    token_name,
+    unknown_character,
+)
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD, Columns
@@ -121,7 +128,7 @@ class Turns:
             SystemExit,
         ) as error:  # a user's function may raise anything: name the row, stop
             raise self._fault(
-                _first_that_raises(respond, names, rows),
+                first_that_raises(lambda row: respond(*_told([row], names)), rows),
                 f"respond raised {type(error).__name__}: {error}",
             ) from error
         if not isinstance(answers, list) or len(answers) != len(rows):
@@ -309,17 +316,6 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
             torch.tensor([int(v) for v in values]) if name == "prompt_index" else values
         )
     return arguments
-
-
-def _first_that_raises(
-    respond: Any, names: Sequence[str], rows: list[Conversation]
-) -> Conversation | None:
-    for row in rows:
-        try:
-            respond(*_told([row], names))
-        except (Exception, SystemExit):  # the same border as above
-            return row
-    return None
 
 
 def _number(plan: Plan, state: Conversation, key: Any) -> int:

@@ -235,8 +235,8 @@ def resources(
     later = (f"{streams[-1]}{i}" for i in itertools.count())
     rows = (world, columns, itertools.chain(streams, later), step, first)
     return {
-        "sample": Sample(*rows),
-        "score": Score(*rows),
+        "sample": Sampling(*rows),
+        "score": Scoring(*rows),
         "policy": world.policy,
         "reference": world.reference,
         "teacher": world.engine.teachers.get(None),
@@ -256,7 +256,7 @@ class _Resource:
     first: int
 
 
-class Sample(_Resource):
+class Sampling(_Resource):
     """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit.
     `prompt_format`: how texts and messages become tokens."""
 
@@ -319,7 +319,7 @@ def _by_the_reference(world: World) -> World:
     return replace(world, engine=replace(world.engine, policy=world.reference))
 
 
-class Score(_Resource):
+class Scoring(_Resource):
     """`score`: scores other responses to the batch's prompts."""
 
     def __call__(self, other: Columns) -> Tensor:

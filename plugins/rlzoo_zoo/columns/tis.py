@@ -50,4 +50,4 @@ def tis(
 
 @hookimpl
 def register_columns(register):
-    register(tis, shape="BT")
+    register(tis, shape="BT", couples="batch")
