@@ -89,8 +89,16 @@ VERBS = {
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
-    "init": "new", "create": "new", "config": "show", "plot": "compare", "benchmark": "bench",
+    "init": "new", "create": "new", "config": "show", "plot": "compare",
 }  # fmt: skip
+
+
+# Verbs that are gone, and what does their work.
+GONE = {
+    "advise": "use estimator=gae (lambda 0.95), or compare with `rlzoo sweep`",
+    "bench": "in a checkout, python tests/benchmarks/bench measures speed",
+    "fetch": "download the recipe (curl -LO URL), read it, then `rlzoo run FILE`",
+}
 
 
 @cache
@@ -266,6 +274,8 @@ def _no_verb(word: str) -> str:
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
         return f"the verb is missing; did you mean `rlzoo run {word}`?"
+    if word in GONE:
+        return f"`rlzoo {word}` is gone: {GONE[word]}"
     hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
     return f"there is no verb {word!r}{hint} (`rlzoo help` lists them)"
 

@@ -72,7 +72,7 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 def no_recipe(name: str) -> str:
     """The error for a missing recipe, with the nearest name or all names."""
     if "://" in name:
-        return f"{name!r} is a URL; use `rlzoo fetch {name}` to read and train its recipe"
+        return f"{name!r} is a URL; download it (curl -LO {name}), read it, then run the file"
     known = list_configs("recipes")
     hint = nearest(name, known) or f" (available: {', '.join(known)})"
     return f"there is no recipe {name!r}{hint}"
