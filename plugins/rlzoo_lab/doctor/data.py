@@ -24,6 +24,7 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
+from rlzoo_lab.stats import distinct, wilson
 from rlzoo_lab.view.numbers import option_text
 
 TEACHER_KL, LIMIT = "actor/teacher_kl", "rollout.max_new_tokens"
@@ -241,6 +242,42 @@ def evaluation_samples_differently(run: Record) -> Finding | None:
         f"{first:.0%}, so the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
+    )
+
+
+@aside()
+def evaluation_too_small(run: Record) -> Finding | None:
+    """An evaluation has too few prompts."""
+    if not run.evaluations:
+        return None
+    n, index = run.key("eval.samples", 1024), run.by_prompt.get("index")
+    different = n if index is None else min(n, distinct(index))
+    if different >= 48:
+        return None
+    low, high = wilson(different // 2, different)
+    # Some tasks of the zoo have few prompts on purpose.
+    few = n < 48 or (high - low > 2 / 3 and own_data(run))
+    return Finding(
+        "warning" if few else "note",
+        f"eval.samples={n} come from {different} different prompts: an accuracy of 0.5 has the "
+        f"interval [{low:.2f}, {high:.2f}].",
+        "Set eval.samples=512, and add held-out prompts (task.test_fraction, task.test_path).",
+        {"samples": n, "prompts": different, "half_width": (high - low) / 2},
+    )
+
+
+@aside(names.REWARD, least=SHORTEST_TREND)
+def batch_too_small(run: Record) -> Finding | None:
+    """A step has so few responses that its gradient is mostly noise."""
+    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
+    if prompts * samples > 12 or learning(run):
+        return None
+    return Finding(
+        "warning",
+        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
+        f"is mostly noise; the reward went from {course(run)}.",
+        "Raise rollout.prompts to 16 or more.",
+        {"responses": prompts * samples},
     )
 
 
