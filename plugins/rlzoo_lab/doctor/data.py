@@ -85,6 +85,24 @@ def data_differ_before_training(run: Record) -> Finding | None:
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
 
 
+@cause(names.REWARD)
+def prompts_are_cut(run: Record) -> Finding | None:
+    """Nearly all prompts are as long as the limit at which prompts are cut."""
+    limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
+    length = fmean(run.series("prompt_length/mean") or [0.0])
+    if not limit or not how.startswith("cut") or length < 0.9 * limit:
+        return None
+    side = "start" if how == "cut_start" else "end"
+    return Finding(
+        "problem" if not run.improved else "warning",
+        f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
+        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
+        f"held-out ones. The reward went from {course(run)}.",
+        "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
+        {"limit": limit, "mean": length},
+    )
+
+
 def _texts(run: Record) -> list[dict[str, Any]]:
     """Samples that have a prompt, a response and an answer as text, and ended by themselves."""
     keys = ("prompt", "response", "answer")
@@ -178,24 +196,6 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
         "out, so held-out accuracy does not show whether the policy generalizes.",
         "Split the data so that no prompt is in both splits (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
-    )
-
-
-@cause(names.REWARD)
-def prompts_are_cut(run: Record) -> Finding | None:
-    """Nearly all prompts are as long as the limit at which prompts are cut."""
-    limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
-    length = fmean(run.series("prompt_length/mean") or [0.0])
-    if not limit or not how.startswith("cut") or length < 0.9 * limit:
-        return None
-    side = "start" if how == "cut_start" else "end"
-    return Finding(
-        "problem" if not run.improved else "warning",
-        f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
-        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
-        f"held-out ones. The reward went from {course(run)}.",
-        "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
-        {"limit": limit, "mean": length},
     )
 
 
