@@ -124,26 +124,6 @@ def expect() -> str:
     return table(["", "right words, 95 % interval of the mean"], lines)
 
 
-def ceiling() -> str:
-    from rlzoo_lab.diagnose.branches import diagnose_branches
-
-    lines = []
-    rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}
-    for row, runs in rows.items():
-        keys = ("explained_variance", "ceiling", "share", "by_position")
-        found: dict[str, list[float]] = {key: [] for key in keys}
-        for run in runs.values():
-            critic = diagnose_branches(str(run), ["estimator=gae"], branches=8, states=128)[
-                "critic"
-            ]
-            critic["share"] = critic["explained_variance"] / critic["ceiling"]
-            for key, values in found.items():
-                values.append(critic[key])
-        lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
-    head = ["V explains of Var(G)", "ceiling", "share of it", "position only"]
-    return table(["row", "seeds", *head], lines)
-
-
 def critic() -> str:
     """Every variation, compared with the row that it varies."""
     base = {lam: runs_of("words")[f"ppo_gae lam={lam}"] for lam in ("0", "0.8")}
@@ -196,7 +176,6 @@ def main() -> None:
         "words": lambda: results("words"),
         "curves": curves,
         "expect": expect,
-        "ceiling": ceiling,
         "end": lambda: results("end"),
         "critic": critic,
     }
