@@ -24,9 +24,10 @@ The keys below were written before any run was judged.
 - **False alarm**: a warning or problem on a healthy run. Notes and hints are none.
 
 Outcome with the 81 rules of then: by reading, 28 of 30 noticed and 23 causes right; with
-`--retrain` on the 11 without a sure cause, 29 and 27; no harmful remedy; no alarm on 20 healthy runs. With seed 1, 28 of the 30 are
-harmful again (not "epsilon too large", whose control collapses, and "cool sampler"), 19 of the 20
-healthy, and 2 of these 19 are alarmed ("own weights and reward", "seasoning, no KL").
+`--retrain` on the 11 without a sure cause, 29 and 27; no harmful remedy; no alarm on 20 healthy
+runs. With seed 1, 28 of the 30 are harmful again (not "epsilon too large", whose control collapses,
+and "cool sampler"), 19 of the 20 healthy, and 2 of these 19 are alarmed ("own weights and reward",
+"seasoning, no KL").
 
 Missed: over-trained start. Noticed without the cause: answers without carry (blames the held-out
 prompts), pattern takes a digit (blames actor.lr; the experiment then clears task.answer_pattern,
