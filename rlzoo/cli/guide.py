@@ -4,7 +4,6 @@ Imports neither torch nor rich, so that `rlzoo --help` is fast.
 """
 
 import itertools
-import re
 import shutil
 import sys
 import textwrap
@@ -53,11 +52,13 @@ def table(verbs: Mapping[str, Verb]) -> str:
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
     foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
     names = sorted(verbs, key=lambda name: [*GROUPS, verbs[name].group].index(verbs[name].group))
-    lines = columns([(name, verbs[name].help) for name in names])
-    for group, members in itertools.groupby(names, lambda name: verbs[name].group):
-        first = re.compile(rf"^  {re.escape(next(members))}( |$)", re.MULTILINE)
-        lines = first.sub(lambda at, group=group: f"{group or 'other'}\n{at[0]}", lines, count=1)
-    return "\n\n".join([fold(head), lines, fold(foot)])
+    grouped = itertools.groupby(names, lambda name: verbs[name].group)
+    heads = {f"  {next(members)}": group or "other" for group, members in grouped}
+    lines = []
+    for line in columns([(name, verbs[name].help) for name in names]).splitlines():
+        start = f"  {line[2:].partition(' ')[0]}"
+        lines += [heads[start]] * (start in heads) + [line]
+    return "\n\n".join([fold(head), "\n".join(lines), fold(foot)])
 
 
 def epilog(examples: Sequence[tuple[str, str]], takes_keys: bool) -> str:

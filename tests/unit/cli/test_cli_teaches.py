@@ -39,10 +39,10 @@ def typed(capsys, tmp_path, monkeypatch):
     return call
 
 
-def test_alone_it_shows_six_things_to_do_first(typed):
+def test_alone_it_shows_seven_things_to_do_first(typed):
     status, out, err = typed("")
     assert (status, err) == (0, "")
-    assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 6
+    assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 7
 
 
 @pytest.mark.parametrize("verb", every_verb())
