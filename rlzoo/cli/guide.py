@@ -57,7 +57,7 @@ def table(verbs: Mapping[str, Verb]) -> str:
     lines = []
     for line in columns([(name, verbs[name].help) for name in names]).splitlines():
         start = f"  {line[2:].partition(' ')[0]}"
-        lines += [heads[start]] * (start in heads) + [line]
+        lines += [heads[start], line] if start in heads else [line]
     return "\n\n".join([fold(head), "\n".join(lines), fold(foot)])
 
 
