@@ -1,13 +1,10 @@
-"""The conformance kit as a module: `from rlzoo.checks import run_checks`.
+"""The conformance kit as a module: `from rlzoo.checks import run_checks`, as `rlzoo.checks` is."""
 
-The package that has it brings it under the entry point `checks` of the group `rlzoo.names`.
-"""
+import sys
+from types import ModuleType
 
-from typing import Any
+import rlzoo
 
-from rlzoo.plugin.installed import installed
-
-
-def __getattr__(name: str) -> Any:
-    (kit,) = (p for p in installed("rlzoo.names") if p.name == __name__.rpartition(".")[2])
-    return getattr(kit.load(), name)
+# The package that has the kit brings it as a name of `rlzoo`, which this module stands for.
+kit: ModuleType = rlzoo.__getattr__(__name__.rpartition(".")[2])
+sys.modules[__name__] = kit
