@@ -3,7 +3,7 @@
     python docs/studies/advise.py [FOLDER]      some three minutes; continues where it stopped
 
 For each of ten seeds the first tenth of the run is the pilot. What is best at the end is what
-docs/study.md and docs/showcase.md found with 10 to 20 seeds; nothing is trained to the end here.
+docs/results.md and docs/results.md found with 10 to 20 seeds; nothing is trained to the end here.
 """
 
 import json
@@ -23,15 +23,15 @@ SHOWN = ["model=speller", "task=spelling"]
 HALF = ("gae lam=0.5", "gae lam=0.8", "gae lam=0.9", "gae lam=0.95", "gae lam=0.99", "gae lam=1")
 # words, the rows without a significant difference from the best at the end, and the source
 SETTINGS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
-    "key_door": ([*STUDY, "task=key_door"], ("gae lam=1",), "study.md"),
-    "addition_mixed": ([*STUDY, "task=addition_mixed"], (*HALF, "grpo", "rloo"), "study.md"),
+    "key_door": ([*STUDY, "task=key_door"], ("gae lam=1",), "results.md#lambda-and-five-estimators"),
+    "addition_mixed": ([*STUDY, "task=addition_mixed"], (*HALF, "grpo", "rloo"), "results.md#lambda-and-five-estimators"),
     "spelling": (
         [*SHOWN, "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
-        ("gae lam=0.8", "gae lam=0.5"), "showcase.md",
+        ("gae lam=0.8", "gae lam=0.5"), "results.md#where-the-estimator-matters",
     ),
     "spelling pay=end": (
         [*SHOWN, "task.pay=end", "estimator=gae,rloo", "estimator.lam=0.8,0.95,1"],
-        ("gae lam=1", "rloo"), "showcase.md",
+        ("gae lam=1", "rloo"), "results.md#where-the-estimator-matters",
     ),
 }  # fmt: skip
 RULES = {"always GRPO": "grpo", "always GAE 0.95": "gae lam=0.95"}
