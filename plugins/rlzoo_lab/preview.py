@@ -16,7 +16,8 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.accel.memory import USUAL, activations, room, sampling_dtypes
+from rlzoo.accel.passes import USUAL, activations, room
+from rlzoo.accel.sampling_copy import sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples

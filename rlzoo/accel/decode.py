@@ -1,35 +1,32 @@
 """Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
 Our own loop around transformers' models reads repeated prompts (of a group) once and drops rows
-that have ended. Each row has its own noise, so neither changes a token. The same loop serves both
-caches of `rlzoo.accel.cache`, which set how often it checks the rows. Models whose cache cannot
-drop rows use `model.generate`.
+that have ended. Each row has its own noise, so neither changes a token. The same loop serves two
+caches, which set how often it checks the rows: `Growing`, and that of `rlzoo.accel.static`. Models
+whose cache cannot drop rows use `model.generate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rlzoo.accel.cache import Fixed, Growing
 from rlzoo.accel.generation import by_generation
-from rlzoo.accel.graphs import Graph, Step
-from rlzoo.accel.hf_internals import forward_of
+from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
 from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
+from rlzoo.mdp.batch import widen
 from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
-
-FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
 class Sampled(Protocol):
@@ -146,9 +143,8 @@ class Decoder:
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
         found = {}
         for name in done[0][1]:
-            pad = policy.pad_id if name == "response_ids" else 0
-            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = torch.cat(wide)[back]
+            fill = policy.pad_id if name == "response_ids" else 0
+            found[name] = torch.cat([widen(x[name], width, fill=fill) for _, x in done])[back]
         return found
 
 
@@ -197,6 +193,59 @@ def decode(
     fill = {"response_ids": policy.pad_id}  # after a row's end
     found = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
     return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in found.items()}
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values of one layer (B, heads, N, d): views of buffers with spare room."""
+
+    keys: Tensor
+    values: Tensor
+    room: tuple[Tensor, Tensor] | None = None  # keys, values
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any):
+        n = self.keys.shape[-2]
+        m = n + key_states.shape[-2]
+        if self.room is None or self.room[0].shape[-2] < m:
+            more = (0, 0, 0, m + m // 2 + 16 - n)
+            self.room = F.pad(self.keys, more), F.pad(self.values, more)
+        keys, values = self.room
+        keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
+        self.keys, self.values = keys[:, :, :m], values[:, :, :m]
+        return self.keys, self.values
+
+
+class Growing:
+    """A cache that has a column for each token, added in place: transformers' own copies all keys
+    and values for each. It suits a host that checks every token anyway.
+
+    seen: (B, L), where a row has tokens, not padding.  every: tokens between two looks at the rows.
+    leave: rows leave once no more than this share of them continues.  unit: the number of rows is a
+    multiple of it.
+    """
+
+    every, leave, unit = 1, 0.9, 1
+
+    def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
+        self.cache, self.seen = cache, seen
+        cache.layers = [
+            take_over(GrowingLayer, layer) if type(layer) is DynamicLayer else layer
+            for layer in cache.layers
+        ]
+        self.keep(home)
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows (B',), in this order."""
+        for layer in self.cache.layers:
+            layer.batch_select_indices(rows)
+            layer.room = None  # it was for the former rows
+        self.seen = self.seen[rows]
+        self.padded = not bool(self.seen.all())
+
+    def advance(self) -> Tensor | None:
+        """Add one token; returns each row's mask, or None if rows see everything, which is
+        faster."""
+        self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
+        return self.seen if self.padded else None
 
 
 class Rows:
@@ -304,43 +353,6 @@ class Rows:
         if ends == [row[0] for row in given]:
             return end
         return torch.tensor(ends, device=end.device)
-
-
-@contextmanager
-def few_rows(model: nn.Module) -> Iterator[None]:
-    """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
-    of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
-    found = [
-        module
-        for module in model.modules()
-        if type(module) is nn.Linear
-        and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
-        and module.weight.numel() >= LARGE
-    ]
-    with ExitStack() as replaced:
-        for module in found:
-            replaced.enter_context(forward_of(module, partial(_linear, module)))
-        yield
-
-
-def _linear(module: nn.Linear, x: Tensor) -> Tensor:
-    rows = x.numel() // x.shape[-1]
-    if rows not in FEW or x.dtype != module.weight.dtype or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, module.weight, module.bias)
-    out, start = x.new_empty(rows, len(module.weight)), 0
-    given = x.reshape(rows, -1).t().contiguous()
-    for block in module.weight.split(2048):  # turned around while it is in the cache
-        out[:, start : start + len(block)] = torch.mm(block, given).t()
-        start += len(block)
-    out = out if module.bias is None else out.add_(module.bias)
-    return out.view(*x.shape[:-1], -1)
-
-
-def plain_cache(cache: Any, *others: type) -> bool:
-    """Whether a model's cache contains only plain layers of keys and values, or `others`."""
-    # Kinds derived from these hold more than keys and values (a recurrent state, say).
-    layers = cache.layers if type(cache) is DynamicCache else []
-    return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
 
 
 def draw(

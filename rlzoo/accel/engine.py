@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo.accel.hf_internals import sparse_gradients
-from rlzoo.accel.memory import make_room
-from rlzoo.accel.passes import Passes
+from rlzoo.accel.passes import Passes, make_room
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
 from rlzoo.errors import ModelError

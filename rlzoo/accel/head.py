@@ -5,7 +5,7 @@ positions go through in chunks, softmax is done in place, and the backward pass 
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that memory for logits stays below `rlzoo.accel.memory.room` for any batch and vocabulary.
+so that memory for logits stays below `rlzoo.accel.passes.room` for any batch and vocabulary.
 
 A logit may be -inf, where a model switches a token off: then p is 0, and so is p log p.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlzoo.accel import memory
+from rlzoo.accel import passes
 
 LEAST = -1000.0  # exp of it is 0 even in float64: for products of p and log p, instead of -inf
 
@@ -91,7 +91,7 @@ class _Head(torch.autograd.Function):
         accumulate: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n = len(hidden)
-        room = memory.room(hidden.device)
+        room = passes.room(hidden.device)
         # Positions whose logits are in memory, and those of them that are processed at a time.
         rows, step = (max(1, size // len(weight)) for size in (room.logits, room.block))
         wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
@@ -186,7 +186,7 @@ def full_kl(
 ) -> Tensor:
     """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias); infinite
     where only theirs switches a token off."""
-    n, rows = len(ours[0]), max(1, memory.room(ours[0].device).logits // len(ours[1]))
+    n, rows = len(ours[0]), max(1, passes.room(ours[0].device).logits // len(ours[1]))
     found = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
         log_p, log_q = (

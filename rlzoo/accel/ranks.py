@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlzoo.accel.device import pick_device
 from rlzoo.accel.shard import is_shard
@@ -67,42 +67,21 @@ class Ranks:
         return total
 
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
-        """Sum the gradients of all ranks: small ones together, to save latency."""
+        """Sum the gradients of all ranks, in place."""
         if self.count == 1:
             return
-        bucket: list[Tensor] = []
-        for network in networks:
-            for weight in network.parameters():
+        with _lost():
+            sent = []
+            for weight in (w for network in networks for w in network.parameters()):
                 if weight.requires_grad and not is_shard(weight):  # theirs are summed on the way
                     if weight.grad is None:  # this rank had no row for it
                         weight.grad = torch.zeros_like(weight)
-                    if bucket and not _goes_with(bucket, weight.grad):
-                        _sum(bucket)
-                        bucket = []
-                    bucket.append(weight.grad)
-        _sum(bucket)
+                    sent.append(torch.distributed.all_reduce(weight.grad, async_op=True))
+            for message in sent:  # they are under way at the same time
+                message.wait()
 
 
 ALONE = Ranks()
-
-BUCKET = 2**23  # numbers of a message, at most, unless one gradient is larger
-
-
-def _goes_with(bucket: list[Tensor], grad: Tensor) -> bool:
-    held = sum(x.numel() for x in bucket)
-    return grad.dtype == bucket[0].dtype and held + grad.numel() <= BUCKET
-
-
-def _sum(bucket: list[Tensor]) -> None:
-    """Add up these gradients (of one dtype) over ranks, in place, in one message."""
-    if not bucket:
-        return
-    flat = bucket[0] if len(bucket) == 1 else torch.cat([x.flatten() for x in bucket])
-    with _lost():
-        torch.distributed.all_reduce(flat)
-    if len(bucket) > 1:
-        for x, part in zip(bucket, flat.split([x.numel() for x in bucket]), strict=True):
-            x.copy_(part.view(x.shape))
 
 
 @contextmanager

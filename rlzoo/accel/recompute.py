@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from rlzoo.accel import hf_internals, layout
+from rlzoo.accel import hf_internals
 from rlzoo.errors import ModelError
 
 
@@ -55,7 +55,7 @@ def _asking(model: nn.Module) -> list[Any]:
 
 
 def _twice(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    run = partial(_in_eval_mode, layout.same(), function)
+    run = partial(_in_eval_mode, hf_internals.same(), function)
     return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
 

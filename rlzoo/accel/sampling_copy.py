@@ -1,4 +1,4 @@
-"""A copy of the policy's network for sampling: weights in another dtype, with adapters merged."""
+"""The copy of the policy's network that samples: in another dtype, with adapters merged."""
 
 import copy
 from typing import Any
@@ -8,6 +8,18 @@ from torch import nn
 
 from rlzoo.accel.hf_internals import forget_adapters
 from rlzoo.accel.shard import whole_tensor
+from rlzoo.recipe.keys import Config
+
+
+def sampling_dtypes(config: Config, device: str) -> tuple[str | None, str | None]:
+    """The dtype of sampling (`rollout.dtype`), None for that of the policy's passes; and the dtype
+    of the copy that samples, None where the policy itself samples."""
+    model, dtype = config.model, None
+    if config.rollout.dtype != "auto":
+        dtype = str(config.rollout.dtype)
+    elif device == "cuda" and model.autocast != "none" and model.dtype != "float64":
+        dtype = "bfloat16"
+    return dtype, dtype if dtype != model.dtype or model.lora.rank else None
 
 
 class SamplingCopy:

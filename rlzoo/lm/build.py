@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from rlzoo.accel import recompute, threads
+from rlzoo.accel import recompute
 from rlzoo.accel.decode import Decoder
-from rlzoo.accel.device import pick_device
+from rlzoo.accel.device import choose_threads, pick_device
 from rlzoo.accel.engine import Engine
-from rlzoo.accel.memory import sampling_dtypes
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import open_ranks
-from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.sampling_copy import SamplingCopy, sampling_dtypes
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
 from rlzoo.format.text import say
@@ -240,7 +239,7 @@ def build_policy(config: Config) -> Policy:
         recompute=m.gradient_checkpointing,
         decoder=Decoder(static=static, notes=notes),
     )
-    threads.choose(config.run.threads, policy.model)
+    choose_threads(config.run.threads, policy.model)
     return policy
 
 

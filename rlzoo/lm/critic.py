@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlzoo.accel.layout import align
+from rlzoo.accel.passes import align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import trunk_of
 from rlzoo.lm.policy import Policy

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel import head, hf_internals, layout, recompute
+from rlzoo.accel import head, hf_internals, recompute
 from rlzoo.accel.decode import Decoder, wide
-from rlzoo.accel.layout import Aligned, align
-from rlzoo.accel.memory import activations
+from rlzoo.accel.passes import Aligned, activations, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import eos_ids, limit_of
@@ -162,8 +161,9 @@ class Policy:
         model cannot read correctly."""
         if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens exceeds {self.limit[1]}")
+        line = hf_internals.in_line(network, rows.line) if rows.line else nullcontext()
         again = recompute.within(network) if self.recompute else nullcontext()
-        with self.adapted(), self.precision(), layout.over(network, rows), again:
+        with self.adapted(), self.precision(), line, again:
             yield
 
     def logits(self, columns: Mapping[str, Tensor]) -> Tensor:

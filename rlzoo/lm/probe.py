@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import recompute
-from rlzoo.accel.decode import Decoder, plain_cache
-from rlzoo.accel.hf_internals import attention_of
-from rlzoo.accel.layout import Aligned, align
+from rlzoo.accel.decode import Decoder
+from rlzoo.accel.hf_internals import attention_of, plain_cache
+from rlzoo.accel.passes import Aligned, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.policy import Policy, Traits

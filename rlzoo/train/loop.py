@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
-from rlzoo.accel import threads
+from rlzoo.accel.device import size_and_threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
@@ -62,7 +62,7 @@ class Loop:
         display.phase("loading the model")
         self.world = build_world(plan)
         self.engine = self.world.engine
-        display.ready(threads.told(self.world.policy.model))
+        display.ready(size_and_threads(self.world.policy.model))
         self.trainer = Trainer(self.world)
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step

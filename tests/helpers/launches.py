@@ -7,8 +7,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rlzoo.accel.graphs import waits
-
+# Their result, or its shape, is a value that the host must have first; a constant is the host's.
+WAITING = {
+    *("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "multinomial", "_coalesce"),
+    *("repeat_interleave", "lift_fresh"),
+}
 # Views, which launch nothing.
 FREE = {
     *("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "squeeze"),
@@ -35,3 +39,13 @@ class Launches(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, out)) if isinstance(x, torch.Tensor)]
         self.shapes.append((name, *(tuple(x.shape) for x in tensors)))
         return out
+
+
+def waits(name, args, out):
+    """Whether the host waits for an operation, or a device for the host."""
+    if name in WAITING:
+        return True
+    tensors = [x for x in tree_leaves((args, out)) if isinstance(x, torch.Tensor)]
+    if name in ("index", "index_put", "index_put_"):  # as many as there are True
+        return any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1])
+    return name in ("_to_copy", "copy_") and len({x.device.type for x in tensors}) > 1

@@ -29,7 +29,7 @@ import torch._dynamo  # loads, here and not later, what is patched below
 from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlzoo.accel.graphs import WAITING
+from helpers.launches import WAITING
 
 aten = torch.ops.aten
 GPU = torch.device("cuda", 0)

@@ -19,7 +19,7 @@ from helpers.architectures import (
 )
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, state_of, step
-from rlzoo.accel.layout import align
+from rlzoo.accel.passes import align
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import take
 

@@ -13,7 +13,7 @@ from helpers.odd_models import save_odd
 from helpers.runs import StopAt
 from helpers.worlds import changed, step
 from rlzoo.accel import recompute
-from rlzoo.accel.layout import align
+from rlzoo.accel.passes import align
 from rlzoo.cli import main
 from rlzoo.errors import ModelError
 from rlzoo.lm.policy import Policy

@@ -19,7 +19,7 @@ from helpers.worlds import (
     with_gradient,
 )
 from rlzoo.accel.engine import Engine, Kept
-from rlzoo.accel.layout import align, lengths, pack
+from rlzoo.accel.passes import align, lengths, pack
 from rlzoo.errors import RlzooError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy

@@ -7,8 +7,8 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, unprobed, weights_after
-from rlzoo.accel import memory
-from rlzoo.accel.layout import align, lengths
+from rlzoo.accel import passes as memory
+from rlzoo.accel.passes import align, lengths
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 

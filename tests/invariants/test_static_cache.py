@@ -13,9 +13,7 @@ from helpers.grids import grid
 from helpers.launches import Launches
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
-from rlzoo.accel import graphs
 from rlzoo.accel.decode import Rows
-from rlzoo.errors import ModelError
 from rlzoo.lm import probe
 from rlzoo.lm.loading import UNWANTED
 from rlzoo.lm.policy import Policy, Traits
@@ -126,29 +124,6 @@ def test_ten_architectures_are_held():
     assert len(TEN) == 10
     assert not GROWS.intersection(TEN)
     assert GROWS.issubset(ARCHITECTURES)
-
-
-def test_a_step_that_makes_the_host_wait_is_refused(monkeypatch):
-    policy, plain = policy_of("llama"), Rows.say
-    for planted in (
-        lambda rows: rows.now.item(),
-        lambda rows: rows.token[rows.token > 3],
-        lambda rows: torch.tensor([-1]),
-        lambda rows: rows.live.nonzero(),
-    ):
-        monkeypatch.setattr(
-            Rows, "say", lambda self, logits, planted=planted: (planted(self), plain(self, logits))
-        )
-        with pytest.raises(ModelError, match=r"its steps make the host wait \(\w+\)$"):
-            sampled(policy, static=True, new=3, rows=4)
-        sampled(policy, static=False, new=3, rows=4)
-
-
-def test_a_tensor_of_another_device_makes_it_wait():
-    with graphs.Waits() as found:
-        torch.ones(2).to("meta")
-        torch.ones(2).double()
-    assert found.found == ["_to_copy"]
 
 
 def test_the_host_looks_at_most_once_in_sixteen_tokens(monkeypatch):

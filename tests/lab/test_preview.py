@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 import rlzoo_lab.duration
 from helpers import ROOT
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
-from rlzoo.accel.memory import activations
+from rlzoo.accel.passes import activations
 from rlzoo.cli import main
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer

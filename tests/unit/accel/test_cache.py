@@ -2,7 +2,7 @@
 
 import torch
 
-from rlzoo.accel.cache import Growing
+from rlzoo.accel.decode import Growing
 
 
 def test_a_mask_is_given_where_there_is_padding_alone():

@@ -2,7 +2,7 @@
 
 import torch
 
-from rlzoo.accel.layout import align, pack
+from rlzoo.accel.passes import align, pack
 
 
 def test_a_pass_ends_before_much_of_it_is_padding():

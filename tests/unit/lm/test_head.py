@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlzoo.accel import head
-from rlzoo.accel import memory as lm_memory
+from rlzoo.accel import passes as lm_memory
 
 ROWS, HIDDEN, VOCABULARY = 7, 5, 11
 CHUNKS = {"a row": 1, "three rows": 3 * VOCABULARY, "all": 2**20}

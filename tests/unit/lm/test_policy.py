@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from helpers.rewards_for_tests import LETTERS
-from rlzoo.accel.decode import few_rows, pick, truncate
+from rlzoo.accel.decode import pick, truncate
+from rlzoo.accel.hf_internals import few_rows
 from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan

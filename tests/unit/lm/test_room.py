@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import make_world
-from rlzoo.accel import head, memory
+from rlzoo.accel import head
+from rlzoo.accel import passes as memory
 from rlzoo.lm.policy import Traits
 from rlzoo_lab.bench.common import held_mb
 

@@ -12,7 +12,7 @@ from helpers import ROOT
 from helpers.grids import grid
 from helpers.worlds import changed, favour, make_world, one_thread
 from rlzoo.accel.engine import Kept
-from rlzoo.accel.layout import align
+from rlzoo.accel.passes import align
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError

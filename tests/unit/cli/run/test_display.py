@@ -12,7 +12,7 @@ import torch
 
 import rlzoo
 from helpers.made_up_runs import made_up_run
-from rlzoo.accel import threads
+from rlzoo.accel import device
 from rlzoo.cli import main
 from rlzoo.cli.run.command import make_display
 from rlzoo.cli.run.lines import Lines, cells
@@ -232,16 +232,16 @@ def test_a_run_tells_its_phases_and_threads_and_that_nothing_is_right(
 @pytest.mark.parametrize(
     ("parameters", "wanted", "by_hand", "chosen"),
     [
-        (threads.FEW - 1, None, False, 1),
-        (threads.FEW, None, False, 3),
-        (threads.FEW - 1, None, True, 3),
-        (threads.FEW, 2, False, 2),
+        (device.FEW - 1, None, False, 1),
+        (device.FEW, None, False, 3),
+        (device.FEW - 1, None, True, 3),
+        (device.FEW, 2, False, 2),
     ],
 )
 def test_threads_go_by_size_unless_somebody_has_chosen(
     parameters, wanted, by_hand, chosen, monkeypatch
 ):
-    monkeypatch.setattr(threads, "_ALL", 3)
+    monkeypatch.setattr(device, "_ALL", 3)
     model = torch.nn.Linear(2, 2)
     model.num_parameters = lambda: parameters
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -249,7 +249,7 @@ def test_threads_go_by_size_unless_somebody_has_chosen(
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = torch.get_num_threads()
     try:
-        threads.choose(wanted, model)
+        device.choose_threads(wanted, model)
         assert torch.get_num_threads() == chosen
     finally:
         torch.set_num_threads(before)

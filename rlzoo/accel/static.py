@@ -1,11 +1,12 @@
-"""KV caches for decoding, since those of transformers copy all keys and values for each token.
+"""Decoding of constant shape, for a device: a cache that does not wait for the host, whose steps a
+CUDA graph records once and launches as one.
 
-`Growing` adds a column in place for each token and suits a host that checks every token anyway.
-`Fixed` has buffers of constant shape and does not wait for the host. It suits a device, whose work
-runs ahead of the host and whose steps can then be captured in a graph. Both start from the cache
-that transformers filled with the prompts, and replace its layers.
+No recording has been made on a GPU yet. Tests without one check that the step never waits
+for the host and that its shapes stay (`tests/invariants/test_static_cache.py`).
 """
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,44 +15,25 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer
 
 from rlzoo.accel.hf_internals import attention_of, take_over
-from rlzoo.errors import ModelError
+from rlzoo.errors import ModelError, first_line, out_of_memory
 
-COLUMNS = 64  # the length of fixed buffers is a multiple of this
+COLUMNS = 64  # the length of buffers is a multiple of this
 
-Pair = tuple[Tensor, Tensor]
+Step = Callable[[], None]
+
+FAILED = "no CUDA graph could be captured"  # how that note begins
 
 
-class _Layer(DynamicLayer):
-    """Keys and values of one layer (B, heads, N, d); replaces a filled layer."""
+class FixedLayer(DynamicLayer):
+    """Keys and values of one layer (B, heads, N, d): whole buffers; a row's mask selects what it
+    sees."""
 
     keys: Tensor
     values: Tensor
-
-
-class GrowingLayer(_Layer):
-    """Views of buffers with spare room."""
-
-    room: Pair | None = None  # keys, values
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
-        n = self.keys.shape[-2]
-        m = n + key_states.shape[-2]
-        if self.room is None or self.room[0].shape[-2] < m:
-            more = (0, 0, 0, m + m // 2 + 16 - n)
-            self.room = F.pad(self.keys, more), F.pad(self.values, more)
-        keys, values = self.room
-        keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
-        self.keys, self.values = keys[:, :, :m], values[:, :, :m]
-        return self.keys, self.values
-
-
-class FixedLayer(_Layer):
-    """Whole buffers; a row's mask selects what it sees."""
-
     at: Tensor  # (1,), the column of the newest token, counted from the row's beginning
     index: Tensor  # (1,), its index in the buffer
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Pair:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any):
         # Under autocast a token's may be of another dtype than the prompt's.
         self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
@@ -61,40 +43,9 @@ class FixedLayer(_Layer):
         return self.at[0]
 
 
-class Growing:
-    """A cache that has a column for each token.  seen: (B, L), where a row has tokens, not padding.
-
-    every: tokens between two looks at the rows.  leave: rows leave once no more than this share of
-    them continues.  unit: the number of rows is a multiple of it.
-    """
-
-    every, leave, unit = 1, 0.9, 1
-
-    def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
-        self.cache, self.seen = cache, seen
-        cache.layers = [
-            take_over(GrowingLayer, layer) if type(layer) is DynamicLayer else layer
-            for layer in cache.layers
-        ]
-        self.keep(home)
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep only these rows (B',), in this order."""
-        for layer in self.cache.layers:
-            layer.batch_select_indices(rows)
-            layer.room = None  # it was for the former rows
-        self.seen = self.seen[rows]
-        self.padded = not bool(self.seen.all())
-
-    def advance(self) -> Tensor | None:
-        """Add one token; returns each row's mask, or None if rows see everything, which is
-        faster."""
-        self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
-        return self.seen if self.padded else None
-
-
 class Fixed:
-    """A cache of a fixed shape, with room ahead.  seen: as above, of all columns there is room for.
+    """A cache of a fixed shape, with room ahead.  seen: (B, L), of all columns there is room for,
+    where a row has tokens, not padding.
 
     A layer with a sliding window has as many columns as the window is wide, and reuses them in a
     ring: the newest replaces the oldest. Rows leave once half have ended, and the room grows by a
@@ -165,3 +116,66 @@ class Fixed:
             seen = self.seen.index_select(1, held.clamp(min=0)) & (held >= 0)
         mask = torch.zeros(seen.shape, dtype=self.dtype, device=seen.device)
         return index, mask.masked_fill_(~seen, -torch.inf)[:, None, None]
+
+
+class Graph:
+    """Runs a step the first time, which makes libraries ready; records it the second time, if on a
+    GPU, and launches the record from then on.
+
+    The tensors of its inputs and outputs must not change. It does not hold the step. notes: gains a
+    line where a recording fails, as of a step that makes the host wait; steps run unrecorded then.
+    """
+
+    def __init__(self, device: torch.device, notes: list[str]):
+        # Autocast keeps casts that it made: a record would read what is gone when it is launched.
+        self.records = device.type == "cuda" and not torch.is_autocast_enabled("cuda")
+        self.device, self.notes, self.warm = device, notes, False
+        self.graph: Any = None
+
+    def __call__(self, step: Step) -> None:
+        if self.records and self.warm and self.graph is None:
+            self._record(step)
+        self.warm = True
+        if self.graph is None:
+            step()
+        else:
+            self.graph.replay()
+
+    def _record(self, step: Step) -> None:
+        """Record the step, or note why it cannot be recorded. Out of memory propagates: fewer rows
+        may fit."""
+        try:
+            self.graph = recorded(step, self.device)
+        except RuntimeError as error:
+            found: BaseException | None = error
+            while found is not None and not out_of_memory(found):
+                found = found.__context__  # the capture's end raises over what was raised within
+            if found is not None:
+                raise torch.OutOfMemoryError("out of memory while capturing a step") from None
+            self.records = False
+            note = f"{FAILED} ({first_line(error)}); each operation is launched separately"
+            if not any(known.startswith(FAILED) for known in self.notes):
+                self.notes.append(note)
+
+
+def recorded(step: Step, device: torch.device) -> Any:
+    """A CUDA graph of `step` on this very device, whichever is the current one."""
+    graph = torch.cuda.CUDAGraph()
+    collects = gc.isenabled()
+    gc.disable()  # it might destroy another graph, which ends the capture
+    try:
+        # The outer stream is put back even where the capture's end raises.
+        with (
+            torch.cuda.device(device),
+            torch.cuda.stream(torch.cuda.current_stream(device)),
+            torch.cuda.graph(
+                graph,
+                stream=torch.cuda.Stream(device),
+                capture_error_mode="thread_local",  # other threads may allocate meanwhile
+            ),
+        ):
+            step()
+    finally:
+        if collects:
+            gc.enable()
+    return graph
