@@ -23,15 +23,15 @@ SHOWN = ["model=speller", "task=spelling"]
 HALF = ("gae lam=0.5", "gae lam=0.8", "gae lam=0.9", "gae lam=0.95", "gae lam=0.99", "gae lam=1")
 # words, the rows without a significant difference from the best at the end, and the source
 SETTINGS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
-    "key_door": ([*STUDY, "task=key_door"], ("gae lam=1",), "results.md#lambda-and-five-estimators"),
-    "addition_mixed": ([*STUDY, "task=addition_mixed"], (*HALF, "grpo", "rloo"), "results.md#lambda-and-five-estimators"),
+    "key_door": ([*STUDY, "task=key_door"], ("gae lam=1",), "results.md"),
+    "addition_mixed": ([*STUDY, "task=addition_mixed"], (*HALF, "grpo", "rloo"), "results.md"),
     "spelling": (
         [*SHOWN, "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
-        ("gae lam=0.8", "gae lam=0.5"), "results.md#where-the-estimator-matters",
+        ("gae lam=0.8", "gae lam=0.5"), "results.md",
     ),
     "spelling pay=end": (
         [*SHOWN, "task.pay=end", "estimator=gae,rloo", "estimator.lam=0.8,0.95,1"],
-        ("gae lam=1", "rloo"), "results.md#where-the-estimator-matters",
+        ("gae lam=1", "rloo"), "results.md",
     ),
 }  # fmt: skip
 RULES = {"always GRPO": "grpo", "always GAE 0.95": "gae lam=0.95"}

@@ -27,7 +27,6 @@ COMMON = [
 ]  # fmt: skip
 
 
-
 def results() -> str:
     """The final scores of each row on both tasks."""
     rows: dict[str, list[str]] = {}
