@@ -30,7 +30,8 @@ DOCS = Path(__file__).resolve().parents[1]
 # SFT); SDPO needs a base that reads what it is shown, PRIME a trained reward model; VIMPO and
 # those in LATER were added after the league was played.
 LATER = (
-    "bpco", "fipo", "gvpo", "hl_gauss_ppo", "raft", "real", "softmax_grpo", "v0_5", "vargrad",
+    "bpco", "fipo", "gvpo", "hl_gauss_ppo", "raft", "real", "sao", "softmax_grpo",
+    "v0_5", "vargrad",
 )  # fmt: skip
 NOT_PLAYED = {  # where their numbers are
     **dict.fromkeys(LATER, "results.md#do-recipes-from-2026-learn"),

@@ -84,8 +84,12 @@ def _common() -> Lines:
 
 def keys(words: list[str]) -> str:
     """Every key of the core whose name or meaning has all the words."""
+    from rlzoo.recipe.elsewhere import meant
     from rlzoo.recipe.keys import KEYS
 
+    here = meant(" ".join(words)) if words else ""
+    key = here.partition("=")[0]
+    words = [key] if key in KEYS or f"{key}.name" in KEYS else words
     lines = [
         (key, f"{option.meaning}; {option.type_text}".removeprefix("; "))
         for key, option in KEYS.items()
@@ -93,12 +97,14 @@ def keys(words: list[str]) -> str:
     ]
     if not lines:
         last = [part for key in KEYS for part in key.split(".")]
+        hint = f"; did you mean {here!r}?" if here else nearest(words[0], last)
         raise RlzooError(
-            f"no key of the core mentions {' '.join(words)!r}{nearest(words[0], last)}; "
+            f"no key of the core mentions {' '.join(words)!r}{hint}; "
             f"`rlzoo plugins {' '.join(words)}` searches components and their options"
         )
     foot = "For the options of a component, see `rlzoo plugins gae`; then set estimator.lam=0.9."
-    return "\n\n".join([columns(lines), fold(foot)])
+    head = [fold(f"called {here} in rlzoo:")] if here else []
+    return "\n\n".join([*head, columns(lines), fold(foot)])
 
 
 def fold(text: str, indent: str = "") -> str:

@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import sketch
+    from rlzoo.recipe.elsewhere import meant
+    from rlzoo.recipe.keys import KEYS, SECTIONS
 
     kind, words = _kind(arguments.looked_for)
     zoo = None if words or arguments.json else sketch(own=True)  # a list needs no torch
@@ -36,7 +38,17 @@ def run(arguments: argparse.Namespace) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the broken ones are listed below
             zoo = load_zoo()
-    listed = find(zoo, kind, words)
+    ours = any(" ".join(words) in shelf for shelf in zoo.shelves.values())
+    here = "" if ours else meant(" ".join(words), zoo)  # KEY or KEY=NAME
+    key, _, name = here.partition("=")
+    notes = list(zoo.notes)
+    if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
+        kind, words = SECTIONS[key], [name]
+    if key in KEYS or (f"{key}.name" in KEYS and not name):
+        said, listed = " ".join(words), []
+        notes = [f"{said!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
+    else:
+        listed = find(zoo, kind, words)
     components = [
         {
             "kind": KINDS[c.kind].singular,
@@ -59,12 +71,12 @@ def run(arguments: argparse.Namespace) -> Result:
             others = [name for name, _ in listed if name not in words]
             yield from itertools.starmap(details, exact)
             yield from [f"also mentioned by: {' '.join(dict.fromkeys(others))}"] if others else ()
-        else:
+        elif listed:
             yield from (summaries if kind or words else names)(listed)
-        yield from [*map(str, zoo.broken), *zoo.notes]
+        yield from [*map(str, zoo.broken), *notes]
 
     broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-    return Result({"components": components, "broken": broken, "notes": zoo.notes}, view)
+    return Result({"components": components, "broken": broken, "notes": notes}, view)
 
 
 def _kind(words: list[str]) -> tuple[str, list[str]]:

@@ -82,6 +82,9 @@ def perform(verb: Any, arguments: Any) -> int:
         for part in result.view(console):
             text = isinstance(part, str)  # `out` is `print` that survives a reader who has gone
             console.out(printable(part), highlight=False) if text else console.print(part)
+        for option in result.files:
+            if path := getattr(arguments, option):
+                console.out(printable(f"written: {path}"), highlight=False)
     for note in result.notes:
         say(f"rlzoo: {note}")
     return result.status

@@ -17,7 +17,7 @@ from rlzoo.accel.sampling_copy import SamplingCopy, sampling_dtypes
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
 from rlzoo.format.text import say
-from rlzoo.lm.critic import Critic
+from rlzoo.lm.critic import Critic, freeze
 from rlzoo.lm.loading import (
     DEQUANTIZED,
     check_vocabulary,
@@ -169,7 +169,9 @@ def _critic(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> Critic:
     if c.privileged == "answer":
         how = {"reads": prompt_format.told}
         _fit_told(plan, policy, prompt_format)
-    return Critic(policy, support, shared=shared, start=start, **how)
+    critic = Critic(policy, support, shared=shared, start=start, **how)
+    freeze(critic, c.freeze)
+    return critic
 
 
 def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:

@@ -102,6 +102,29 @@ class Critic(nn.Module):
         return {"values": out[:, :-1], "last_values": out.gather(1, length).squeeze(1)}
 
 
+def freeze(critic: Critic, parts: list[str]) -> None:
+    """Train no weight of these parts of the critic's own trunk; its head is always trained.
+
+    `trunk` is all of it, `attention` each module whose name ends so (self_attn, attention), any
+    other word a module or weight of that name. Raises ModelError if one names no weight.
+    """
+    for part in parts:
+        ends = {"attention": ("attn", "attention"), "trunk": ("",)}.get(part)
+        chosen = [
+            weight
+            for path, weight in critic.trunk.named_parameters()
+            if any(n.lower().endswith(ends) if ends else n == part for n in path.split("."))
+        ]
+        if not chosen:
+            names = {n for name, _ in critic.trunk.named_parameters() for n in name.split(".")}
+            raise ModelError(
+                f"critic.freeze: the critic's trunk has no weight of {part!r}; write trunk, "
+                f"attention, or some of: {', '.join(sorted(n for n in names if not n.isdigit()))}"
+            )
+        for weight in chosen:
+            weight.requires_grad_(False)
+
+
 @torch.no_grad()
 def _width(trunk: Any, policy: Policy) -> int:
     """The width of a trunk's hidden states, which may be less than its layers'."""

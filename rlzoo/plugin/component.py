@@ -57,6 +57,11 @@ _ALL = (
 KINDS: dict[str, Kind] = {kind.plural: kind for kind in _ALL}
 
 
+def plain(text: str) -> str:
+    """In lower case, with an underscore for blanks and hyphens, as words of others are compared."""
+    return re.sub(r"[\s-]+", "_", text.strip().lower())
+
+
 _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
@@ -109,6 +114,13 @@ class Component:
             return ""
         before = re.split(r"[.\n(]", self.doc[: found.start()].removesuffix("("))[-1]
         return " ".join(f"{before}{found.group()}".split()).strip(" (")
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """What others call it: the words in a docstring's paragraph after `Elsewhere:`."""
+        _, _, after = self.doc.partition("Elsewhere:")
+        words = (re.sub(r"\(.*?\)", "", word) for word in after.split("Source:")[0].split(","))
+        return tuple(filter(None, (plain(word).strip("_.") for word in words)))
 
     @property
     def summary(self) -> str:

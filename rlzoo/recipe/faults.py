@@ -78,8 +78,9 @@ def faults(plan: Any) -> Iterator[str]:
                 f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
                 f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
             )
-    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
+    for key in ("epochs", "minibatches", "privileged", "freeze"):
+        idle = config.critic[key] in (None, "none", []) or config.critic.trunk != "shared"
+        if plan.critic and not idle:
             yield (
                 f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
                 "trunk, which is trained with the policy; use critic.trunk=own"

@@ -218,6 +218,10 @@ class Critic(Optimizer):
     privileged: Annotated[
         Literal["none", "answer"], "answer: the critic also reads the answer, before the prompt"
     ]
+    freeze: Annotated[
+        list[str],
+        "parts of a separate trunk that are not trained: trunk, attention, or names",
+    ]
     epochs: Annotated[int | None, FROM_1, "the critic's passes over each batch; null: train.epochs"]
     minibatches: Annotated[
         int | None, SOME, "the critic's optimizer steps per pass; null: train.minibatches"

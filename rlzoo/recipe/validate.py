@@ -9,7 +9,7 @@ from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.elsewhere import MEANT
+from rlzoo.recipe.elsewhere import meant
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 
@@ -93,7 +93,7 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         except RlzooError as error:
             there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
             known = f" ({there})" if "did you" not in str(error) else ""
-            line = f"{key} ({origins.get(key, '?')}): {error}{known}"
+            line = f"{key} ({origins.get(key, '?')}): {error}{_meant(name, zoo) or known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None
     return chosen
 
@@ -119,18 +119,18 @@ def _unknown(
         if has := [name for name, c in zoo.shelves[kind].items() if key in c.options]:
             return (
                 f"{key} ({origin}): is not a key; it is an option of {kind.replace('_', ' ')} "
-                f"that this recipe does not use: {', '.join(has)}{_meant(key)}"
+                f"that this recipe does not use: {', '.join(has)}{_meant(key, zoo)}"
             )
     for section, kind in {**COLLECTIONS, **SECTIONS}.items():
         if key in zoo.shelves[kind].claims:
             way = f"{section}=[{key}]" if section in COLLECTIONS else f"{section}={key}"
             return f"{key} ({origin}): is not a key; did you mean {way}?"
-    return f"{key} ({origin}): is not a key{_meant(key) or _nearest_key(key, options)}"
+    return f"{key} ({origin}): is not a key{_meant(key, zoo) or _nearest_key(key, options)}"
 
 
-def _meant(key: str) -> str:
+def _meant(key: str, zoo: Zoo) -> str:
     """A hint with rlzoo's key for the name that other trainers use."""
-    here = MEANT.get(key.rpartition(".")[2].lower())
+    here = meant(key, zoo)
     return f"; did you mean {here!r}?" if here else ""
 
 

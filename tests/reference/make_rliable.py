@@ -48,8 +48,6 @@ def main():
         better, better_interval = library.get_interval_estimates(
             {"x,y": (x, y)}, improvement, reps=2_000, random_state=np.random.RandomState(0)
         )
-        taus = np.linspace(0.3, 0.9, 13)
-        profiles, _ = library.create_performance_profile({"x": x}, taus, reps=2)
         cases.append(
             {
                 "x": x.tolist(),
@@ -58,8 +56,6 @@ def main():
                 "iqm_interval": [intervals[k][:, 0].tolist() for k in "xy"],
                 "improvement": float(better["x,y"][0]),
                 "improvement_interval": better_interval["x,y"][:, 0].tolist(),
-                "taus": taus.tolist(),
-                "profile": profiles["x"].tolist(),
             }
         )
     document = {

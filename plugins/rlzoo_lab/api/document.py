@@ -12,9 +12,13 @@ from typing import Any
 from rlzoo.cli import described, parse
 from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, nearest
 from rlzoo.format.text import printable
 from rlzoo.plugin.permissions import allow_env
+from rlzoo_lab.view.blocks import Note
+from rlzoo_lab.view.figure import drawn
+from rlzoo_lab.view.html import notebook
+from rlzoo_lab.view.texts import text_of
 
 WIDTH = 120  # characters, of a view
 # Readable on white and on black: (normal, bright) in the order of ANSI.
@@ -42,7 +46,40 @@ class _Shown:
         console = self._printed()
         return console.export_text(styles=False).rstrip("\n")
 
+    def frame(self) -> Any:
+        """The results as a pandas DataFrame, a row for each. Raises UsageError if this verb has no
+        such records, or without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("frame needs pandas: pip install pandas") from None
+        return pandas.DataFrame(list(self._shown("frame", "records")))
+
+    def plot(self, name: str | None = None) -> Any:
+        """A matplotlib Figure of the curve of that name; by default, the first. Raises UsageError
+        if there is none."""
+        curves = {curve.name: curve for curve in self._shown("plot", "curves")()}
+        if name is not None and name not in curves:
+            raise UsageError(f"plot: no curve {name!r}{nearest(name, curves)}")
+        if not curves:
+            raise UsageError("plot: this result has no curves")
+        return drawn([curves[name or next(iter(curves))]])
+
+    def latex(self) -> str:
+        """The table of results in LaTeX, which `print` shows."""
+        self._shown("latex", "blocks")
+        shown: Any = self._result.view
+        return text_of(shown, "latex")
+
+    def _shown(self, method: str, what: str) -> Any:
+        shown = getattr(self._result.view, what, ())
+        if not shown:
+            raise UsageError(f"{method}: this result has no {what}")
+        return shown
+
     def _repr_html_(self) -> str:
+        if blocks := getattr(self._result.view, "blocks", None):
+            return notebook([*blocks, *map(Note, self._result.notes)])
         from rich.terminal_theme import TerminalTheme
 
         theme = TerminalTheme((255, 255, 255), (0, 0, 0), _COLOURS, _COLOURS)

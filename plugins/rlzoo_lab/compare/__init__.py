@@ -4,10 +4,9 @@ May import `train` and the layers below, and no other verb. No torch, no model.
 
     command     the arguments, the JSON and the printed output
     comparison  differences, intervals and paired tests of rows
-    html        a comparison as one HTML page
     measures    what a row spent, and when it reached a score
-    plots       the plots
+    curves      held-out scores, rewards, final scores, effects of a key
     prompts     results per prompt
-    tables      the tables, for a terminal and as Markdown
+    tables      its tables, verdict and notes as blocks
     verdict     the verdict in a sentence, and how it was computed
 """

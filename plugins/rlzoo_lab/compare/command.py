@@ -1,22 +1,25 @@
 """`rlzoo compare`: compares runs, with intervals and a verdict.  No torch here."""
 
 import argparse
-import csv
-import io
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.format.text import one_line
+from rlzoo.runs.disk import write_atomically
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay, compare, two_way
+from rlzoo_lab.compare.curves import curves
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
-from rlzoo_lab.compare.plots import write_plots
+from rlzoo_lab.compare.tables import blocks, page_blocks
 from rlzoo_lab.compare.verdict import method, verdict
-from rlzoo_lab.view.numbers import is_number
-from rlzoo_lab.view.written import Written
+from rlzoo_lab.view.figure import write_curves
+from rlzoo_lab.view.html import page
+from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import text_of
+from rlzoo_lab.view.written import PRINTED, Written
 
 
 def document(c: Comparison) -> dict[str, Any]:
@@ -87,15 +90,19 @@ def document(c: Comparison) -> dict[str, Any]:
     }
 
 
+FORMS = {"markdown": "the results as Markdown", "csv": "a comma-separated line for each row",
+         "latex": "the table of results in LaTeX"}  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    add("--markdown", action="store_true", help="write the tables as Markdown")
-    add("--csv", action="store_true", help="write one comma-separated line per row")
-    add("--latex", action="store_true", help="write the results table in LaTeX")
-    add("--html", action=Written, figures=True, metavar="FILE", help="write a report with plots")
+    for form, what in FORMS.items():
+        add(f"--{form}", nargs="?", const=PRINTED, action=Written, metavar="FILE",
+            help=f"write {what}; without FILE, print it")  # fmt: skip
+    add("--html", action=Written, metavar="FILE", help="write a page with curves")
     add("--plots", action=Written, folder=True, figures=True, metavar="DIR",
-        help="write the plots as SVG and PNG")  # fmt: skip
+        help="write the curves as SVG and PNG")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -112,25 +119,26 @@ def run(arguments: argparse.Namespace) -> Result:
 def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
     """A comparison as a document, as terminal output and as files."""
     tables = [two_way(c, key) for key in arguments.by]
-
-    def show(console: Any) -> list[Any]:
-        from rlzoo_lab.compare.tables import latex, markdown, view  # here: rich
-
-        if arguments.csv:
-            return [as_csv(c)]
-        if arguments.latex:
-            return [latex(c)]
-        if arguments.markdown:
-            return [markdown(c, tables, arguments.details)]
-        return view(c, console.width, tables, arguments.details)
-
-    def report(path: Path) -> None:
-        from rlzoo_lab.compare.html import write_report  # here: rich
-
-        write_report(c, path, tables)
-
+    shown = Shown(blocks(c, tables, arguments.details), frame(c), partial(curves, c))
+    asked = {form: getattr(arguments, form) for form in FORMS}
+    texts = [text_of(shown, form) for form, place in asked.items() if place == PRINTED]
+    files: dict[str, Callable[[Path], Any]] = {
+        form: partial(_write, shown, form) for form, place in asked.items() if place != PRINTED
+    }
+    files["html"] = partial(write_page, c, tables=tables)
+    files["plots"] = lambda folder: write_curves(shown.curves(), folder)
     everything = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-    return Result(everything, show, files={"html": report, "plots": partial(write_plots, c)})
+    return Result(everything, (lambda _: texts) if texts else shown, files=files)
+
+
+def write_page(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
+    """Write the page of a comparison."""
+    title = c.title.partition("; NOT ON ONE SCALE: ")[0]
+    write_atomically(path, page(title, page_blocks(c, tables)).encode())
+
+
+def _write(shown: Shown, form: str, path: Path) -> None:
+    write_atomically(path, f"{text_of(shown, form)}\n".encode())
 
 
 def frame(c: Comparison) -> list[dict[str, Any]]:
@@ -150,23 +158,6 @@ def frame(c: Comparison) -> list[dict[str, Any]]:
         )  # fmt: skip
     names = dict.fromkeys(k for record in records for k in record)
     return [{name: record.get(name) for name in names} for record in records]
-
-
-def as_csv(c: Comparison) -> str:
-    """`frame` as comma-separated text."""
-    records, text = frame(c), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, records[0]))
-    writer.writerows(map(_cell, record.values()) for record in records)
-    return text.getvalue().rstrip("\n")
-
-
-def _cell(value: Any) -> Any:
-    """A value of a CSV file. A text that a spreadsheet would read as a formula gets a `'`."""
-    if value is None or isinstance(value, int | float):
-        return value
-    text = one_line(str(value))
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not is_number(text) else text
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:

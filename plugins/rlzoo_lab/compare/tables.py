@@ -1,17 +1,12 @@
-"""A comparison as tables: rich for terminals, markdown for pages. The cells are the same."""
+"""A comparison as blocks: its tables, verdict and notes. Each column is declared once."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from rlzoo.format.text import in_markdown, one_line
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay
+from rlzoo_lab.compare.curves import curves
 from rlzoo_lab.compare.measures import (
     Reach,
     area,
@@ -23,7 +18,8 @@ from rlzoo_lab.compare.measures import (
     tokens_spent,
 )
 from rlzoo_lab.compare.verdict import difference, method, sides, verdict
-from rlzoo_lab.data.comparable import ComparedRow
+from rlzoo_lab.data.comparable import ComparedRow, as_typed, is_name
+from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text, column
 from rlzoo_lab.view.numbers import (
     NONE,
     bracket,
@@ -35,82 +31,95 @@ from rlzoo_lab.view.numbers import (
     three_decimals,
 )
 
-WIDE = 160
-LOOK: Any = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False,
-             "padding": (0, 1, 0, 0)}  # fmt: skip
-NARROW = 70  # columns of a terminal below which some numbers are left out
+BARS = 16  # characters of a training curve
 
 
-@dataclass
-class TableColumn:
-    """A column: a heading and a cell for each row."""
-
-    name: str
-    cells: list[str]
-    left: bool = False
+def blocks(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> list[Block]:
+    """Everything that `rlzoo compare` prints."""
+    said: list[Block] = [Text(sentence, "strong") for sentence in verdict(c)]
+    said += [Text(method(c), "faint")] if c.pairs else []
+    return [Text(c.title, "title"), *numbers(c, tables, details), *said, *map(Note, c.notes)]
 
 
-CellOf = Callable[[ComparedRow], str]
+def page_blocks(c: Comparison, tables: Sequence[TwoWay] = ()) -> list[Block]:
+    """Those of the page, which also has the curves and the settings, and the verdict first."""
+    warning = c.title.partition("; NOT ON ONE SCALE: ")[2]
+    said: list[Block] = [Text(f"Scales differ: {warning}", "warn")] if warning else []
+    said += [Text(sentence, "strong") for sentence in verdict(c)]
+    shared = settings(c)
+    told = Table([Column("key", list(shared)), Column("value", list(shared.values()), left=True)],
+                 "Settings", folded=True)  # fmt: skip
+    return [Text(_size(c), "faint"), *said, *numbers(c, tables, details=True),
+            Text(method(c), "faint"), *curves(c), *map(Note, c.notes), told]  # fmt: skip
 
 
-def _columns(c: Comparison, cells: Mapping[str, CellOf]) -> list[TableColumn]:
-    return [TableColumn(name, list(map(cell, c.rows))) for name, cell in cells.items()]
+def numbers(c: Comparison, tables: Sequence[TwoWay], details: bool) -> list[Table]:
+    """The tables: results, curves and cost, those by a key, and every pair."""
+    best = c.rows.index(c.best) if len(c.rows) > 1 else None
+    names = Column("row", [row.label for row in c.rows])
+    made = [Table([names, *outcome(c)], best=best, failed=c.all_failed(), linked=True)]
+    if c.has_curves:
+        course = [names, *cost(c)]
+        made.append(Table(course, "learning curves and cost", best=best, linked=True))
+    made += [by_key(c, t) for t in tables]
+    if details and c.pairs:
+        made.append(Table(pairs(c), "every pair", folded=True))
+    return made
 
 
-def _many(p: Pair) -> bool:
-    """Whether seeds can show anything about chance: one cannot."""
-    return p.contrast.n > 1
+def outcome(c: Comparison) -> list[Column]:
+    """The results, and how they differ from the reference."""
 
+    def paired(p: Pair | None, form: Callable[[Any], Any]) -> Any:
+        return form(p) if p and p.contrast.n > 1 else None  # one seed shows nothing about chance
 
-def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
-    """The results compared with the reference; brief: with short headings."""
-
-    def paired(cell: Callable[[Pair], str]) -> CellOf:
-        return lambda row: cell(p) if (p := c.pair(row, c.reference)) and _many(p) else NONE
-
-    def lead(row: ComparedRow) -> str:
-        p = c.pair(row, c.reference)
+    def lead(row: ComparedRow, p: Pair | None) -> str:
         if p is None:
             return ("reference" if row is c.reference else NONE) + "  "
         mark = ("▲" if p.contrast.mean > 0 else "▼") if p.claimed else "?" if p.shown else " "
         return f"{difference(p.contrast)} {mark}"
 
-    cells: dict[str, CellOf] = {
-        "n" if brief else "seeds": lambda row: str(len(row.seeds)),
-        "final": final,
-    }
-    if all(mean_of(row, greedy) is not None for row in c.rows):
-        cells["greedy"] = lambda row: _number(mean_of(row, greedy), 3)
+    columns = [
+        column("seeds", (len(row.seeds) for row in c.rows), short="n"),
+        column("final", c.rows, final),
+    ]
+    decoded = [mean_of(row, greedy) for row in c.rows]
+    if None not in decoded:
+        columns.append(column("greedy", decoded, "{:.3f}".format))
     if len(c.rows) > 1:
-        cells |= {
-            "minus reference": lead,
-            "P(>)" if brief else "P(better)": paired(lambda p: chance(p.improvement)),
-            "p": paired(lambda p: small(p.contrast.p)),
-        }
-    return _columns(c, cells)
+        against = [c.pair(row, c.reference) for row in c.rows]
+        columns += [
+            column("minus reference", map(lead, c.rows, against)),
+            column("P(better)", (paired(p, lambda p: p.improvement) for p in against), chance,
+                   short="P(>)"),
+            column("p", (paired(p, lambda p: p.contrast.p) for p in against), small),
+        ]  # fmt: skip
+    return columns
 
 
-def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[TableColumn]:
-    """The curves (`width` characters wide) and the cost."""
-    cells: dict[str, CellOf] = {"area": lambda row: three_decimals(area(row))}
+def cost(c: Comparison) -> list[Column]:
+    """The curves and the cost."""
+    columns = [column("area", map(area, c.rows), three_decimals)]
     if (goal := c.threshold) is not None:
-        cells[f"steps to {goal:g}"] = lambda row: _steps_to(reach(row, goal), brief)
-        if not brief:
-            cells["tokens to"] = lambda row: _tokens_to(reach(row, goal))
-    if any(kl_spent(row) is not None for row in c.rows):
-        cells["KL"] = lambda row: _number(kl_spent(row), 2)
-    cells |= {
-        "length": lambda row: _number(mean_of(row, lambda run: run.length), 1),
-        "tokens": lambda row: NONE if (n := tokens_spent(row)) is None else thousands(n),
-        "s": lambda row: _number(mean_of(row, lambda run: run.summary.get("seconds")), 0),
-    }
-    columns = _columns(c, cells)
-    curves = [curve(row) for row in c.rows]
-    heights = [v for values in curves for v in values]
+        reached = [reach(row, goal) for row in c.rows]
+        columns += [column(f"steps to {goal:g}", reached, _steps_to),
+                    column("tokens to", reached, _tokens_to)]  # fmt: skip
+    spent = [kl_spent(row) for row in c.rows]
+    if any(kl is not None for kl in spent):
+        columns.append(column("KL", spent, "{:.2f}".format))
+    lengths = (mean_of(row, lambda run: run.length) for row in c.rows)
+    seconds = (mean_of(row, lambda run: run.summary.get("seconds")) for row in c.rows)
+    columns += [
+        column("length", lengths, "{:.1f}".format),
+        column("tokens", map(tokens_spent, c.rows), thousands),
+        column("s", seconds, "{:.0f}".format),
+    ]
+    rewards = [curve(row) for row in c.rows]
+    heights = [v for values in rewards for v in values]
     if heights:
         scale = min(heights), max(heights)
-        sparks = [sparkline(values, width, scale) for values in curves]
-        columns.append(TableColumn("reward", sparks, left=True))
+        bars = [sparkline(values, BARS, scale) for values in rewards]
+        columns.append(Column("reward", bars, left=True))
     return columns
 
 
@@ -124,12 +133,8 @@ def final(row: ComparedRow) -> str:
     return f"{middle} {bracket(interval)}" if interval else middle
 
 
-def _number(value: float | None, decimals: int) -> str:
-    return NONE if value is None else f"{value:.{decimals}f}"
-
-
-def _steps_to(r: Reach, brief: bool) -> str:
-    share = "" if r.reached == r.of else f" ({r.reached}/{r.of}{'' if brief else ' reached'})"
+def _steps_to(r: Reach) -> str:
+    share = "" if r.reached == r.of else f" ({r.reached}/{r.of} reached)"
     return (f">{r.last_step:g}" if r.steps is None else f"{r.steps:g}") + share
 
 
@@ -137,164 +142,56 @@ def _tokens_to(r: Reach) -> str:
     return f">{thousands(r.last_tokens)}" if r.tokens is None else thousands(r.tokens)
 
 
-def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
+def pairs(c: Comparison) -> list[Column]:
     """For every pair: the test over seeds, the sign-flip test, and these runs over prompts."""
+    many = [p.contrast.n > 1 for p in c.pairs]
 
-    def interval(x: stats.Interval | None) -> str:
-        return bracket(x) if x else NONE
+    def tested(values: Sequence[float]) -> list[float | None]:
+        return [v if m else None for v, m in zip(values, many, strict=True)]
 
-    def cells(cell: Callable[[Pair], str]) -> list[str]:
-        return [cell(p) for p in c.pairs]
+    def runs(found: tuple[float, stats.Interval | None]) -> str:
+        return f"{signed(found[0])} {bracket(found[1]) if found[1] else NONE}"
 
-    def widest(p: Pair) -> str:
-        return f"{bracket(p.signs.widest)} {100 * p.signs.level:.0f} %" if p.signs.widest else NONE
+    def widest(signs: stats.Paired) -> str:
+        return f"{bracket(signs.widest)} {100 * signs.level:.0f} %" if signs.widest else NONE
 
-    def runs(p: Pair) -> str:
-        return f"{signed(p.runs[0])} {interval(p.runs[1])}" if p.runs else NONE
-
-    columns = {
-        "minus": cells(lambda p: p.b.label),
-        "method (seeds)": cells(lambda p: difference(p.contrast)),
-        "p": cells(lambda p: small(p.contrast.p) if _many(p) else NONE),
-        "these runs (prompts)": cells(runs),
-    }
-    if not brief:
-        columns |= {
-            "shows": cells(
-                lambda p: " to ".join(three_decimals(x) for x in c.shows(p) or ()) or NONE
-            ),
-            "sampling": cells(lambda p: NONE if p.sampling is None else f"{p.sampling:.0%}"),
-            "signs p": cells(lambda p: small(p.p_signs) if _many(p) else NONE),
-            "all seeds within": cells(widest),
-        }
-    return [TableColumn(name, found, left=name == "minus") for name, found in columns.items()]
-
-
-def view(
-    c: Comparison, width: int, tables: Sequence[TwoWay] = (), details: bool = False
-) -> list[Any]:
-    """Everything that `rlzoo compare` prints: one table, or two in a narrow terminal."""
-    brief = width < 100
-    outcome = outcome_columns(c, brief=brief)
-    course = course_columns(c, 10 if brief else 16, brief=brief)
-    if width < NARROW:
-        outcome = [column for column in outcome if column.name not in ("greedy", "p")]
-        course = [column for column in course if column.name not in ("tokens", "s")]
-    made: list[Table] = []
-    if width >= WIDE:
-        made += [_table(c, None, [*outcome, *course] if c.has_curves else outcome)]
-    else:
-        made += [_table(c, None, outcome)]
-        made += [_table(c, "learning curves and cost", course)] if c.has_curves else []
-    made += [two_way_table(c, t) for t in tables]
-    if details and c.pairs:
-        columns = pair_columns(c, brief=width < 120)
-        made.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
-    for table in made if width < NARROW else ():
-        table.padding = 0
-    # A table's own title breaks at its width.
-    blocks: list[Any] = [Text(c.title, style="italic"), *made]
-    blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
-    blocks += [Text(method(c), style="dim")] if c.pairs else []
-    blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
-    return blocks
-
-
-def _table(
-    c: Comparison, title: str | None, columns: Sequence[TableColumn], names: Sequence[str] = ()
-) -> Table:
-    """names: of its rows, instead of the comparison's rows."""
-    table = Table(title=title, **LOOK)
-    labels = list(names) or [row.label for row in c.rows]
-    longest = max(len(word) for name in labels for word in name.split())
-    table.add_column("row", overflow="fold", style="bold", min_width=longest)
-    for column in columns:
-        table.add_column(
-            Text(column.name),
-            justify="left" if column.left else "right",
-            no_wrap=any("[" in cell or "(" in cell for cell in column.cells)
-            or (column.left and not names),
-            overflow="fold",
-        )
-    for i, name in enumerate(labels):
-        best = not names and c.rows[i] is c.best and len(c.rows) > 1
-        cells = (Text(col.cells[i]) for col in columns)
-        table.add_row(Text(name), *cells, style="green" if best else "")
-    for name in () if names else c.all_failed():  # the verdict gives the reason
-        table.add_row(Text(name), Text("failed"), style="red")
-    return table
-
-
-def two_way_table(c: Comparison, t: TwoWay) -> Table:
-    table = Table(title=Text(two_way_title(c, t)), **LOOK)
-    table.add_column("", style="bold", overflow="fold")
-    columns = two_way_columns(t)
-    for column in columns:
-        table.add_column(Text(column.name), justify="right", no_wrap=True)
-    for cells in zip(t.rows, *(column.cells for column in columns), strict=True):
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def two_way_title(c: Comparison, t: TwoWay) -> str:
-    return f"final {c.metric} by {t.key}"
-
-
-def two_way_columns(t: TwoWay) -> list[TableColumn]:
-    def cell(place: tuple[str, str]) -> str:
-        return final(t.cells[place]) if place in t.cells else NONE
-
-    return [TableColumn(name, [cell((row, name)) for row in t.rows]) for name in t.columns]
-
-
-def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> str:
-    """Markdown with the tables, then the verdict."""
-    columns = [
-        TableColumn("row", [row.label for row in c.rows], left=True),
-        *outcome_columns(c),
-        *(course_columns(c, 16) if c.has_curves else ()),
+    return [
+        Column("row", [p.a.label for p in c.pairs]),
+        Column("minus", [p.b.label for p in c.pairs], left=True),
+        column("method (seeds)", (p.contrast for p in c.pairs), difference),
+        column("p", tested([p.contrast.p for p in c.pairs]), small),
+        column("these runs (prompts)", (p.runs for p in c.pairs), runs),
+        column("shows", map(c.shows, c.pairs), lambda ends: " to ".join(map(three_decimals, ends))),
+        column("sampling", (p.sampling for p in c.pairs), "{:.0%}".format),
+        column("signs p", tested([p.p_signs for p in c.pairs]), small),
+        column("all seeds within", (p.signs for p in c.pairs), widest),
     ]
-    paragraphs = [f"**{in_markdown(c.title)}**", _markdown(columns)]
-    for t in tables:
-        grid = [TableColumn("", t.rows, left=True), *two_way_columns(t)]
-        paragraphs += [f"**{in_markdown(two_way_title(c, t))}**", _markdown(grid)]
-    if details and c.pairs:
-        names = TableColumn("row", [p.a.label for p in c.pairs], left=True)
-        paragraphs.append(_markdown([names, *pair_columns(c)]))
-    paragraphs += [in_markdown(" ".join(verdict(c))), in_markdown(method(c))]
-    paragraphs += ["\n".join(f"- {in_markdown(note)}" for note in c.notes)] if c.notes else []
-    return "\n\n".join(paragraphs)
 
 
-def latex(c: Comparison) -> str:
-    """The results as a LaTeX `tabular` with booktabs rules, and the verdict in a comment above
-    it."""
-    columns = [TableColumn("row", [row.label for row in c.rows], left=True), *outcome_columns(c)]
-    lines = zip(*([column.name, *column.cells] for column in columns), strict=True)
-    head, *body = [" & ".join(map(_tex, cells)) + r" \\" for cells in lines]
-    shape = "".join("l" if column.left else "r" for column in columns)
-    return "\n".join([
-        *(f"% {one_line(sentence)}" for sentence in verdict(c)), rf"\begin{{tabular}}{{{shape}}}",
-        r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
-    ])  # fmt: skip
+def by_key(c: Comparison, t: TwoWay) -> Table:
+    """The final scores by the values of one key."""
+    columns = [
+        column(name, (t.cells.get((row, name)) for row in t.rows), final) for name in t.columns
+    ]
+    return Table([Column("", t.rows), *columns], f"final {c.metric} by {t.key}")
 
 
-_TEX = str.maketrans(
-    {c: f"\\{c}" for c in "%&#_{}$"}
-    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-       "<": "$<$", ">": "$>$", "|": r"$\vert$",
-       "▲": r"$\blacktriangle$", "▼": r"$\blacktriangledown$"}
-)  # fmt: skip
+def _size(c: Comparison) -> str:
+    runs = sum(len(r.runs) for r in c.rows)
+    seeds = {seed for r in c.rows for seed in r.runs}
+    return (
+        f"{runs} run{'s' * (runs != 1)}: {len(c.rows)} row{'s' * (len(c.rows) != 1)}, "
+        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}. Bold and green: the best row. "
+        f"Reference: {c.reference.label}."
+    )
 
 
-def _tex(cell: str) -> str:
-    return one_line(cell).translate(_TEX)
-
-
-def _markdown(columns: Sequence[TableColumn]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(map(in_markdown, cells)) + " |"
-
-    rule = line([":--" if c.left else "--:" for c in columns])
-    body = [line(cells) for cells in zip(*(c.cells for c in columns), strict=True)]
-    return "\n".join([line([c.name for c in columns]), rule, *body])
+def settings(c: Comparison) -> dict[str, str]:
+    """The settings that all rows share, enough to repeat the runs."""
+    configs = [r.recipe for x in c.rows for r in x.runs.values()]
+    return {
+        k: as_typed(v)
+        for k, v in sorted(configs[0].items())
+        if v not in (None, "") and all(x.get(k) == v for x in configs)
+        and not k.startswith(("run.", "checkpoint.")) and not (is_name(k) and "." not in k)
+    }  # fmt: skip

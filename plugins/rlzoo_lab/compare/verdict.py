@@ -16,13 +16,13 @@ def difference(d: stats.Paired | stats.Contrast) -> str:
 
 
 def verdict(c: Comparison) -> list[str]:
-    """Two sentences, over seeds and over prompts, then one for each caveat."""
+    """A sentence for each pair over seeds, one over prompts, then one for each caveat."""
     beware = _beware(c)
     if len(c.rows) < 2:
         return ["There is only one row, so there is nothing to compare.", *beware]
     if not c.pairs:
         return ["No two rows can be compared.", *beware]
-    sentences = [_of_methods(c), _of_runs(c), *beware]
+    sentences = [*_of_methods(c), _of_runs(c), *beware]
     if c.named:
         sentences.insert(
             0,
@@ -41,44 +41,53 @@ def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
     return anchor, [p for p in pairs if p]
 
 
-def _of_methods(c: Comparison) -> str:
+def _of_methods(c: Comparison) -> list[str]:
+    """A line for each pair of the verdict: those with a claim first. If the best row is not the
+    table's reference, one more names the other rows that differ from that reference."""
     anchor, pairs = anchored(c)
-    name, parts = anchor.label, []
-    up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
-    down = [p for p in pairs if p.claimed and p.contrast.mean < 0]
-    for found, one, more in (
-        (up, *(("scores above", "score above") if c.named else ("beats", "beat"))),
-        (down, *(("scores below", "score below") if c.named else ("loses to", "lose to"))),
+    pairs.sort(key=lambda p: not p.claimed)
+    lines = [_of_pair(c, p) for p in pairs]
+    others = [row for row in c.rows if anchor not in (row, c.reference)]
+    against = [p for row in others if (p := c.pair(row, c.reference)) and p.claimed]
+    for rows, how in (
+        ([p.a.label for p in against if p.contrast.mean > 0], "above"),
+        ([p.a.label for p in against if p.contrast.mean < 0], "below"),
     ):
-        others = _listed([f"{_other(c, p)} ({_measured(p)})" for p in found])
-        if found and c.chosen:  # each row, minus the reference
-            parts.append(f"{others} {more if len(found) > 1 else one} {name}")
-        elif found:  # the best row, minus each
-            parts.append(f"{name} {one} {others}")
-    rest = [p for p in pairs if not p.shown and not (p.a.split or p.b.split)]
-    same = [p for p in rest if p.contrast.sd == 0 and p.contrast.mean == 0]
-    few = [p for p in rest if p.contrast.n < 2]
-    alike = [p for p in rest if p.contrast.n > 1 and not p.contrast.interval and p not in same]
-    open_ = [p for p in rest if p not in same and p not in few and p not in alike]
-    if same:
-        parts.append(f"{name} and {_listed([_other(c, p) for p in same])}: equal in every seed")
-    if alike:
-        leads = _listed([f"{_other(c, p)} ({difference(p.contrast)})" for p in alike])
-        parts.append(
-            f"{name} differs from {leads} by the same amount in every seed; without variation "
-            "over seeds, no test is possible"
+        if rows:
+            score = "score" if len(rows) > 1 else "scores"
+            lines.append(f"{_listed(rows)} also {score} {how} the reference {c.reference.label}.")
+    return [line for line in lines if line]
+
+
+def _of_pair(c: Comparison, p: Pair) -> str:
+    """Empty if a caveat says it: the row has failed runs or two modes, or the test is in doubt."""
+    one, other, d = p.a.label, p.b.label, p.contrast
+    if p.claimed:
+        above, below = ("scores above", "scores below") if c.named else ("beats", "loses to")
+        how = above if d.mean > 0 else below
+        return (
+            f"{one} {how} {other}: {difference(d)}, P(better) = {chance(p.improvement)}, at "
+            f"{_seeds(d.n)}."
         )
-    if open_:
-        what = _listed([f"{_other(c, p)} {_undecided(c, p)}" for p in open_], "; ")
-        parts.append(f"{name} is indistinguishable from {what}")
-    if few:
-        leads = ", ".join(f"{_other(c, p)} ({difference(p.contrast)})" for p in few)
+    if p.shown or p.a.split or p.b.split:
+        return ""
+    if d.sd == 0 and d.mean == 0:
+        return f"{one} and {other}: equal in every seed."
+    if d.n < 2:
         needed = stats.seeds_to_show(len(c.rows), reference=c.chosen)
-        parts.append(
-            f"one seed cannot distinguish {name} from {leads}: {needed} can detect a difference "
-            f"of {stats.LARGE:g} times the spread between seeds"
+        return (
+            f"One seed cannot distinguish {one} from {other} ({difference(d)}): {needed} can "
+            f"detect a difference of {stats.LARGE:g} times the spread between seeds."
         )
-    return f"{'; '.join(parts)}." if parts else ""
+    if not d.interval:
+        return (
+            f"{one} differs from {other} by the same amount in every seed ({difference(d)}); "
+            "without variation over seeds, no test is possible."
+        )
+    least = c.shows(p)
+    ends = " to ".join(map(three_decimals, least)) if least and least[1] > 0 else ""
+    shows = f", which could have detected {ends}" if ends else ""
+    return f"{one} is indistinguishable from {other}: {difference(d)} at {_seeds(d.n)}{shows}."
 
 
 def _other(c: Comparison, p: Pair) -> str:
@@ -105,7 +114,7 @@ def _of_runs(c: Comparison) -> str:
             f"the runs of {_listed(equal)} do not differ from those of {anchor.label} beyond the "
             "variation over prompts"
         )
-    return f"Considering only these runs and their prompts, {'; '.join(parts)}."
+    return f"On these prompts, {'; '.join(parts)}. This does not hold for other seeds."
 
 
 def _beware(c: Comparison) -> list[str]:
@@ -161,22 +170,9 @@ def method(c: Comparison) -> str:
         how = f"Seed-and-row model, Tukey's range test at 0.05 over all {n} pairs"
     return (
         f"{how}; intervals hold for all pairs together. The tests assume that differences over "
-        "seeds are about normal. P = P(X > Y) is the probability that a run of one row is better "
-        "than a run of the other. Results over prompts hold for these runs only, not for other "
-        "seeds."
+        "seeds are about normal. P(better) is the probability that a run of one row is better than "
+        "a run of the other."
     )
-
-
-def _measured(p: Pair) -> str:
-    return f"P = {chance(p.improvement)}, {difference(p.contrast)}"
-
-
-def _undecided(c: Comparison, p: Pair) -> str:
-    least = c.shows(p)
-    known = least is not None and least[1] > 0
-    ends = [three_decimals(x) for x in least] if least else []
-    shows = f"; {_seeds(p.contrast.n)} could have detected {' to '.join(ends)}" if known else ""
-    return f"at {_seeds(p.contrast.n)} ({_measured(p)}{shows})"
 
 
 def _seeds(n: int) -> str:
@@ -188,7 +184,7 @@ def _range(scores: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _listed(items: Sequence[str], comma: str = ", ") -> str:
+def _listed(items: Sequence[str]) -> str:
     if len(items) < 2:
         return "".join(items)
-    return f"{comma.join(items[:-1])} and {items[-1]}"
+    return f"{', '.join(items[:-1])} and {items[-1]}"

@@ -225,6 +225,7 @@ def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str
             return
         hits = [k for k in there if k.startswith("eval/reward/")]
         hits = hits or [k for k in there if "/val-core/" in k and "/mean@" in k]
+        hits = hits or [k for k in there if "/val/test_score/" in k]
     if len(hits) == 1:
         for line in lines.values():
             if hits[0] in line:

@@ -41,7 +41,8 @@ LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "toke
 ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce", "ppo": "gae",
               "gspo": "grpo"}  # fmt: skip
 OF_PAIRS = ("rewards/chosen", "rewards/rejected")  # KTO's kl is of whole responses
-EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")  # how names of evaluations begin
+# How names of evaluations begin; verl's before 0.2 with the last.
+EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/", "val/test_score/")
 
 
 @cache

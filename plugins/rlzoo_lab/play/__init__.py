@@ -5,7 +5,7 @@ May import the layers below the verbs. No torch at the top.
     command  the verb
     page     the scripts, the style and data about the zoo, as one page
 
-The scripts come after the arithmetic of `rlzoo_lab.view`. Tests compare both with the zoo's
+advantage.js and derive.js are the zoo's arithmetic. Tests compare both with the zoo's
 components, `rlzoo trace` and the oracle.
 
     world.js      a world of three tokens: exact advantages, bias and variance

@@ -8,7 +8,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo_lab.view import page as html
 
 HERE = Path(__file__).parent
-SCRIPTS = ("world", "state", "parts", "charts", "credit", "response",
+SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "credit", "response",
            "worlds", "groups", "start")  # fmt: skip
 KINDS = ("estimators", "policy_losses", "kl_penalties")
 TITLE = "Interactive lambda and advantages"
@@ -31,7 +31,7 @@ def page(zoo: Zoo) -> str:
     scripts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     touch, _ = html.touch()
     blocks = [_BODY.strip(), html.data_block("data", declared(zoo))]
-    return html.page(TITLE, blocks, css, script="\n".join([html.arithmetic(), touch, *scripts]))
+    return html.page(TITLE, blocks, css, script="\n".join([*scripts[:2], touch, *scripts[2:]]))
 
 
 def declared(zoo: Zoo) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,6 @@ May import `train` and the layers below, and the doctor. No torch, no model.
     command  the arguments, and writing the page once or repeatedly
     groups   the tab of a step: prompts, their groups, rewards, advantages
     html     the page: a description of the run, and three tabs
-    remarks  the doctor's findings on a run, and the step of each
     tokens   the tab of a response: the numbers of its tokens
     trend    the tab of the whole run: metrics as curves
 """

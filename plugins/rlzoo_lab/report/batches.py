@@ -77,7 +77,7 @@ NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids")
 FINITE = ("sequence_scores", "advantages")
 USED = {*NEEDED, *FINITE, "raw_advantages", "rewards", "values", "returns", "log_probs",
         "old_log_probs", "ref_log_probs", "sampler_log_probs", "entropy", "old_entropy",
-        "truncated", "bootstrap_values"}  # fmt: skip
+        "truncated"}  # fmt: skip
 
 
 def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:

@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> Result:
     document = {
         "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
         "batches": list(shown.groups),
-        "remarks": [{"rule": r.finding.rule, "severity": r.finding.severity, "since": r.since}
-                    for r in shown.remarks],
+        "remarks": [{"rule": f.rule, "severity": f.severity} for f in shown.findings],
     }  # fmt: skip
     lines = [f"{place} (step {shown.step}, {shown.state})"]
     if shown.state == "running":

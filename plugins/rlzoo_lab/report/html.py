@@ -10,10 +10,11 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
 from rlzoo_lab.data.record import Record, read_record
+from rlzoo_lab.doctor.command import examine
+from rlzoo_lab.doctor.series import Finding
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
-from rlzoo_lab.report.remarks import Remark, remarks
-from rlzoo_lab.report.tokens import BUDGET, gae_options, shown_tokens, tokens_tab
+from rlzoo_lab.report.tokens import BUDGET, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
 from rlzoo_lab.view import page as html
 from rlzoo_lab.view.numbers import brief
@@ -29,7 +30,7 @@ class Report:
 
     path: Path
     record: Record
-    remarks: list[Remark]
+    findings: list[Finding]
     groups: dict[int, str]
     tokens: list[dict[str, Any]]
     samples: Mapping[int, list[dict[str, Any]]]
@@ -48,13 +49,12 @@ def read_report(folder: RunFolder) -> Report:
     going = is_locked(folder.path)  # checked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
     troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
-    gae = gae_options(record)
     for batch in read_batches(folder, troubles):
         groups[batch.step] = step_section(batch)
         # The newest takes half of the room.
-        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1)), gae))
+        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1))))
     state = "finished" if record.summary else "running" if going else "stopped"
-    found = remarks(record)
+    found = examine(record)[0] if len(record.steps) else []
     return Report(folder.path, record, found, groups, tokens, read_samples(folder), troubles, state)
 
 
@@ -62,7 +62,7 @@ def page(report: Report, refresh: float | None = None) -> str:
     """The whole document. refresh: seconds until the browser reloads it."""
     record = report.record
     planned = record.known("train.steps")
-    trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
+    trend = Trend(record, report.findings, planned if isinstance(planned, int) else None)
     whose = record.summary.get("imported") if record.summary else None
     how = [f"{whose['from']} recorded no tokens: {whose.get('tokens')}."] if whose else []
     tokens, numbers = tokens_tab(report.tokens, *how)
@@ -78,8 +78,8 @@ def page(report: Report, refresh: float | None = None) -> str:
     css, script = html.beside(__file__, "page.css", "page.js")
     title = report.path.resolve().name
     touch, shared = html.touch()
-    scripts = [html.arithmetic(), touch, tabs, script]
-    return html.page(title, blocks, shared + css, script="\n".join(scripts), refresh=refresh)
+    scripts = "\n".join([touch, tabs, script])
+    return html.page(title, blocks, shared + css, script=scripts, refresh=refresh)
 
 
 def _subtitle(report: Report) -> str:

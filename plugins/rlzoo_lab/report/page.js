@@ -64,14 +64,6 @@ for (const { card, numbers, svg, output } of charts) {
   });
 }
 
-// From a mark in a chart to what was said.
-function unfold() {
-  const said = by(location.hash.slice(1))?.querySelector("details");
-  if (said) said.open = true;
-}
-addEventListener("hashchange", unfold);
-unfold();
-
 // Step: one saved batch at a time.
 if (by("step-of")) {
   const show = () => {
@@ -93,14 +85,8 @@ if (by("step-of")) {
 if (data.tokens.batches) {
   const { shades, batches } = data.tokens;
   let batch, response, spans = [], others = [], current = 0;
-  let moved = new Map(), movable = new Map(), whitening = null;
-  const setSlider = lambdaSlider(by("lam-gae"), (lam, same) => {
-    keep("lam", same ? undefined : lam);
-    moveLambda(same ? undefined : lam);
-    shadeAll();
-  });
   const numbersOf = (name, row = response) => {
-    const column = (moved.get(row) || {})[name] ?? row.numbers[name];
+    const column = row.numbers[name];
     return t => Array.isArray(column) ? column[t] : column === undefined ? null : column;
   };
   // The ratio is kept as its logarithm, so that twice and half are as strong.
@@ -119,54 +105,6 @@ if (data.tokens.batches) {
     parent.append(made);
     return made;
   };
-  // Lambda: which responses GAE gives at the saved lambda as they were saved, and how their advantages
-  // were whitened: "none", over the "batch", or null where the page cannot repeat it.
-  const column = (row, name) => row.ids.map((_, t) => numbersOf(name, row)(t));
-  const near = (x, y, top) => // as three digits can show
-    x.every((v, t) => y[t] === null || Math.abs(v - y[t]) <= 6e-3 * top);
-  const topOf = xs => Math.max(...xs.map(x => Math.abs(x)), 1e-3);
-  function findMovable() {
-    moved = new Map();
-    movable = new Map();
-    whitening = null;
-    if (!batch.gae) return;
-    for (const row of batch.rows) {
-      const saved = column(row, "raw_advantages"), mask = saved.map(x => Number(x !== null));
-      const [rewards, values] = ["rewards", "values"].map(name => column(row, name).map(x => x ?? 0));
-      const inputs = { rewards, values, mask, end: row.end };
-      const { advantages } = gaeOf(inputs, batch.gae.gamma, batch.gae.lam);
-      if (mask.includes(1) && near(advantages, saved, topOf(saved))) movable.set(row, inputs);
-    }
-    for (const way of ["none", "batch"]) {
-      if (way === "batch" && (batch.left || movable.size < batch.rows.length)) continue;
-      moveLambda(batch.gae.lam, way);
-      const made = [...moved].map(([row, { advantages }]) => [advantages, row.numbers.advantages]);
-      moved = new Map();
-      whitening ??= made.every(([mine, saved]) => {
-        const there = mine.map((_, t) => Array.isArray(saved) ? saved[t] : saved);
-        return near(mine, there, topOf(there));
-      }) ? way : null;
-    }
-  }
-  function moveLambda(lam, way = whitening) {
-    moved = new Map();
-    by("moved").hidden = lam === undefined || way !== null || !movable.size;
-    by("moved").textContent = "This page cannot repeat how the advantage was whitened, so only "
-      + "the raw advantage and the return change with lambda.";
-    if (lam === undefined) return;
-    const rows = [...movable].map(([row, inputs]) =>
-      [row, inputs.mask, gaeOf(inputs, batch.gae.gamma, lam)]);
-    const all = key => rows.flatMap(key);
-    const white = way === "batch"
-      ? whiten(all(([, , made]) => made.advantages), all(([, mask]) => mask)).whitened : null;
-    let from = 0;
-    for (const [row, mask, { advantages, returns }] of rows) {
-      const on = xs => mask.map((chosen, t) => chosen && xs ? xs[t] : null);
-      const own = { none: advantages, batch: white && white.slice(from, from += mask.length) };
-      moved.set(row, { raw_advantages: on(advantages), returns: on(returns),
-                       advantages: on(own[way] || null) });
-    }
-  }
   function legend() {
     const name = by("shade").value, [low, high] = batch.scales[name];
     const [down, up] = [by("ramp").dataset.down, by("ramp").dataset.up];
@@ -250,7 +188,6 @@ if (data.tokens.batches) {
     if (response.score !== null) say("· reward", write(response.score));
     if (response.text) say("· response", response.text);
     group();
-    setSlider(movable.has(response) ? batch.gae.lam : undefined, kept.lam);
     current = 0;
     shadeAll();
     box.scrollTop = 0;
@@ -288,8 +225,6 @@ if (data.tokens.batches) {
   function showBatch() {
     keep("batch", by("batch").value);
     batch = batches.find(found => String(found.step) === by("batch").value);
-    findMovable();
-    moveLambda(kept.lam);
     by("response").replaceChildren();
     let group, last = null;
     for (const row of batch.rows) {

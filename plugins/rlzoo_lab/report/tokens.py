@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlzoo.format.text import printable
-from rlzoo_lab.data.record import Record
 from rlzoo_lab.report.batches import Saved
-from rlzoo_lab.view.page import lambda_slider, tag
+from rlzoo_lab.view.page import tag
 from rlzoo_lab.view.shade import BLUE, ORANGE
 
 BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response
-
-AS_GAE = {"td0": 0.0, "mc": 1.0}  # estimators that are GAE at a lambda
 
 # key: (title, what it is, whether its colour shows its sign)
 SHADES: dict[str, tuple[str, str, bool]] = {
@@ -80,7 +77,7 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
         '<p class="controls"><label>step <select id="batch"></select></label>'
         '<label class="wide">response <select id="response"></select></label>'
         f'<label>shaded by <select id="shade">{options}</select></label></p>'
-        f'{lambda_slider("gae")}<p class="muted" id="moved" hidden></p>{note}'
+        f"{note}"
         '<p class="muted" id="asked"></p>'
         '<p class="muted legend"><span id="least"></span>'
         f'<span class="ramp" id="ramp" data-up="{up}" data-down="{down}"></span>'
@@ -94,19 +91,9 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
     ), data
 
 
-def gae_options(record: Record) -> dict[str, float] | None:
-    """gamma and lam of a run that uses GAE; None for any other estimator."""
-    name = record.known("estimator.name")
-    lam = record.known("estimator.lam") if name == "gae" else AS_GAE.get(name)
-    gamma = record.known("estimator.gamma")
-    if not (isinstance(lam, int | float) and isinstance(gamma, int | float)):
-        return None
-    return {"gamma": float(gamma), "lam": float(lam)}
-
-
-def shown_tokens(batch: Saved, room: int, gae: Mapping[str, float] | None = None) -> dict[str, Any]:
+def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
     """The data of a batch for the script: responses of at most `room` tokens in total, those of
-    groups with signal first. gae: the output of `gae_options`, for a slider."""
+    groups with signal first."""
     picked, cut = [], 0
     order = sorted(batch.groups(), key=batch.flat)
     for row in (row for rows in order for row in rows):
@@ -118,15 +105,13 @@ def shown_tokens(batch: Saved, room: int, gae: Mapping[str, float] | None = None
     picked.sort()
     wide = {name: x for name, x in batch.columns.items() if x.ndim == 2}
     columns = _columns({name: x[picked, :LONGEST] for name, x in wide.items()})
-    needed = {"raw_advantages", "rewards", "values", "bootstrap_values"}
-    moves = gae is not None and needed <= set(batch.columns)
-    rows = [_row(batch, columns, at, row, exact=moves) for at, row in enumerate(picked)]
+    rows = [_row(batch, columns, at, row) for at, row in enumerate(picked)]
     ids = sorted({i for row in rows for i in row["ids"]})
     chosen = batch.columns["response_mask"][picked, :LONGEST] > 0
     return {
         "step": batch.step, "rows": rows, "left": batch.rows - len(rows), "cut": cut,
         "scales": {key: _scale(column[chosen], SHADES[key][2]) for key, column in columns.items()},
-        "named": bool(batch.tokens), "gae": gae if moves else None,
+        "named": bool(batch.tokens),
         "tokens": {i: printable(batch.tokens.get(i, f"⟨{i}⟩")) for i in ids},
     }  # fmt: skip
 
@@ -159,25 +144,20 @@ def _scale(values: Any, signed: bool) -> list[float | None]:
     return [_short(-high if signed else low), _short(high)]
 
 
-def _row(
-    batch: Saved, columns: Mapping[str, Any], at: int, row: int, *, exact: bool
-) -> dict[str, Any]:
-    """exact: rewards and values are kept so that advantages can be computed from them."""
+def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[str, Any]:
     length = batch.length(row)
     chosen = batch.columns["response_mask"][row, : min(length, LONGEST)] > 0
     numbers: dict[str, Any] = {}
     for key, column in columns.items():
-        digits = 6 if exact and key in ("rewards", "values") else 3
         values = [
-            _short(v, digits) if c else None
+            _short(v) if c else None
             for v, c in zip(column[at].tolist(), chosen.tolist(), strict=False)
         ]
         alike = values and values[0] is not None and values.count(values[0]) == len(values)
         numbers[key] = values[0] if alike else values
     answer = batch.text("answers", row)
     text = "" if batch.tokens else batch.text("responses", row) or ""
-    end = {"end": float(batch.columns["bootstrap_values"][row])} if exact else {}
-    return end | {
+    return {
         "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
         "prompt": printable(batch.text("prompts", row) or "")[:4000],
         "answer": None if answer is None else printable(answer)[:400],

@@ -1,6 +1,7 @@
-"""The tab of the whole run: metrics as curves, with the doctor's remarks at their steps."""
+"""The tab of the whole run: the doctor's findings, and metrics as curves."""
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -8,8 +9,10 @@ from rlzoo.runs import metrics as names
 from rlzoo_lab.data.columns import Columns
 from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.report.remarks import Remark
-from rlzoo_lab.view.chart import Line, Mark, draw_chart, smoothed
+from rlzoo_lab.doctor.series import Finding
+from rlzoo_lab.stats import smoothed
+from rlzoo_lab.view.blocks import Curve, Series
+from rlzoo_lab.view.chart import draw, tint
 from rlzoo_lab.view.numbers import brief
 from rlzoo_lab.view.page import folded, tag
 
@@ -50,8 +53,8 @@ HELD_OUT = (names.ACCURACY, names.GREEDY, names.ANSWER_PROB, names.SCORE)
 class Trend:
     """The tab's HTML, and the numbers that its script shows."""
 
-    def __init__(self, record: Record, remarks: Sequence[Remark], planned: int | None):
-        self.record, self.remarks = record, remarks
+    def __init__(self, record: Record, findings: Sequence[Finding], planned: int | None):
+        self.record = record
         self.end = float(planned or 0)
         self.data: dict[str, Any] = {}
         self.drawn: set[str] = set()
@@ -61,8 +64,8 @@ class Trend:
             if any(cards):
                 blocks.append(tag("h2", heading) + _grid(cards))
         # Notes can wait until the first charts have been seen.
-        wait = blocks and remarks and all(r.finding.severity == "note" for r in remarks)
-        blocks.insert(1 if wait else 0, remarks_block(remarks, len(record.steps)))
+        wait = blocks and findings and all(f.severity == "note" for f in findings)
+        blocks.insert(1 if wait else 0, findings_block(findings, len(record.steps)))
         others = sorted(record.steps.names() - self.drawn - {"step"})
         there = set(others)
         means = dict.fromkeys(_mean_of(name, there) for name in others)
@@ -82,13 +85,8 @@ class Trend:
             return ""
         first = next((k for k in keys if self.record.has(k)), f"eval/{lines[0].name}")
         title = title or first
-        marks = [
-            Mark(r.since, r.number, r.finding.severity, f"#remark-{r.number}")
-            for r in self.remarks
-            if r.since >= lines[0].x[0] and self._belongs(r, first)
-        ]
         self.drawn |= {*keys, *_ends(first)}
-        svg, numbers = draw_chart(lines, f"{title} by step", marks, self.end)
+        svg, numbers = draw(Curve(first, lines, y=title, end=self.end))
         place = f"m{len(self.data)}"
         self.data[place] = numbers
         now = brief(next(line.y[-1] for line in lines if line.name is not None))
@@ -103,51 +101,47 @@ class Trend:
             f'<div class="foot">{legend or tag("code", first)}</div></div>'
         )
 
-    def _belongs(self, remark: Remark, metric: str) -> bool:
-        """Whether a remark is marked in the chart of a metric: the one it is based on, or the
-        reward."""
-        rests_on = {m for m in remark.metrics if self.record.has(m)} or {names.REWARD}
-        shown = {m for charts in SHOWN.values() for keys in charts.values() for m in keys[:1]}
-        return metric in rests_on or (metric == names.REWARD and not rests_on & shown)
-
-    def _of_steps(self, keys: tuple[str, ...]) -> list[Line]:
-        found = [_curve(self.record.steps, key, key, f"c{i}") for i, key in enumerate(keys)]
+    def _of_steps(self, keys: tuple[str, ...]) -> list[Series]:
+        found = [_series(self.record.steps, key, key, i) for i, key in enumerate(keys)]
         lines = [line for line in found if line is not None]
         if len(lines) == 1:
-            lines[0].name = ""
-        if len(lines) == 1 and len(lines[0].y) >= SMOOTH:
-            line = lines[0]
-            line.kind = "c0 thin"
-            lines.insert(0, Line(None, line.x, smoothed(line.y, _reach(len(line.y)))))
+            [line] = lines = [replace(lines[0], name="")]
+            if len(line.y) >= SMOOTH:
+                mean = Series(None, line.x, smoothed(line.y, _reach(len(line.y))))
+                lines = [mean, replace(line, form="thin")]
         return lines
 
-    def _held_out(self) -> list[Line]:
-        """The metric of evaluations with its interval, and others without."""
-        keys = [k for k in HELD_OUT if self.record.evaluations.column(k)[1]]
-        if len(keys) > 1:
-            keys = [k for k in keys if k != names.SCORE]
+    def _held_out(self) -> list[Series]:
+        """The metric of the headline with its interval, and others without."""
         there = self.record.evaluations
-        found = [_curve(there, k, k.removeprefix("eval/"), f"c{i}") for i, k in enumerate(keys)]
+        keys = [k for k in HELD_OUT if there.column(k)[1]]
+        if names.SCORE in keys:  # the headline where there is no accuracy, which says the same
+            keys.remove(names.SCORE)
+            if names.ACCURACY not in keys:
+                keys.insert(0, names.SCORE)
+        found = [_series(there, k, k.removeprefix("eval/"), i) for i, k in enumerate(keys)]
         lines = [line for line in found if line is not None]
-        for line in lines[1:]:  # one band is enough
-            line.low = line.high = None
-        return lines
+        return [*lines[:1], *(replace(line, low=None, high=None) for line in lines[1:])]
 
 
-def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
+def _series(there: Columns, key: str, name: str, colour: int) -> Series | None:
     """A metric with its band, if it has one; None if it has no value."""
     x, y = there.column(key)
     low, high = (there.column(end)[1] for end in _ends(key))
-    if not len(low) == len(high) == len(y):
-        return Line(name, x, y, kind=kind) if len(y) else None
-    return Line(name, x, y, low, high, kind) if len(y) else None
+    banded = len(low) == len(high) == len(y)
+    if not len(y):
+        return None
+    return Series(name, x, y, low if banded else None, high if banded else None, colour=colour)
 
 
-def _key(line: Line, family: str) -> str:
+def _key(line: Series, family: str) -> str:
     """A line's name in the legend, with its meaning."""
     name = f"{family}{line.name}"
     told = escape(LEGEND.get(name, str(line.name)))
-    return f'<span class="key {line.kind}" title="{escape(meaning(name))}">{told}</span>'
+    return (
+        f'<span class="key" style="--tint:{tint(line.colour)}" title="{escape(meaning(name))}">'
+        f"{told}</span>"
+    )
 
 
 def _ends(key: str) -> tuple[str, str]:
@@ -180,22 +174,17 @@ def _grid(cards: Iterable[str]) -> str:
     return f'<div class="charts">{"".join(cards)}</div>'
 
 
-def remarks_block(remarks: Sequence[Remark], steps: int) -> str:
-    """The doctor's remarks, with the numbers used in the charts."""
-    if not remarks:
+def findings_block(findings: Sequence[Finding], steps: int) -> str:
+    """The doctor's findings, the most severe first."""
+    if not findings:
         told = "The doctor found nothing wrong." if steps else "No step has finished yet."
         return tag("p", told, "muted calm")
     items = []
-    for r in remarks:
-        f = r.finding
-        title = f.rule.replace("_", " ")
+    for f in findings:
         follows = ", ".join(name.replace("_", " ") for name in f.so_too)
         so = f"<p><b>so</b> {escape(follows)}</p>" if follows else ""
-        head = (
-            f'<span class="number">{r.number}</span> <b>{escape(title)}</b> '
-            f'<span class="muted">{f.severity}, since step {r.since}</span>'
-        )
+        head = f"{tag('b', f.rule.replace('_', ' '))} {tag('span', f.severity, 'muted')}"
         said = f"<p>{escape(f.what)}</p>{so}<p><b>try</b> {escape(f.advice)}</p>"
         inside = folded(head, said, shown=f.severity != "note")
-        items.append(f'<li id="remark-{r.number}" class="{f.severity}">{inside}</li>')
+        items.append(f'<li class="{f.severity}">{inside}</li>')
     return f'<ol class="remarks" aria-label="findings of the doctor">{"".join(items)}</ol>'

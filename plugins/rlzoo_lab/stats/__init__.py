@@ -3,7 +3,7 @@
 May import `rlzoo.stats`, whose names it has as well. Names are taken from the package:
 `stats.block`.
 
-    aggregates  interquartile means, P(X > Y) and profiles, as in rliable
+    aggregates  interquartile means, P(X > Y), as in rliable
     blocks      rows paired by seed: which differ, and what N seeds can detect
     means       intervals of means, and numbers of one curve
     skewed      when a paired t test is unreliable
@@ -17,9 +17,7 @@ from rlzoo_lab.stats.aggregates import (
     improvement,
     improvement_interval,
     iqm,
-    iqm_band,
     iqm_interval,
-    performance_profile,
 )
 from rlzoo_lab.stats.blocks import (
     LARGE,
@@ -41,6 +39,8 @@ from rlzoo_lab.stats.means import (
     mean_interval,
     over_prompts,
     reached,
+    running_mean,
+    smoothed,
     student_quantile,
     t_interval,
     variance_over_prompts,

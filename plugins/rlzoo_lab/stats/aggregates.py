@@ -1,4 +1,4 @@
-"""Interquartile means, P(X > Y) and profiles of many runs, as in rliable.
+"""Interquartile means, P(X > Y) of many runs, as in rliable.
 
 `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.
 """
@@ -48,19 +48,6 @@ def iqm_interval(scores: Any, repetitions: int = REPETITIONS) -> Interval | None
     return _percentiles(_iqm(drawn.reshape(repetitions, -1)))
 
 
-def iqm_band(curves: Any, repetitions: int = 2_000) -> tuple[Array, Array, Array]:
-    """IQM over seeds of curves (seeds, points), and its pointwise 95 % interval: a (points,) each.
-    With a single seed the interval is NaN."""
-    table = np.asarray(curves, float)
-    middle = _iqm(table.T)
-    if len(table) < 2:
-        return middle, np.full_like(middle, np.nan), np.full_like(middle, np.nan)
-    picks = np.random.default_rng(0).integers(len(table), size=(repetitions, len(table)))
-    drawn = np.stack([_iqm(column[picks]) for column in table.T])  # (points, repetitions)
-    low, high = np.percentile(drawn, [50 * ALPHA, 100 - 50 * ALPHA], axis=1)
-    return middle, low, high
-
-
 def _percentiles(values: Array) -> Interval:
     low, high = np.percentile(values, [50 * ALPHA, 100 - 50 * ALPHA])
     return Interval(float(low), float(high))
@@ -89,12 +76,3 @@ def improvement_interval(x: Any, y: Any, repetitions: int = 2_000) -> Interval |
     rng = np.random.default_rng(0)
     drawn = [_resample(np.asarray(v, float), repetitions, rng) for v in (x, y)]
     return _percentiles(_improvement(*drawn))
-
-
-def performance_profile(scores: Any, thresholds: Any) -> Array:
-    """The share of runs that score above each threshold.
-
-    Source: Agarwal et al. 2021, arXiv:2108.13264.
-    """
-    flat = np.asarray(scores, float).reshape(-1)
-    return (flat[:, None] > np.asarray(thresholds, float)[None]).mean(0)

@@ -113,3 +113,17 @@ def censored_median(times: Sequence[float | None]) -> float | None:
         return None
     middle = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
     return None if math.isinf(middle) else middle
+
+
+def smoothed(y: Sequence[float], reach: int) -> list[float]:
+    """The mean of up to `reach` points before and after each, the nearer the heavier."""
+    out = running_mean(np.asarray(y, float), reach // 2)
+    return running_mean(out, reach - reach // 2).tolist()  # twice: a spike becomes a hill, no box
+
+
+def running_mean(y: Array, width: int) -> Array:
+    """The mean of up to `width` points before and after each, (N,) -> (N,)."""
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    at = np.arange(len(y))
+    low, high = np.maximum(at - width, 0), np.minimum(at + width + 1, len(y))
+    return (total[high] - total[low]) / (high - low)

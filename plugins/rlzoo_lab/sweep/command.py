@@ -2,7 +2,6 @@
 
 import argparse
 import warnings
-from importlib.util import find_spec
 
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import RecipeError, Unfinished, disk_is_full
@@ -16,6 +15,8 @@ from rlzoo_lab.data.words import read_options
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.sweep.work import work
+from rlzoo_lab.view.blocks import Text
+from rlzoo_lab.view.shown import Shown
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
@@ -108,10 +109,9 @@ def train_missing(
 
 
 def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
-    from rlzoo_lab.compare.command import document
+    from rlzoo_lab.compare.command import document, write_page
     from rlzoo_lab.compare.comparison import compare
-    from rlzoo_lab.compare.html import write_report
-    from rlzoo_lab.compare.tables import view
+    from rlzoo_lab.compare.tables import blocks
 
     train_missing(sweep, executor, arguments, arguments.jobs)
     failed = [job for job in sweep.jobs if not job.done]
@@ -121,18 +121,13 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     comparison = compare(
         [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
     )
-    page, report = sweep.path / "report.html", None
-    if find_spec("matplotlib") is None:
-        said = "not written, because this requires matplotlib: pip install 'rlzoo-llm[lab]'"
-    else:
-        write_report(comparison, page)
-        said = report = str(page)
+    page = sweep.path / "report.html"
+    write_page(comparison, page)
+    shown = [*blocks(comparison), Text(f"report: {page}")]
+    if comparison.pairs:
+        shown.append(Text(f"all pairs: rlzoo compare {sweep.path} --details"))
     return Result(
-        {"path": str(sweep.path), "report": report, **document(comparison)},
-        lambda console: [
-            *view(comparison, console.width),
-            f"report: {said}",
-            *([f"all pairs: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
-        ],
+        {"path": str(sweep.path), "report": str(page), **document(comparison)},
+        Shown(shown),
         status=1 if failed else 0,
     )

@@ -61,8 +61,6 @@ def run(arguments: argparse.Namespace) -> Result:
     def view(console: Any) -> Iterator[Any]:
         explain = arguments.explain or traced.source == TYPED
         yield from trace_view(traced, console, explain=explain)
-        if arguments.html:
-            yield f"written: {arguments.html}"
 
     def write(path: Path) -> None:
         write_atomically(path, page(traced).encode())

@@ -66,7 +66,7 @@ def page(traced: Trace) -> str:
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
     touch, css = html.touch()
     own, script = html.beside(__file__, "page.css", "page.js")
-    scripts = [html.arithmetic(), touch, script]
+    scripts = [touch, script]
     return html.page(title, blocks, f"{css}\n{own}", script="\n".join(scripts))
 
 
@@ -96,10 +96,10 @@ def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any
 
 
 def _place_of(traced: Trace, derivation: Derivation) -> str:
-    """The id of a derivation's lines, by its estimator's place and its column."""
+    """Whose lines they are, by the estimator's place."""
     for i, credit in enumerate(traced.credits):
         if any(derivation is d for d in credit.derivations):
-            return f' id="lines-{i}-{derivation.column.replace(" ", "-")}"'
+            return f' data-of="{i}"'
     return ""
 
 

@@ -11,30 +11,37 @@ for (const tokens of document.querySelectorAll(".tokens")) {
     );
 }
 
-// Replaces the saved advantages and returns of one estimator by those at another lambda.
+// A_t = r_t + gamma V_next - V_t + gamma lam A_next at the tokens that the policy chose; a browser
+// test compares it with the zoo's.
+function gae({ rewards, values, mask, end, gamma }, lam) {
+  const advantages = {};
+  let value = end,
+    ahead = 0;
+  for (const t of [...mask.keys()].reverse().filter(t => mask[t])) {
+    advantages[t] = ahead = rewards[t] + gamma * value - values[t] + gamma * lam * ahead;
+    value = values[t];
+  }
+  return advantages;
+}
+
+// Replaces the saved advantages and returns of one estimator by those at another lambda. What
+// follows from them is marked as stale.
 function recompute(name, lam, same) {
-  const { mask, gamma, columns, depends } = data[name];
-  const { batch, advantages: a, returns: targets } = gaeOf(data[name], gamma, lam);
-  const at = actions(mask),
-    top = Math.max(...at.map(t => Math.abs(a[t])));
-  for (const t of at) {
+  const { values, columns, depends } = data[name];
+  const a = gae(data[name], lam),
+    top = Math.max(...Object.values(a).map(Math.abs));
+  for (const t of Object.keys(a)) {
     const cells = by(`t${name}-${t}`).cells;
     cells[columns.advantage].textContent = write(a[t]);
     paint(cells[columns.advantage], a[t], top);
-    if (columns.return) cells[columns.return].textContent = write(targets[t]);
+    if (columns.return) cells[columns.return].textContent = write(a[t] + values[t]);
     for (const i of depends) cells[i].classList.toggle("stale", !same);
     const token = document.querySelector(`.tokens a[href="#t${name}-${t}"]`);
     token.title = `token ${t}: advantage ${write(a[t])}`;
     paint(token, a[t], top);
   }
-  const lines = {
-    advantage: deriveAdvantages("gae", batch, 0, { gamma, lam }),
-    return: deriveReturns(batch, 0, a, targets),
-  };
-  for (const [column, written] of Object.entries(lines)) {
-    const place = by(`lines-${name}-${column}`);
-    if (place) place.textContent = written.join("\n");
-  }
+  for (const lines of document.querySelectorAll(`pre[data-of="${name}"]`))
+    lines.classList.toggle("stale", !same);
 }
 for (const slider of document.querySelectorAll("[data-credit]")) {
   const name = slider.dataset.credit;

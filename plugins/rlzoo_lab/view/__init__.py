@@ -1,15 +1,19 @@
-"""How things look: numbers as text, curves, figures, self-contained HTML pages.
+"""How things look: a verb makes blocks, and each format is written once, for all blocks.
 
-May import `format` and the layers below. No torch.
+May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no run, no statistics.
 
-    chart    a curve as a small SVG with marks at findings
-    figure   a matplotlib figure as SVG that adapts to a page's light or dark theme
-    numbers  numbers as text, and a curve in block characters
-    page     one self-contained HTML page, light and dark
-    shade    colors for numbers
-    written  options that name a file to write, checked before the work starts
+    blocks    text, table, curve, tokens, note: plain values
+    chart     a curve as SVG
+    figure    a curve by matplotlib, for files; other figures in the same style
+    html      blocks on a page, or in a notebook
+    numbers   numbers as text, and a curve in block characters
+    page      one self-contained HTML page, light and dark
+    shade     colors for numbers
+    shown     the blocks of a verb, for every format
+    terminal  blocks in a terminal
+    texts     blocks as Markdown and LaTeX, records as CSV
+    written   options that name a file to write, checked before the work starts
 
-advantage.js and derive.js are the zoo's arithmetic, for pages that compute: `page.arithmetic`.
 touch.js and touch.css make any page interactive: `page.touch`. page.css is the style of all pages,
 and tabs.js the script of `page.tabs`.
 """

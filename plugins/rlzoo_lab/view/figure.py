@@ -6,13 +6,15 @@ are those of the light theme. matplotlib is optional and slow to load: only func
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import need
 from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.view.blocks import Curve, Series
+from rlzoo_lab.view.numbers import brief
 
 # name -> (placeholder in the drawing, light, dark)
 INK = {
@@ -120,6 +122,64 @@ def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
     figure = in_light(draw)
     for path in paths:
         write_atomically(path, _save(figure, path.suffix[1:], path.stem))
+
+
+def write_curves(curves: Iterable[Curve], folder: Path) -> None:
+    """Each curve as NAME.svg and NAME.png, with its caption."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for curve in curves:
+        figure = drawn([curve])
+        for path in (folder / f"{curve.name}.svg", folder / f"{curve.name}.png"):
+            write_atomically(path, _save(figure, path.suffix[1:], path.stem))
+
+
+def drawn(curves: Sequence[Curve], width: float = 8.0) -> Any:
+    """Curves, one below the other, as a figure that a notebook shows with any backend."""
+
+    def draw() -> Any:
+        rows = [0.6 + 0.32 * len(c.places) if c.across else 3.0 for c in curves]
+        figure = new_figure(width, 0.6 + sum(rows))
+        for i, curve in enumerate(curves):
+            names = (curve.y, "") if curve.across else (curve.x, curve.y)
+            axes = add_axes(figure, *names, (len(curves), 1, i + 1))
+            for one in curve.series:
+                _draw(axes, one, curve.across)
+            if curve.caption:
+                axes.set_title(curve.caption, fontsize=8, loc="left", wrap=True)
+            if curve.places:
+                at = range(len(curve.places))
+                (axes.set_yticks if curve.across else axes.set_xticks)(at, curve.places)
+                if curve.across:
+                    axes.set_ylim(len(curve.places) - 0.5, -0.5)
+            else:
+                axes.xaxis.get_major_locator().set_params(integer=True)
+                axes.xaxis.set_major_formatter(lambda x, _: brief(x))
+            add_legend(figure, axes)
+        return figure
+
+    figure = in_light(draw)
+    figure._repr_png_ = lambda: png(figure)
+    return figure
+
+
+def _draw(axes: Any, one: Series, across: bool) -> None:
+    look = line(one.colour)
+    banded = one.low is not None and one.high is not None
+    if one.form == "dots":
+        ends = zip(one.x, one.low or (), one.high or (), strict=True) if banded else ()
+        for x, low, high in ends:
+            at, ends_of = (x, x), (low, high)
+            axes.plot(*((ends_of, at) if across else (at, ends_of)), color=look["color"],
+                      linewidth=2.2)  # fmt: skip
+        points = (one.y, one.x) if across else (one.x, one.y)
+        axes.plot(*points, "o", color=look["color"], markersize=6 if banded else 4,
+                  alpha=1 if banded else 0.45, markeredgewidth=0, label=one.name)  # fmt: skip
+        return
+    if banded:
+        axes.fill_between(one.x, one.low, one.high, color=look["color"], alpha=0.15, linewidth=0)
+    thin = one.form == "thin"
+    axes.plot(one.x, one.y, **look, label=one.name, linewidth=0.7 if thin else 1.8,
+              alpha=0.45 if thin else 1)  # fmt: skip
 
 
 def in_light(draw: Callable[[], Any]) -> Any:

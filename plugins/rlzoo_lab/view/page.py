@@ -146,18 +146,9 @@ def data_block(name: str, data: Any) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
-def arithmetic() -> str:
-    """JavaScript that computes the zoo's formulas and shows the arithmetic.
-
-    advantage.js: estimators, losses and KL penalties, as pure functions; derive.js: their lines, as
-    `rlzoo trace` writes them. Tests compare both with the zoo and with traces.
-    """
-    return "\n".join(beside(__file__, "advantage.js", "derive.js"))
-
-
 def touch() -> tuple[str, str]:
     """(JavaScript, CSS) of the interactive parts: highlighted rows, arrow keys, a slider for
-    lambda. A page with a slider, or that writes numbers, needs `arithmetic` before it."""
+    lambda."""
     script, css = beside(__file__, "touch.js", "touch.css")
     return script, css
 

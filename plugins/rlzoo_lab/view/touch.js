@@ -1,5 +1,5 @@
 // What pages that a reader can touch have in common: their data, elements, numbers and colours;
-// a row of a table that shows itself, and a slider for lambda. `write` needs derive.js.
+// a row of a table that shows itself, and a slider for lambda.
 
 const by = id => document.getElementById(id);
 const data = JSON.parse(by("data")?.textContent ?? "null");
@@ -25,7 +25,7 @@ function write(x, digits = 4) {
   if (x === undefined || Number.isNaN(x)) return "";
   if (x === null) return "–";
   const rounded = Math.abs(x) < 1e-12 ? 0 : Number(x.toPrecision(digits));
-  return plain(rounded).replaceAll("-", "−");
+  return String(rounded).replaceAll("-", "−");
 }
 
 // A colour of a strength in [0, 1], over the page's own. `less` marks, without any colour, what is
@@ -155,17 +155,4 @@ function lambdaSlider(slider, move) {
     slider.value = now;
     tell();
   };
-}
-
-// Advantages and returns of one response by GAE.
-function gaeOf({ rewards, values, mask, end }, gamma, lam) {
-  const batch = {
-    rewards: [rewards],
-    values: [values],
-    response_mask: [mask],
-    bootstrap_values: [end],
-    group_ids: [0],
-  };
-  const made = ESTIMATORS.gae.run(batch, { gamma, lam });
-  return { batch, advantages: made.advantages[0], returns: made.returns[0] };
 }

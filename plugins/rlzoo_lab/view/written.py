@@ -10,6 +10,8 @@ from typing import Any
 from rlzoo.errors import RlzooError, UsageError, need, typed_path
 from rlzoo.runs.disk import DEVICES
 
+PRINTED = "-"  # the place of a text that is printed instead
+
 
 class Written(argparse.Action):
     """An argparse action for a file to write: raises UsageError early if it cannot be written.
@@ -33,7 +35,8 @@ class Written(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if self.figures:
             need("matplotlib", option_string or self.dest)
-        refuse_unwritable(values, option_string, folder=self.folder, suffixes=self.suffixes)
+        if values != self.const:
+            refuse_unwritable(values, option_string, folder=self.folder, suffixes=self.suffixes)
         setattr(namespace, self.dest, values)
 
 

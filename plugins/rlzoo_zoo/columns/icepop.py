@@ -24,6 +24,8 @@ def icepop(
     verl's and TRL's sequence mask (MIS), and verl's `rollout_is_threshold=low_high` the bounds.
     It fails under hard truncation (small top-k, top-p): rho is then the kept mass, which is below 1
     by design, and `low` drops states where it is small.
+    Elsewhere: lower_upper (verl), token_mask, sequence_mask (TRL), use_mis, masked importance
+    sampling.
     Source: Ling team 2025, arXiv:2510.18855.
     """
     log_weights = log_ratio(old_log_probs, sampler_log_probs, response_mask, level)

@@ -27,6 +27,7 @@ def rejection(
     token_k1 to seq_max_k3 (seq_mean is level=sequence). Nothing is reweighted, so the
     remaining tokens are biased towards agreement. Rejected tokens still count in the loss's
     denominators (verl removes them from the mask).
+    Elsewhere: rollout_rs, Geo-RS, seq_max_k3 (verl), rejection sampling.
     Source: Liu et al. 2025, "When speed kills stability: demystifying RL collapse from the
     training-inference mismatch".
     """

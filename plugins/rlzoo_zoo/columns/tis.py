@@ -34,6 +34,8 @@ def tis(
     In verl: `rollout_is` is `level`, its threshold `cap`, `rollout_is_batch_normalize` normalize,
     and the geometric rejection (Geo-RS) reject. TRL's token_truncate and sequence_truncate are the
     first two levels. `icepop` masks where this truncates, `rejection` masks by other distances.
+    Elsewhere: rollout_is (verl), truncated importance sampling, token_truncate, sequence_truncate
+    (TRL), CTPO.
     Source: Ionides 2008, JCGS 17; Yao et al. 2025, "Your efficient RL framework secretly brings you
     off-policy RL training".
     """
@@ -48,4 +50,4 @@ def tis(
 
 @hookimpl
 def register_columns(register):
-    register(tis, shape="BT")
+    register(tis, shape="BT", couples="batch")

@@ -14,6 +14,7 @@ def dr_grpo(sequence_rewards, response_mask, group_ids):
     expected gradient is (G-1)/G times the true one, a constant that the learning rate can absorb;
     `rloo` is G/(G-1) times this. A group of one, or of equal rewards, gives exact zeros. It fails
     with aggregations that divide by each response's own length, which restore the length bias.
+    Elsewhere: scale_rewards (TRL), norm_adv_by_std_in_grpo (verl).
     Source: Liu et al. 2025, arXiv:2503.20783.
     """
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)

@@ -20,6 +20,7 @@ def gae(
     Carlo return minus V (unbiased, high variance). V_{t+1} after the last action is
     `bootstrap_values`. All (B, T) except bootstrap_values (B,). It fails when the critic is worse
     than a constant, because every lam < 1 then passes its error to the policy.
+    Elsewhere: skip-observation GAE.
     Source: Schulman et al. 2015, arXiv:1506.02438.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=lam)

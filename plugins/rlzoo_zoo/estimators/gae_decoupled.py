@@ -23,6 +23,7 @@ def gae_decoupled(
     bootstrap_values (B,). The paper first trains the critic on returns of the frozen policy, which
     is the recipe's warm-up. Equal lambdas give `gae`. It fails without that warm-up: an untrained
     critic biases every lam_actor < 1.
+    Elsewhere: gae_lambda_policy (NeMo-RL), decoupled GAE.
     Source: Yuan et al. 2025, arXiv:2503.01491.
     """
     tokens = rewards, values, bootstrap_values, response_mask

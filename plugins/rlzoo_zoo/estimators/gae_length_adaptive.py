@@ -22,6 +22,7 @@ def gae_length_adaptive(
     same share of a response of any length. At alpha = 0.05 a response of 20 tokens or fewer
     gets lam = 0, so on short answers this is td0: raise alpha there. All (B, T) but
     bootstrap_values (B,). Breaks with an untrained critic, as GAE does, and more so on short rows.
+    Elsewhere: length_adaptive_alpha (NeMo-RL).
     Source: Yue et al. 2025, arXiv:2504.05118; NeMo-RL holds lam at 0 too, while in the code of BPCO
     (QPHutu/golden_critic) it is negative there.
     """

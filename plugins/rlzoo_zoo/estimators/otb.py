@@ -26,6 +26,7 @@ def otb(
     and a group of one (verl: the raw return), give exact zeros. It fails when the logits' gradient
     does not represent the parameters' gradient. The baseline includes its own sample, a bias that
     falls as 1/G.
+    Elsewhere: optimal_token_baseline, tir_optimal_token_baseline (verl).
     Source: Li et al. 2026, arXiv:2602.07078.
     """
     mask = response_mask.bool()

@@ -15,6 +15,7 @@ def passk_max(sequence_rewards, response_mask, group_ids):
     0/1 rewards. A tie for the best gives zeros, as do a group of one and a group of equal rewards.
     By default, verl divides by the group's std. It fails on easy prompts: two correct answers in a
     group leave no signal.
+    Elsewhere: grpo_passk (verl).
     Source: Tang et al. 2025, arXiv:2503.19595.
     """
     best = sequence_rewards == group_max(sequence_rewards, group_ids)

@@ -13,6 +13,7 @@ def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
     reference; here rho compensates for this. At rollout, rho is 1, so in the reward it equals k3.
     -l and log rho are clamped at 20. The formula comes from two detailed summaries, TRL's
     `use_bias_correction_kl` and slime's code, not from the report.
+    Elsewhere: use_bias_correction_kl (TRL).
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556; the weight follows Tang and Munos 2025,
     arXiv:2506.09477.
     """

@@ -23,6 +23,7 @@ def dis(
     (double-sided importance sampling): a good token that has become unlikely is dropped as well. It
     fails with top-k or top-p, where r is the kept mass at best. The bounds are those for
     mathematics; for software the paper takes 0.8 and 3.
+    Elsewhere: double-sided importance sampling.
     Source: SAO, 2026, arXiv:2607.07508.
     """
     ratio = (log_probs - sampler_log_probs).clamp(max=20).exp()

@@ -26,6 +26,7 @@ def gmpo(
     a response, because each ratio then has the response's mean advantage, but the sign for clipping
     is that of each token. verl calls it `geo_mean`, uses a different aggregation, and sets l = 0 at
     A = 0.
+    Elsewhere: geo_mean (verl).
     Source: Zhao et al. 2025, arXiv:2507.20673.
     """
     log_ratio = log_probs - old_log_probs

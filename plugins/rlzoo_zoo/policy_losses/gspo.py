@@ -26,6 +26,7 @@ def gspo(
     narrow: the 0.2 of `ppo_clip` would never clip. length_normalize=False has the whole response's
     ratio, a product over its tokens; then aggregate with seq_mean_token_sum. log s is clamped at
     10, as in verl.
+    Elsewhere: importance_sampling_level (TRL), sequence_level_importance_ratios (NeMo-RL).
     Source: Zheng et al. 2025, arXiv:2507.18071.
     """
     length = response_mask.bool().sum(-1).clamp(min=1) if length_normalize else 1

@@ -30,6 +30,7 @@ def opsm(
     kept tokens, and the mean is never 0. The report gives no delta; 0.5 is TRL's example, and
     slime's default is 1e-4. The formula comes from two detailed summaries and from TRL's and
     slime's code, which agree, not from the report.
+    Elsewhere: off_policy_mask_threshold (TRL), off-policy sequence masking.
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.
     """
     loss, metrics = ppo_clip(

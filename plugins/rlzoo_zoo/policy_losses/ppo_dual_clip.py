@@ -22,6 +22,7 @@ def ppo_dual_clip(
     Beyond rho = c, a token with a negative advantage has no gradient, so nothing pulls it back;
     this is the cost of the bound. `pg_clipfrac_lower` is the share of tokens at the bound. This is
     verl's `vanilla`, where c is `clip_ratio_c`, also 3.
+    Elsewhere: vanilla, clip_ratio_c (verl), two-sided clip (TRL), c_clip (AReaL).
     Source: Ye et al. 2019, arXiv:1912.09729.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -1,6 +1,5 @@
 """JSON schema: the response is JSON that matches a schema."""
 
-import atexit
 import json
 import os
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # Keywords that apply another schema to the same value; others apply one to a part of it.
 SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 _WORKER = Worker("json_worker", "jsonschema")
-atexit.register(_WORKER.stop)
 
 
 def json_schema(

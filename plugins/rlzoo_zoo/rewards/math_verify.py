@@ -1,6 +1,5 @@
 """Mathematics: the response's result equals the answer according to the library math-verify."""
 
-import atexit
 import os
 import re
 from collections.abc import Mapping
@@ -89,7 +88,6 @@ def unreadable(answers: Mapping[T, Any], timeout: float = 5.0) -> tuple[dict[T, 
 
 
 _WORKER = Worker("math_worker", "math_verify")
-atexit.register(_WORKER.stop)
 
 
 @hookimpl

@@ -1,5 +1,6 @@
 """Processes that judge responses: what may take too long, or too much memory, does so there."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -30,6 +31,7 @@ class Worker:
         self.lock = threading.Lock()
         self.process: subprocess.Popen | None = None
         self.owner = 0
+        atexit.register(self.stop)
 
     def ask(self, job: dict[str, Any]) -> bool:
         """Whether the response is right; one that takes too long, or too much memory, is not.

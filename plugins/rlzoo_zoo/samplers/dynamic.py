@@ -24,6 +24,7 @@ def dynamic(
     all sampled tokens count. DAPO replaces such groups by new prompts; here the prompts stay and
     their groups are resampled, so a prompt that is always or never solved remains without signal.
     It is biased towards mixed groups, as DAPO is.
+    Elsewhere: filter_groups (verl), dynamic sampling (DAPO).
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
     """
     drawn = sample(prompt_ids, prompt_mask)

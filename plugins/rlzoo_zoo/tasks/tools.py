@@ -2,7 +2,6 @@
 with a time limit, and its result is the environment's answer. A broken call is answered, too."""
 
 import ast
-import atexit
 import inspect
 import json
 import re
@@ -23,6 +22,7 @@ JSON_CALL = re.compile(r'<tool_call>((?:"(?:[^"\\]|\\.)*"|.)*?)(?:</tool_call>|\
 FENCE = re.compile(r"\s*(?:```\w*\s*)?")
 PYTHON_CALL = re.compile(r"\[([^\[\]\n]*)\]")
 STOPS = {"json": "</tool_call>", "python": "]"}
+WORKER = Worker("rlzoo_zoo.tasks.tool_worker", "rlzoo")
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -54,8 +54,6 @@ class Tools:
         self.stops = (STOPS[form],)
         self.schemas = [schema(f) for f in functions]
         self.known: OrderedDict[str, str] = OrderedDict()
-        self.worker = Worker("rlzoo_zoo.tasks.tool_worker", "rlzoo")
-        atexit.register(self.worker.stop)
 
     def system(self) -> str:
         """The system message that declares the tools."""
@@ -112,8 +110,8 @@ class Tools:
         }
         key = json.dumps([name, arguments], sort_keys=True)
         if key not in self.known:
-            with self.worker.lock:
-                reply = json.loads(self.worker.reply(json.dumps(job)))
+            with WORKER.lock:
+                reply = json.loads(WORKER.reply(json.dumps(job)))
             self.known[key] = reply.get("text", f"error: no result within {self.seconds:g} s")
             if len(self.known) > REMEMBERED:
                 self.known.popitem(last=False)

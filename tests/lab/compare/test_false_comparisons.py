@@ -14,11 +14,14 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.errors import UsageError
 from rlzoo.runs.evaluations import write_evaluation
 from rlzoo.runs.folder import RunFolder
-from rlzoo_lab.compare.command import as_csv, document, frame
+from rlzoo_lab.compare.command import document, frame
 from rlzoo_lab.compare.comparison import compare
-from rlzoo_lab.compare.tables import final, latex, view
+from rlzoo_lab.compare.tables import blocks, final
 from rlzoo_lab.compare.verdict import verdict
 from rlzoo_lab.data.record import read_record
+from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.terminal import rendered
+from rlzoo_lab.view.texts import as_csv, text_of
 
 EVAL = {"every": 2, "samples": 1024, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
         "max_new_tokens": None}  # fmt: skip
@@ -206,7 +209,7 @@ def with_prompts(folder, p_of, n=1024):
 
 def printed(c, **how):
     console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in view(c, 140, **how):
+    for part in rendered(blocks(c, **how), console):
         console.print(part)
     return console.export_text()
 
@@ -221,8 +224,8 @@ def test_methods_over_seeds_and_runs_over_prompts_are_told_apart(tmp_path):
     method, runs = verdict(c)
     assert "is indistinguishable from" in method
     assert runs == (
-        "Considering only these runs and their prompts, the runs of ppo_gae score below those "
-        "of whiten=none."
+        "On these prompts, the runs of ppo_gae score below those of whiten=none. This does not "
+        "hold for other seeds."
     )
     pair = document(c)["pairs"][0]
     assert pair["these_runs"]["difference"] == pytest.approx(-0.12, abs=0.02)
@@ -240,7 +243,7 @@ def test_other_prompts_in_a_seed_are_not_paired(tmp_path):
     write_evaluation(RunFolder(tmp_path / "b-3"), 6, arrays | {"score": np.ones(4, np.float32)})
     with pytest.raises(UsageError, match="held-out prompts"):
         compare([tmp_path])
-    assert "over their prompts" not in " ".join(verdict(compare([tmp_path], force=True)))
+    assert "On these prompts" not in " ".join(verdict(compare([tmp_path], force=True)))
 
 
 def test_row_numbers_are_no_prompts(tmp_path):
@@ -393,11 +396,11 @@ def test_a_comparison_as_records_csv_and_latex(tmp_path):
     rows(tmp_path, LOW, name="a")
     rows(tmp_path, HIGH, name="b", whiten="none")
     c = compare([tmp_path])
-    lines = list(csv.DictReader(as_csv(c).splitlines()))
+    lines = list(csv.DictReader(as_csv(frame(c)).splitlines()))
     assert [float(line["mean"]) for line in lines] == [r["mean"] for r in frame(c)]
     assert lines[0]["difference"] == ""
     assert float(lines[1]["difference"]) == pytest.approx(0.634)
-    text = latex(c)
+    text = text_of(Shown(blocks(c)), "latex")
     assert r"ppo\_gae" in text
     assert text.count(r"\\") == 3
 

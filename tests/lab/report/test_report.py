@@ -23,7 +23,6 @@ from rlzoo_lab.data.record import read_record
 from rlzoo_lab.report import command
 from rlzoo_lab.report.batches import read_samples
 from rlzoo_lab.report.html import read_report
-from rlzoo_lab.report.remarks import shortened
 from rlzoo_lab.report.trend import Trend
 
 VOID = {"meta", "br", "img", "input", "link"}
@@ -176,28 +175,29 @@ def test_a_long_run_is_drawn_in_few_points_and_keeps_its_extremes(tmp_path):
     assert left == {0}
 
 
-def test_a_remark_stands_where_it_could_first_be_made(tmp_path):
+def test_the_first_chart_is_the_metric_of_the_headline(tmp_path):
+    """With scores and greedy decoding, and no accuracy: what the tile says is the first curve."""
     run = made_up_report_run(tmp_path / "run", steps=40)
-    report = read_report(RunFolder(run))
-    (skipped,) = [r for r in report.remarks if r.finding.rule == "updates_skipped"]
-    assert skipped.since == 20
+    file = run / "metrics.jsonl"
+    text = file.read_text()
+    for end in ("", "_low", "_high"):
+        text = text.replace(f'"eval/accuracy{end}"', f'"eval/score{end}"')
+    file.write_text(text.replace('"eval/score":', '"eval/greedy": 0.95, "eval/score":'))
+    record = read_record(run)
     page = read(page_of(run))
-    (item,) = page.all("li", id=f"remark-{skipped.number}")
-    assert item["class"] == "warning"
-    marks = page.all("a", href=f"#remark-{skipped.number}")
-    assert len(marks) == 2  # its metric's chart is folded away: reward's has it too
-    half = shortened(report.record, 20)
-    assert (len(half.steps), half.steps[-1]["step"]) == (20, 20)
-    assert [e["step"] for e in half.evaluations] == [0, 8, 16]
+    first, *_ = page.data["charts"].values()
+    assert first["y"]["score"] == pytest.approx(record.evaluations.column("eval/score")[1].tolist())
+    assert list(first["y"]) == ["score", "greedy"]
+    assert page.text.index("held-out score") < page.text.index("before training")
 
 
 def test_notes_wait_until_the_first_charts_are_seen(tmp_path):
     """What must be mended comes first; what is merely good to know does not."""
     report = read_report(RunFolder(made_up_report_run(tmp_path / "run", steps=40)))
-    first = report.remarks[0]
+    first = report.findings[0]
 
     def places(*severities):
-        found = [replace(first, finding=replace(first.finding, severity=s)) for s in severities]
+        found = [replace(first, severity=s) for s in severities]
         html = Trend(report.record, found, 40).html
         return html.index('class="remarks"') < html.index('class="charts"')
 
@@ -301,7 +301,7 @@ def test_the_command_tells_what_it_wrote(tmp_path, capsys):
     assert main(["report", str(run), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["state"] == "finished"
-    assert {"rule": "updates_skipped", "severity": "warning", "since": 10} in document["remarks"]
+    assert {"rule": "updates_skipped", "severity": "warning"} in document["remarks"]
     assert command.NAME == "report.html"
 
 

@@ -6,7 +6,9 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from rlzoo_lab.view.chart import HEIGHT, TOP, Line, Mark, draw_chart, nice, smoothed, thin
+from rlzoo_lab.stats import smoothed
+from rlzoo_lab.view.blocks import Curve, Series
+from rlzoo_lab.view.chart import TOP, draw, nice, thin
 from rlzoo_lab.view.numbers import brief
 
 
@@ -14,12 +16,12 @@ def test_a_thinned_curve_keeps_its_mean_and_its_extremes():
     x = list(range(1, 1001))
     y = [0.0] * 1000
     y[499] = 5.0
-    found = thin(Line("", x, y), most=240)
+    found = thin(Series("", x, y), most=240)
     assert len(found.x) == len(found.y) == 240
     assert max(found.high) == 5
     assert 0 < max(found.y) < 5
     assert (found.x[0] >= 1, found.x[-1] <= 1000) == (True, True)
-    short = Line("", x[:240], y[:240])
+    short = Series("", x[:240], y[:240])
     assert thin(short) is short
 
 
@@ -46,21 +48,21 @@ def test_numbers_are_brief():
 
 def test_a_chart_is_well_formed_and_within_its_box():
     x = list(range(50))
-    curve = Line("a", x, [math.sin(v) for v in x], [-2.0] * 50, [2.0] * 50)
-    mark = Mark(25, 3, "problem", "#remark-3")
-    svg, numbers = draw_chart([curve, Line("<b>", x, [0.5] * 50, kind="c1")], 'a "b"', [mark], 99)
+    curve = Series("a", x, [math.sin(v) for v in x], [-2.0] * 50, [2.0] * 50)
+    level = Series("<b>", x, [0.5] * 50, colour=1, row=1)
+    svg, numbers = draw(Curve("c", [curve, level], y='a "b"', end=99))
     root = ET.fromstring(svg)
     points = [p.split(",") for e in root.iter("polyline") for p in e.get("points").split()]
     assert len(points) == 100
-    assert all(TOP - 1 <= float(y) <= HEIGHT for _, y in points)
+    assert all(TOP - 1 <= float(y) <= 136 for _, y in points)
     assert numbers["span"] == (0, 99)
     assert set(numbers["y"]) == {"a", "<b>"}
-    assert [e.get("href") for e in root.iter("a")] == ["#remark-3"]
+    assert [e.get("data-row") for e in root.iter("g")] == ["1"]
 
 
 def test_one_point_a_level_and_a_spike_can_be_drawn():
     for y in ([0.0], [0.0, 0.0], [3.0, 3.0, 3.0], [1.0] * 40 + [1e6]):
-        svg, _ = draw_chart([Line("", list(range(len(y))), y)], "")
+        svg, _ = draw(Curve("c", [Series("", list(range(len(y))), y)]))
         assert "nan" not in ET.tostring(ET.fromstring(svg), encoding="unicode")
     assert ">1M<" in svg  # by powers of ten: the level is not pressed to the floor
     assert ">10<" in svg or ">100<" in svg

@@ -16,9 +16,7 @@ from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose, spell_out
-from rlzoo.recipe.elsewhere import MEANT
 from rlzoo.recipe.files import describe, list_configs
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab import completion
 from rlzoo_lab.sweep.plan import plan_sweep
@@ -413,15 +411,6 @@ def test_words_of_other_trainers_and_shells_lead_to_the_key(line, said, typed):
     assert (status, out) == (2, "")
     assert all(part in err for part in said), err
     assert err.count("\n") == 1
-
-
-def test_every_word_of_another_trainer_leads_to_a_key_that_is_there(zoo):
-    known = {*KEYS, *SECTIONS, *COLLECTIONS}
-    for section, kind in SECTIONS.items():
-        known |= {f"{section}.{option}" for c in zoo.shelves[kind].values() for option in c.options}
-    assert set(MEANT.values()) <= known
-    assert len(MEANT) > 80
-    assert not {word for word in MEANT if word in KEYS}
 
 
 def test_help_keys_leads_to_the_options_of_components(typed):

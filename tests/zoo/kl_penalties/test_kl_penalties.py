@@ -278,26 +278,6 @@ def test_what_does_harm_somewhere_says_so():
 # ---------------------------------------------------------------- all of them
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_padding_is_not_read(name):
-    mask = (torch.arange(5) < torch.tensor([5, 2, 0])[:, None]).to(F64)
-    names = ("log_probs", "ref_log_probs", "old_log_probs", "teacher_log_probs")
-    columns = {n: logits(i, 3, 5) * mask for i, n in enumerate(names)}
-    columns |= {"response_mask": mask, "full_kl": logits(9, 3, 5).abs() * mask}
-    wide = {
-        n: torch.cat([x, torch.full((3, 4), math.nan, dtype=F64)], 1) for n, x in columns.items()
-    }
-    wide["response_mask"] = torch.nn.functional.pad(mask, (0, 4))
-    got, want = ZOO.kl_penalties[name](wide), ZOO.kl_penalties[name](columns)
-    assert torch.equal(got[:, :5], want)
-    assert not got[:, 5:].any()
-    if name != "full":
-        push = [slope(lambda x, c=c: ZOO.kl_penalties[name]({**c, "log_probs": x}), c["log_probs"])
-                for c in (wide, columns)]  # fmt: skip
-        assert torch.equal(push[0][:, :5], push[1])
-        assert not push[0][:, 5:].any()
-
-
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "full"])
 @pytest.mark.parametrize("gap", [-100.0, 100.0])
 def test_finite_in_float32_far_from_the_reference(name, gap):

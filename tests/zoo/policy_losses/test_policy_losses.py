@@ -462,32 +462,6 @@ def test_a_response_of_one_token_has_its_own_ratio(name):
 # ---------------------------------------------------------------- padding, extremes
 
 
-def padded(columns, fill):
-    extra = {n: x.new_full((x.shape[0], 3), fill if x.is_floating_point() else 0)
-             for n, x in columns.items() if x.ndim == 2}  # fmt: skip
-    extra["response_mask"] = torch.zeros_like(extra["response_mask"])
-    return {n: torch.cat([x, extra[n]], 1) if n in extra else x for n, x in columns.items()}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_padding_is_not_read(name):
-    columns = batch()
-    loss, slope = ZOO.policy_losses[name](columns)[0], gradient(name, columns)
-    clean, dirty = padded(columns, 0.0), padded(columns, math.nan)
-    steps = loss.shape[1]
-    got, push = ZOO.policy_losses[name](dirty)[0], gradient(name, dirty)
-    assert torch.equal(got, ZOO.policy_losses[name](clean)[0])
-    assert torch.equal(push, gradient(name, clean))
-    assert not got[:, steps:].any()
-    assert not push[:, steps:].any()
-    if "response_mask" in ZOO.policy_losses[name].needs:  # a sum over T is cut differently
-        assert_close(got[:, :steps], loss, rtol=1e-13, atol=1e-14)
-        assert_close(push[:, :steps], slope, rtol=1e-13, atol=1e-14)
-    else:
-        assert torch.equal(got[:, :steps], loss)
-        assert torch.equal(push[:, :steps], slope)
-
-
 @pytest.mark.parametrize(
     ("name", "options"), [*((n, {}) for n in NAMES), ("vespo", {"lam_pos": 0.0, "lam_neg": 0.0})]
 )

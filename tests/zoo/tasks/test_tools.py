@@ -20,13 +20,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(scope="module")
 def tools():
-    found = {
-        form: Tools([double, wait, spin, write], form=form, seconds=0.2)
-        for form in ("json", "python")
-    }
-    yield found
-    for one in found.values():
-        one.worker.stop()
+    functions = [double, wait, spin, write]
+    return {form: Tools(functions, form=form, seconds=0.2) for form in ("json", "python")}
 
 
 def call(name, **arguments):

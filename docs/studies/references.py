@@ -1,0 +1,340 @@
+"""Run tables that others published, and write docs/references.md.
+
+    python docs/studies/references.py [FOLDER] [--rows A,B] [--minutes N]    resumes
+    python docs/studies/references.py [FOLDER] --page-only                   write the page
+
+Runs are ordinary run folders, runs/references/ROW--seedN by default, in order of importance: each
+row's first seeds before any row's later ones. The same command does what is missing. Settings are
+the sources'; none was tuned. Seed 1 tried this file out, and counts in no row.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+
+import claims
+from common import DOCS, put, table
+from rlzoo import load_zoo, resume, run
+from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.worlds import make_world
+from rlzoo_lab.stats import t_interval
+
+PAGE = DOCS / "references.md"
+TPO = "[TPO](https://arxiv.org/abs/2604.06159), table 3"
+SECOND = "[rl-experiments](https://github.com/deepakvijaykee/rl-experiments), 140833ab"
+
+# ---------------------------------------------------------------- the models
+
+
+def made(folder: Path, symbols: str, positions: int, seed: int, start: Callable) -> Path:
+    """A decoder of two layers of width 64 that has exactly these symbols; its folder.
+
+    Both sources have pre-norm layers with separate projections, learned positions and an untied
+    head, as an OPT has. start: sets the weights, since each library has its own defaults.
+    """
+    if (folder / "config.json").is_file():
+        return folder
+    core = Tokenizer(models.WordLevel({c: i for i, c in enumerate(symbols)}, unk_token=symbols[0]))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    core.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(tokenizer_object=core).save_pretrained(folder)
+    config = OPTConfig(
+        vocab_size=len(symbols), hidden_size=64, word_embed_proj_dim=64, num_hidden_layers=2,
+        num_attention_heads=2, ffn_dim=256, max_position_embeddings=positions, dropout=0.0,
+        activation_function=start.__name__, tie_word_embeddings=False, bos_token_id=None,
+        eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = OPTForCausalLM(config)
+    start(model)
+    model.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def gelu_new(model: OPTForCausalLM) -> None:
+    """As Flax starts a model: LeCun's normal, cut at two standard deviations."""
+    decoder = model.model.decoder
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            std = layer.in_features**-0.5 / 0.87962566103423978
+            torch.nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+            if layer.bias is not None:
+                layer.bias.zero_()
+    decoder.embed_tokens.weight.normal_(std=0.125)
+    decoder.embed_positions.weight.normal_(std=0.02)
+
+
+@torch.no_grad()
+def relu(model: OPTForCausalLM) -> None:
+    """As torch starts a `TransformerEncoder`: all layers alike, and Xavier's start for query, key
+    and value as one matrix. The source multiplies embeddings by 8."""
+    decoder = model.model.decoder
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.reset_parameters()
+            if name.endswith(("q_proj", "k_proj", "v_proj")):
+                layer.weight.uniform_(-((6 / 256) ** 0.5), (6 / 256) ** 0.5)
+            if layer.bias is not None and name.endswith("_proj"):
+                layer.bias.zero_()
+    for other in decoder.layers[1:]:
+        other.load_state_dict(decoder.layers[0].state_dict())
+    decoder.embed_tokens.weight.normal_(std=8.0)
+    decoder.embed_positions.weight.normal_(std=1.0)
+
+
+# ---------------------------------------------------------------- the rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """published: the error's mean and, if given, its standard deviation over seeds."""
+
+    name: str
+    source: str
+    claim: str
+    published: tuple[float, float | None]
+    words: tuple[str, ...]
+    model: tuple[str, int, Callable]
+    recipe: str = "grpo"
+    seeds: int = 5
+    greedy: bool = False  # error of greedy decoding on held-out prompts, not of the last rollout
+
+    def path(self, folder: Path, seed: int) -> Path:
+        return folder / f"{self.name}--seed{seed}"
+
+    def play(self, folder: Path, seed: int, zoo: Any) -> None:
+        """Do the run, or what is left of it; its weights are not kept."""
+        path, began = self.path(folder, seed), time.process_time()
+        if (path / "recipe.yaml").is_file():
+            resume(path, zoo=zoo)
+        else:
+            symbols, positions, start = self.model
+            base = folder / "models" / f"{start.__name__}-{symbols}-{positions}--seed{seed}"
+            base = made(base, symbols.replace("s", ">"), positions, seed, start)
+            more = [f"model.path={base}", f"seed={seed}", f"run.dir={path}"]
+            run(self.recipe, [*self.words, *more], zoo=zoo)
+        for file in path.rglob("*.safetensors"):
+            file.unlink()
+        with open(folder / "cpu.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps([path.name, time.process_time() - began]) + "\n")
+
+    def error(self, folder: Path, seed: int) -> float | None:
+        """The run's error; None if it is not finished."""
+        path = self.path(folder, seed)
+        if not (path / "summary.json").is_file():
+            return None
+        lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
+        name = "eval/score" if self.greedy else "reward/mean"
+        return 1 - [line for line in lines if name in line][-1][name]
+
+
+def reversal(length: int) -> tuple[str, ...]:
+    return (
+        "task=reverse", "task.letters=2", "task.fixed=true", f"task.min_length={length}",
+        f"task.max_length={length}", "rollout.ignore_eos=true", f"rollout.max_new_tokens={length}",
+        "train.minibatches=1", "aggregation=seq_mean_token_sum", "actor.eps=1e-8",
+        "eval.every=0", "run.samples=0", "run.threads=1", "checkpoint.every=50",
+        "checkpoint.keep=1", "device=cpu",
+    )  # fmt: skip
+
+
+Z = ("estimator=dr_grpo", "whiten=group", "whiten_ddof=0")  # standardised, population std
+WHOLE = ("policy_loss=gspo", "policy_loss.length_normalize=false", "policy_loss.clip_low=0.2",
+         "policy_loss.clip_high=0.2")  # fmt: skip
+NEAR = ("kl.place=loss", "kl.coef=0.04", "kl.reference=rollout")
+ALONE = ("rollout.samples=1", "estimator=batch_mean", "whiten=none")
+METHODS = {
+    "tpo": ("rollout.samples=8", "train.epochs=4", *Z, "policy_loss=tpo", "kl.place=none"),
+    "grpo": ("rollout.samples=8", "train.epochs=4", *Z, *WHOLE, *NEAR, "kl=k3_sequence"),
+    "grpo_no_kl": ("rollout.samples=8", "train.epochs=4", *Z, *WHOLE, "kl.place=none"),
+    "ppo": (*ALONE, "train.epochs=4", "policy_loss=ppo_clip", "kl.place=none"),
+    "dg": (*ALONE, "train.epochs=1", "policy_loss=delightful", "kl.place=none"),
+}
+CALLED = {"tpo": "TPO", "grpo": "GRPO, KL to the rollout", "grpo_no_kl": "GRPO without KL",
+          "ppo": "PPO, batch mean", "dg": "DG, batch mean"}  # fmt: skip
+OPTAX = ("actor.optimizer=muon", "actor.muon=[embed_tokens, embed_positions, fc1, fc2, lm_head]",
+         "actor.max_grad_norm=null", "train.steps=2000", "eval.samples=128",
+         "task.separator=false")  # fmt: skip
+# Errors in percent at lengths 7 and 8 after 2,000 steps, means of 20 seeds.
+PROMPTS = {"tpo": (6.9, 8.6), "grpo": (14.5, 27.6), "grpo_no_kl": (66.6, 92.5),
+           "ppo": (12.0, 26.3), "dg": (33.8, 58.8)}  # fmt: skip
+INTERACTIONS = {"ppo": (38.6, 62.1), "dg": (47.7, 69.4)}
+
+
+def tpo_rows() -> Iterator[Row]:
+    for at, length in enumerate((7, 8)):
+        model = ("ab", 2 * length, gelu_new)
+        for method, errors in PROMPTS.items():
+            words = (*reversal(length), *OPTAX, *METHODS[method], "rollout.prompts=100",
+                     "actor.lr=1e-3")  # fmt: skip
+            claim = f"{CALLED[method]}: H = {length}, 100 prompts"
+            name = f"tpo-H{length}-{method}"
+            yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
+        for method, errors in INTERACTIONS.items():
+            words = (*reversal(length), *OPTAX, *METHODS[method], "rollout.prompts=800",
+                     f"actor.lr={1e-3 * math.sqrt(8)}")  # fmt: skip
+            claim = f"{CALLED[method]}: H = {length}, 800 prompts"
+            name = f"tpo-H{length}-{method}-800"
+            yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
+
+
+def second_rows() -> Iterator[Row]:
+    common = (*reversal(10), "task.dense=true", "task.separator=true", "actor.lr=1e-3",
+              "train.steps=300", "eval.samples=1000", "eval.top_k=1")  # fmt: skip
+    group = ("rollout.prompts=12", *METHODS["tpo"])
+    token = (*NEAR, "kl=k3", "policy_loss=ppo_clip", "aggregation=seq_mean_token_mean")
+    dg = ("rollout.prompts=96", *METHODS["dg"], "estimator=confidence", "aggregation=token_mean")
+    rows = {
+        "dg": ("DG", (0.3345, 0.0043), dg),
+        "tpo": ("TPO, 4 epochs", (0.2399, 0.0573), group),
+        "grpo": ("GRPO, 4 epochs", (0.3536, 0.0106), (*group, *token)),
+        "dg-delay": ("DG with samples 4 steps old", (0.5032, 0.008), (*dg, "rollout.staleness=4")),
+    }
+    for name, (claim, published, words) in rows.items():
+        yield Row(f"second-{name}", SECOND, f"{claim}: H = 10, 96 responses", published,
+                  (*common, *words), ("abs", 21, relu), seeds=10, greedy=True)  # fmt: skip
+
+
+ROWS = [*second_rows(), *tpo_rows()]
+# What runs first: rows by the beginnings of their names, and how many seeds of each.
+ORDER = (
+    (("second-dg", "second-tpo", "second-grpo"), 3), (("tpo-H7-dg", "tpo-H7-ppo"), 2),
+    (("second", "tpo-H7-dg", "tpo-H7-ppo"), 5), (("tpo-H7",), 5), (("",), 10),
+)  # fmt: skip
+
+
+def cells(rows: list[Row]) -> Iterator[tuple[Row, int]]:
+    """Rows and seeds in order of importance; some come twice."""
+    for names, seeds in ORDER:
+        for seed in range(2, 2 + seeds):
+            some = (row for row in rows if row.name.startswith(names))
+            yield from ((row, seed) for row in some if seed < 2 + row.seeds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=DOCS.parent / "runs" / "references")
+    parser.add_argument("--rows", default="", help="names of rows, or their beginnings")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after these")
+    parser.add_argument("--page-only", action="store_true")
+    asked = parser.parse_args()
+    rows = [row for row in ROWS if row.name.startswith(tuple(asked.rows.split(",")))]
+    if not asked.page_only:
+        torch.set_num_threads(1)
+        asked.folder.mkdir(parents=True, exist_ok=True)
+        zoo, began = load_zoo(), time.time()
+        for row, seed in cells(rows):
+            if time.time() - began > 60 * asked.minutes:
+                break
+            if row.error(asked.folder, seed) is None:
+                row.play(asked.folder.resolve(), seed, zoo)
+                print(f"{row.name} seed {seed}: {row.error(asked.folder, seed):.4f}", flush=True)
+    write(asked.folder)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def interval(values: list[float], published: tuple[float, float | None]) -> tuple[str, str]:
+    """The mean and its 95 % interval; the verdict on the published mean. Where the source gives a
+    standard deviation, of three seeds, its mean is uncertain too."""
+    mean = sum(values) / len(values)
+    found = t_interval(values)
+    if found is None:
+        return f"{mean:.4f}", "undecided"
+    half, theirs = (found.high - found.low) / 2, 0.0
+    if published[1]:
+        theirs = T3 * published[1] / 3**0.5
+    text = f"{mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
+    if abs(mean - published[0]) > math.hypot(half, theirs):
+        return text, "differs"
+    return text, "agrees" if half < WIDE else "undecided"
+
+
+T3 = 4.303  # Student's t at 97.5 %, two degrees of freedom
+WIDE = 0.1  # an interval of more than plus or minus this agrees with too much
+
+
+def line(row: Row, folder: Path, seconds: dict[str, list[float]]) -> list[str]:
+    pairs = [(seed, row.error(folder, seed)) for seed in range(2, 2 + row.seeds)]
+    done = [(seed, x) for seed, x in pairs if x is not None]
+    mean, sd = row.published
+    said = f"{mean:.4f}" + (f" ± {sd:.4f}" if sd else "")
+    cost = seconds.get(row.name, [])
+    each = f"{sum(cost) / len(cost):.0f}" if cost else ""
+    if not done:
+        return [row.claim, said, "", "", "", f"`{row.name}`", "*not run*"]
+    text, verdict = interval([x for _, x in done], row.published)
+    seeds = f"{done[0][0]}-{done[-1][0]}" if len(done) > 1 else f"{done[0][0]}"
+    return [row.claim, said, text, seeds, each, f"`{row.name}`", verdict]
+
+
+def write(folder: Path) -> None:
+    seconds: dict[str, list[float]] = {}
+    costs = folder / "cpu.jsonl"
+    for text in costs.read_text("utf-8").splitlines() if costs.is_file() else ():
+        name, cost = json.loads(text)
+        seconds.setdefault(name.partition("--")[0], []).append(cost)
+    head = ["error", "published", "ours, 95 % interval", "seeds", "CPU s a run", "row", "verdict"]
+    for name, source in (("tpo", TPO), ("second", SECOND)):
+        rows = [line(row, folder, seconds) for row in ROWS if row.source == source]
+        put(PAGE, name, table(head, rows))
+    put(PAGE, "kl", kl_table())
+
+
+# ---------------------------------------------------------------- KL estimates, exactly
+
+
+def pulls(world: Oracle) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """name -> (S, V) expected gradients in the logits of k1, k2 and k3, at the policy that samples:
+    as a loss, and in the reward."""
+    ratio, pi, visits = world.log_ratio, world.pi, world.visits[:, None]
+    k = {"k1": ratio, "k2": ratio.square() / 2, "k3": (-ratio).expm1() + ratio}
+    slope = {"k1": torch.ones_like(ratio), "k2": ratio, "k3": -(-ratio).expm1()}  # d k / d log pi
+
+    def through(x: torch.Tensor) -> torch.Tensor:  # from log pi to the logits
+        return visits * pi * (x - (pi * x).sum(-1, keepdim=True))
+
+    return {name: (through(slope[name]), world.gradient(k[name])) for name in k}
+
+
+def kl_table() -> str:
+    """Cosine with, and length by, the exact gradient of KL(pi, pi_ref) between responses."""
+    found: dict[tuple[str, str], list[list[str]]] = {}
+    for steps in STEPS:
+        cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for seed in claims.SEEDS:
+            world = claims.trained(make_world("graded", claims.TREE, seed=seed), 0.0, steps)
+            exact = world.gradient(world.log_ratio)
+            for name, both in pulls(world).items():
+                for place, pull in zip(("loss", "reward"), both, strict=True):
+                    length = float(pull.norm() / exact.norm())
+                    cosine = float((pull * exact).sum() / (pull.norm() * exact.norm() + 1e-300))
+                    cells.setdefault((place, name), []).append((cosine, length))
+        for key, values in cells.items():
+            none = max(length for _, length in values) < 1e-12  # rounding
+            spread = ["none" if none else claims.spread([x[i] for x in values]) for i in (0, 1)]
+            found.setdefault(key, []).append(spread)
+    rows = [
+        [f"`{name}` in the {place}", *(x for spread in each for x in spread)]
+        for (place, name), each in sorted(found.items())
+    ]
+    head = [f"{what}, {steps} steps" for steps in STEPS for what in ("cosine", "length")]
+    return table(["estimate", *head], rows)
+
+
+STEPS = (10, 100)  # of exact gradient ascent away from the reference
+
+
+if __name__ == "__main__":
+    main()

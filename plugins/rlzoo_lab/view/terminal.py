@@ -1,0 +1,91 @@
+"""Blocks in a terminal, by rich."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.measure import Measurement
+from rich.style import Style
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
+
+from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text, Tokens
+from rlzoo_lab.view.numbers import brief, sparkline
+from rlzoo_lab.view.shade import largest, shade
+
+STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "warn": "yellow"}
+FOLDS = 24  # characters of a text in a table; a longer one is folded
+BARS = 40  # characters of a curve
+
+
+def rendered(blocks: Iterable[Block], console: Any) -> list[Any]:
+    """What the console can print."""
+    return [part for block in blocks for part in _parts(block, console)]
+
+
+def _parts(block: Block, console: Any) -> list[Any]:
+    match block:
+        case Text():
+            return [RichText(block.text, style=STYLES.get(block.kind, ""), overflow="fold")]
+        case Note():
+            return [RichText(f"note: {block.text}", style="yellow", overflow="fold")]
+        case Table():
+            return [_table(block, console)]
+        case Tokens():
+            pairs = zip(block.words, styles(block.values), strict=True)
+            return [RichText.assemble((f"{block.label} ", "dim"), *pairs, overflow="fold")]
+        case Curve():
+            drawn = [s for s in block.series if s.name is not None and len(s.y)]
+            return [RichText(f"{s.name or block.name}  {brief(s.y[0])} {sparkline(s.y, BARS)} "
+                             f"{brief(s.y[-1])}") for s in drawn]  # fmt: skip
+
+
+def _table(block: Table, console: Any) -> RichTable:
+    """With short headings, if it is too wide with whole ones."""
+    table = _made(block, [c.name for c in block.columns])
+    free = console.options.update(max_width=100_000)
+    if Measurement.get(console, free, table).maximum > console.width:
+        table = _made(block, [c.short or c.name for c in block.columns])
+    return table
+
+
+def _made(block: Table, heads: Sequence[str]) -> RichTable:
+    title = RichText(block.title, style="italic") if block.title else None
+    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+                      padding=(0, 1, 0, 0))  # fmt: skip
+    for i, (head, column) in enumerate(zip(heads, block.columns, strict=True)):
+        names = not i
+        longest = max((len(word) for cell in column.cells for word in cell.split()), default=0)
+        table.add_column(
+            RichText(head, justify="left" if names or column.left else "right"),
+            justify="left" if names or column.left else "right",
+            style="bold" if names else "", overflow="fold", vertical="top",
+            no_wrap=not (names or column.left) or (not names and _short(column)),
+            min_width=min(longest, FOLDS) if names else None,
+        )  # fmt: skip
+    shades = [styles(c.shades) if c.shades else [""] * len(c.cells) for c in block.columns]
+    for i, cells in enumerate(zip(*(c.cells for c in block.columns), strict=True)):
+        row = (RichText(cell, style=look[i]) for cell, look in zip(cells, shades, strict=True))
+        table.add_row(*row, style="green" if i == block.best else "dim" * (i in block.faint))
+    for name in block.failed:
+        table.add_row(RichText(name), RichText("failed"), style="red")
+    return table
+
+
+def _short(column: Column) -> bool:
+    return all(len(cell) <= FOLDS for cell in column.cells)
+
+
+def styles(values: Sequence[float | None]) -> list[Any]:
+    """A style for each number: blue above 0, orange below."""
+    top = largest(values)
+    return [_style(shade(value, top)) for value in values]
+
+
+def _style(shaded: tuple[tuple[int, int, int], float] | None) -> Style:
+    if shaded is None:
+        return Style()
+    colour, strength = shaded
+    # Towards white where it is weak; black letters can be read on all of it.
+    r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
+    return Style(color="black", bgcolor=f"rgb({r},{g},{b})")

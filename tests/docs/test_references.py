@@ -1,0 +1,88 @@
+"""docs/studies/references.py: its rows can run, its verdicts are right, its table is shown."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from helpers import ROOT
+from helpers.scripts import script
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+
+
+@pytest.fixture(scope="module")
+def references():
+    return script("references")
+
+
+def test_every_row_can_run_and_seeds_that_were_tried_are_in_none(references, zoo):
+    for row in references.ROWS:
+        plan = make_plan(compose(["recipe=grpo", *row.words], zoo), zoo)
+        assert not plan.reference  # the KL is to the rollout's own policy, if there is any
+    played = list(references.cells(references.ROWS))
+    assert 1 not in {seed for _, seed in played}
+    assert {(r.name, s) for r, s in played} == {
+        (r.name, s) for r in references.ROWS for s in range(2, 2 + r.seeds)
+    }
+    assert played[0][0].name == "second-dg"
+
+
+def test_the_model_has_exactly_its_symbols_and_layers_as_torch_copies_them(references, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = references.made(tmp_path / "m", "ab>", 21, 3, references.relu)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (len(tokenizer), tokenizer.eos_token) == (3, None)
+    assert tokenizer("ba>")["input_ids"] == [1, 0, 2]
+    first, second = AutoModelForCausalLM.from_pretrained(folder).model.decoder.layers
+    for name, x in first.state_dict().items():
+        assert torch.equal(x, second.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("values", "published", "verdict"),
+    [
+        ([0.30, 0.31, 0.32], (0.31, None), "agrees"),
+        ([0.30, 0.31, 0.32], (0.40, None), "differs"),
+        ([0.30, 0.31, 0.32], (0.40, 0.05), "agrees"),  # theirs is uncertain, too
+        ([0.10, 0.50, 0.90], (0.40, None), "undecided"),
+        ([0.31], (0.31, None), "undecided"),
+    ],
+)
+def test_verdicts(references, values, published, verdict):
+    assert references.interval(values, published)[1] == verdict
+
+
+def test_a_row_without_runs_is_not_run_and_one_with_runs_has_its_last_error(references, tmp_path):
+    (row,) = [row for row in references.ROWS if row.name == "tpo-H7-dg"]
+    assert references.line(row, tmp_path, {})[-1] == "*not run*"
+    for seed, reward in ((2, 0.6), (3, 0.7)):
+        path = row.path(tmp_path, seed)
+        path.mkdir()
+        lines = [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": reward}, {"step": 2}]
+        (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        assert row.error(tmp_path, seed) is None  # not finished
+        (path / "summary.json").write_text("{}")
+    cells = references.line(row, tmp_path, {row.name: [90.0, 110.0]})
+    assert cells[2].startswith("0.3500 [")
+    assert cells[3:5] == ["2-3", "100"]
+
+
+def test_expected_gradients_of_kl_estimates_are_autograds(references):
+    world = references.make_world("graded", references.claims.TREE, seed=3)
+    world = references.claims.trained(world, 0.0, 10)
+    logits = world.logits.clone().requires_grad_()
+    ratio = logits.log_softmax(-1) - world.reference.log_softmax(-1)
+    estimates = {"k1": ratio, "k2": ratio.square() / 2, "k3": (-ratio).exp() - 1 + ratio}
+    for name, (loss, _) in references.pulls(world).items():
+        mean = (world.visits[:, None] * world.pi * estimates[name]).sum()
+        (slope,) = torch.autograd.grad(mean, logits, retain_graph=True)
+        assert_close(loss, slope, rtol=1e-9, atol=1e-13)
+    assert_close(references.pulls(world)["k1"][1], world.gradient(world.log_ratio))
+
+
+def test_the_page_shows_the_exact_table(references):
+    page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    assert references.kl_table() in page
