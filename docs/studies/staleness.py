@@ -104,7 +104,7 @@ def table(rows: dict[str, dict]) -> str:
     return "\n".join(lines) + f"\n\n{runs}\n"
 
 
-BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/bases.md has it
+BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/models.md has it
 
 
 def main() -> None:

@@ -99,11 +99,11 @@ def test_no_page_imports_from_inside():
 
 def test_links_out_of_the_docs_turn_inwards():
     hooks, wanted = script("site_hooks"), {}
-    text = "[a](../rlzoo/ops.py) [b](../rlzoo/lm) `[c](../rlzoo)` [d](log.md) [e](http://x.y/z)"
+    text = "[a](../rlzoo/ops.py) [b](../rlzoo/lm) `[c](../rlzoo)` [d](design.md#what-did-not-work) [e](http://x.y/z)"
     turned = hooks.linked(text, "design.md", wanted)
     assert turned == (
         "[a](source/rlzoo/ops.py.txt) [b](source/rlzoo/lm/__init__.py.txt) `[c](../rlzoo)` "
-        "[d](log.md) [e](http://x.y/z)"
+        "[d](design.md#what-did-not-work) [e](http://x.y/z)"
     )
     assert wanted["source/rlzoo/ops.py.txt"] == ROOT / "rlzoo" / "ops.py"
     assert hooks.linked("[a](docs/design.md#x)", "contributing.md", {}) == "[a](design.md#x)"
