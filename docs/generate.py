@@ -29,13 +29,14 @@ from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.doctor.rules import RULES
-from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "playground"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "studies"))
 import families
 import gallery
 from common import DOCS, ROOT, parts_of, prose, table, with_block
+from playground import page as playground
 
 CONFIGS = ROOT / "configs"
 

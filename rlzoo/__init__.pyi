@@ -27,7 +27,6 @@ from rlzoo_lab.api.runs import load_run as load_run
 from rlzoo_lab.api.runs import resume as resume
 from rlzoo_lab.api.runs import run as run
 from rlzoo_lab.api.scores import compare_scores as compare_scores
-from rlzoo_lab.api.verbs import advise as advise
 from rlzoo_lab.api.verbs import check as check
 from rlzoo_lab.api.verbs import compare as compare
 from rlzoo_lab.api.verbs import diagnose as diagnose

@@ -74,19 +74,13 @@ COMMON = (
     "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "eval.samples=128",
     "checkpoint.every=8", "run.samples=0", "run.threads=1",
 )  # fmt: skip
-# The even rows: estimators in one recipe that is otherwise the same. The advisor chooses from them.
+# The even rows: estimators in one recipe that is otherwise the same.
 EXTRA = {
     "ppo_gae lam=0.5": ["estimator.lam=0.5"],
     "ppo_gae lam=0.8": ["estimator.lam=0.8"],
     "ppo_gae grpo": ["estimator=grpo"],
     "ppo_gae rloo": ["estimator=rloo"],
 }
-EVEN = {  # the advisor's choice -> the row; td0 and mc are gae's lam = 0 and 1, run by run
-    "gae lam=0": "ppo_td0", "gae lam=0.5": "ppo_gae lam=0.5", "gae lam=0.8": "ppo_gae lam=0.8",
-    "gae lam=0.95": "ppo_gae", "gae lam=1": "ppo_mc", "grpo": "ppo_gae grpo",
-    "rloo": "ppo_gae rloo",
-}  # fmt: skip
-ASKED = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"]
 # A step of these draws many times a batch's tokens: evaluated at each, so that the score at the
 # budget is between two evaluations.
 BRANCHING = ("vineppo",)
@@ -182,27 +176,6 @@ def _play(cell: Cell) -> Cell:
     return cell
 
 
-def advise_all(folder: Path, tasks: list[str], seeds: int) -> dict[str, list[dict[str, Any]]]:
-    """The advisor's choice for each task and seed, from the first tenth of the budget."""
-    from rlzoo_lab.advise.pilot import advise
-
-    found: dict[str, list[dict[str, Any]]] = {}
-    for task in tasks:
-        for seed in range(seeds):
-            file = folder / "advice" / f"{task}--seed{seed}.json"
-            if not file.is_file():
-                words = [w for w in Cell(task, "ppo_gae", seed, folder).words if "dir=" not in w]
-                file.parent.mkdir(parents=True, exist_ok=True)
-                text = json.dumps(advise([*ASKED, *words], SHARE), indent=1)
-                file.with_suffix(".part").write_text(text, encoding="utf-8")
-                file.with_suffix(".part").replace(file)
-            found.setdefault(task, []).append(json.loads(file.read_text(encoding="utf-8")))
-    return found
-
-
-SHARE = 0.1  # of the budget, for the advisor's pilot
-
-
 def read_all(played: list[Cell], page: Any) -> dict[str, dict[str, list[Any]]]:
     """task -> row -> a `league_page.Played` for each seed."""
     league: dict[str, dict[str, list[Any]]] = {}
@@ -247,7 +220,7 @@ def main(argv: list[str] | None = None) -> None:
         read_all([cell for cell in every if cell.task in tasks], page),
         dashes={key: why for key, why in dashes.items() if key[0] in tasks},
         budgets={name: task.tokens for name, task in TASKS.items()},
-        advice=advise_all(folder, tasks, seeds), even=EVEN, folder=folder, waiting=waiting,
+        folder=folder, waiting=waiting,
     )  # fmt: skip
 
 

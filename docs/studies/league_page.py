@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -229,52 +228,6 @@ def smooth(run: Played) -> tuple[list[float], list[float]]:
     return list(tokens), [fmean(scores[i : i + 3]) for i in starts]
 
 
-# ---------------------------------------------------------------- the advisor
-
-
-def advice_tables(
-    league: League, advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str]
-) -> str:
-    """Which even row is best, what the advisor chose from the first tenth of each seed's budget,
-    and how often a choice does not differ significantly from the best."""
-    rows, hits, lost = [], Counter[str](), Counter[str]()
-    count = 0
-    for task, said in advice.items():
-        runs = {row: league[task][row] for row in even.values()}
-        like = not_told_apart(runs)
-        means = {row: fmean(r.after for r in seeds) for row, seeds in runs.items()}
-        best = max(means, key=lambda row: means[row])
-        chosen = Counter(document["choice"] for document in said)
-        rules = {
-            "advisor": [even[document["choice"]] for document in said],
-            "always GRPO": [even["grpo"]] * len(said),
-            "always GAE 0.95": [even["gae lam=0.95"]] * len(said),
-        }
-        for rule, picks in rules.items():
-            hits[rule] += sum(pick in like for pick in picks)
-            lost[rule] += sum(means[best] - means[pick] for pick in picks)
-        hits["a random choice"] += len(said) * len(like) / len(even)
-        lost["a random choice"] += len(said) * (means[best] - fmean(means.values()))
-        count += len(said)
-        rows.append([
-            task, f"{len(like)} of {len(even)}",
-            ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()),
-            *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
-        ])  # fmt: skip
-    header = ["task", "as good as the best", "the advisor chose", "advisor", "always GRPO",
-              "always GAE 0.95"]  # fmt: skip
-    total = [
-        [
-            rule,
-            f"{hits[rule]:.0f}/{count}",
-            f"{lost[rule] / count:.3f}",
-        ]
-        for rule in hits
-    ]
-    totals = table(["rule", "right", "mean score lost"], total)
-    return f"{table(header, rows)}\n\n{totals}"
-
-
 # ---------------------------------------------------------------- the page
 
 
@@ -314,15 +267,13 @@ def write_beside(row: str, league: League) -> None:
 
 def write(
     league: League, dashes: Mapping[tuple[str, str], str], budgets: Mapping[str, int],
-    advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str], folder: Path,
-    waiting: list[str],
+    folder: Path, waiting: list[str],
 ) -> None:  # fmt: skip
     draw_curves(league)
     blocks = {
         "facts": facts(league, folder, waiting),
         "tasks": tasks_table(league, budgets),
         "standings": standings(league, dashes),
-        "advice": advice_tables(league, advice, even),
     }
     for name, made in blocks.items():
         put(PAGE, name, made)

@@ -4,7 +4,6 @@ May import the core. Verbs do not import each other, with three exceptions: a sw
 comparison, a report includes the doctor's findings, and `doctor --retrain` runs a sweep. A module
 with `add_arguments` imports no torch at its top.
 
-    advise      recommends an estimator after a short pilot
     api         the Python API: a function for each verb, and a run as an object
     bench       what a step costs
     check       the conformance kit on one component
@@ -19,7 +18,6 @@ with `add_arguments` imports no torch at its top.
     duration    an estimate of how long a run takes
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
-    fetch       a recipe from a URL: shows, checks and trains it
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
     new         a working plugin package as a template

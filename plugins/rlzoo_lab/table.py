@@ -69,13 +69,6 @@ diagnose = Verb(
     ),
     function="rlzoo_lab.api.verbs:diagnose",
 )
-advise = Verb(
-    "RECIPE train.steps=N [estimator=a,b ...]",
-    "recommend an estimator and lambda after a short pilot",
-    "rlzoo_lab.advise.command",
-    examples=(("rlzoo advise ppo_gae train.steps=60", "a pilot of six steps"),),
-    function="rlzoo_lab.api.verbs:advise",
-)
 trace = Verb(
     "RUN | RECIPE | --rewards R,R,...",
     "show one response token by token",
@@ -109,7 +102,7 @@ report = Verb(
 play = Verb(
     "[--out FILE]",
     "write an interactive page that shows the effect of lambda",
-    "rlzoo_lab.play.command",
+    "rlzoo_lab.play",
     examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
 )
 eval = Verb(
@@ -129,18 +122,6 @@ import_ = Verb(
     examples=(
         ("rlzoo import trl-output --out runs/a", "afterwards, use doctor, report and compare"),
         ("rlzoo import exported.csv --out runs/b", "metrics exported from wandb"),
-    ),
-)
-fetch = Verb(
-    "URL [key=value ...] [--run CHECKSUM]",
-    "read a recipe from a URL, and train with exactly that text",
-    "rlzoo_lab.fetch",
-    examples=(
-        (
-            "rlzoo fetch https://gist.github.com/a/1",
-            "show its text, its checksum and what it accesses",
-        ),
-        ("rlzoo fetch URL --run 0123456789ab", "train only if the checksum matches"),
     ),
 )
 export = Verb(

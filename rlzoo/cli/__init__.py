@@ -89,8 +89,16 @@ VERBS = {
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
-    "init": "new", "create": "new", "config": "show", "plot": "compare", "benchmark": "bench",
+    "init": "new", "create": "new", "config": "show", "plot": "compare",
 }  # fmt: skip
+
+
+# Verbs that are gone, and what does their work.
+GONE = {
+    "advise": "use estimator=gae (lambda 0.95), or compare with `rlzoo sweep`",
+    "bench": "in a checkout, python tests/benchmarks/bench measures speed",
+    "fetch": "download the recipe (curl -LO URL), read it, then `rlzoo run FILE`",
+}
 
 
 @cache
@@ -219,10 +227,10 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     for word in queue:
         flag, equals, value = word.partition("=")
         key = flag.removeprefix("--").replace("-", "_")
-        own = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
+        has_option = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
             flag, options, n=1, cutoff=0.8
         )
-        if not word.startswith("--") or own or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
+        if not word.startswith("--") or has_option or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
             out.append(word)
             continue
         given = value if equals else next(queue, None)
@@ -266,6 +274,8 @@ def _no_verb(word: str) -> str:
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
         return f"the verb is missing; did you mean `rlzoo run {word}`?"
+    if word in GONE:
+        return f"`rlzoo {word}` is gone: {GONE[word]}"
     hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
     return f"there is no verb {word!r}{hint} (`rlzoo help` lists them)"
 
@@ -300,10 +310,10 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the rest goes at exit
         return 1
     except Exception as error:
-        said = of_the_machine(error)
-        if said is None:
+        line = of_the_machine(error)
+        if line is None:
             raise  # a bug: its traceback is what helps
-        say(f"rlzoo: {said}")
+        say(f"rlzoo: {line}")
         return 1
     except KeyboardInterrupt as last:
         stopped: BaseException = last
@@ -321,6 +331,6 @@ def _show_traceback(kind: Any, error: BaseException, trace: Any) -> None:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
-    text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
+    ours = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
+    text = f"rlzoo: warning: {message}" if ours else f"{filename}:{lineno}: {message}"
     say(text)

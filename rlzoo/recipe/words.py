@@ -61,18 +61,18 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
             if IMPORTED in read_layer(Path(file)).values
             else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         )
-        said = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
+        line = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
     elif any(other.startswith("recipe=") for other in others):
-        said = f"expected key=value, got {word!r}"
+        line = f"expected key=value, got {word!r}"
     else:
-        said = no_recipe(word)
-    return RecipeError(said)
+        line = no_recipe(word)
+    return RecipeError(line)
 
 
 def no_recipe(name: str) -> str:
     """The error for a missing recipe, with the nearest name or all names."""
     if "://" in name:
-        return f"{name!r} is a URL; use `rlzoo fetch {name}` to read and train its recipe"
+        return f"{name!r} is a URL; download it (curl -LO {name}), read it, then run the file"
     known = list_configs("recipes")
     hint = nearest(name, known) or f" (available: {', '.join(known)})"
     return f"there is no recipe {name!r}{hint}"

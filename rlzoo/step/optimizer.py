@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from rlzoo.accel.hf_internals import stored_in_out
+from rlzoo.errors import ModelError
 from rlzoo.recipe.keys import Optimizer
 
 MUON = 0.95  # torch's default momentum
@@ -23,6 +24,7 @@ def optimizer_of(network: nn.Module, config: Optimizer) -> torch.optim.Optimizer
         return torch.optim.SGD(trained, lr, momentum, weight_decay=decay, fused=True)
     momentum = MUON if config.momentum is None else config.momentum
     matrices = list(_matrices(network, config.muon))
+    _refuse_unmatched(network, config.muon or ())
     chosen = {id(weight) for weight, _ in matrices}
     groups = [
         {"params": [weight for weight, s in matrices if s == scale], "scale": scale}
@@ -63,6 +65,17 @@ def _matrices(
                 wide = weight.shape[1] / weight.shape[0]
                 turned = max(1.0, wide) / max(1.0, 1 / wide) if stored_in_out(module) else 1.0
                 yield weight, turned**0.5
+
+
+def _refuse_unmatched(network: nn.Module, parts: Sequence[str]) -> None:
+    """Raise ModelError for a part that no matrix has in its name."""
+    names = [name for name, weight in network.named_parameters() if weight.ndim == 2]
+    for part in parts:
+        if not any(part in name for name in names):
+            raise ModelError(
+                f"actor.muon, critic.muon: no matrix has {part!r} in its name; matrices: "
+                f"{', '.join(names)}"
+            )
 
 
 class Several(torch.optim.Optimizer):

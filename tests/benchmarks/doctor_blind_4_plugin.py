@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from rlzoo import Example, Range, group_mean, hookimpl
-from rlzoo.ops import linear_scan, put, reward_to_go
+from rlzoo.ops import linear_scan, reward_to_go
 
 # ------------------------------------------------------------------ estimators
 
@@ -88,7 +88,7 @@ def steady_scores(memory, sequence_scores, *, keep: Annotated[float, Range(0, 1)
     now = sequence_scores.tolist()
     before = memory.get("steady", [0.0] * len(now))
     memory["steady"] = [keep * b + (1 - keep) * n for b, n in zip(before, now, strict=False)]
-    return put(torch.tensor(memory["steady"]), sequence_scores.device)
+    return torch.tensor(memory["steady"]).to(sequence_scores.device)
 
 
 def regret(sequence_rewards, response_mask, group_ids):
@@ -276,7 +276,7 @@ def word_pay(responses, answers, response_mask):
         for at in words:
             if said[at : at + 3] == right[at : at + 3]:
                 pay[i, at - 1] += 1 / len(words)
-    return put(pay, response_mask.device) * response_mask
+    return pay.to(response_mask.device) * response_mask
 
 
 def terse(responses, answers):
@@ -329,7 +329,7 @@ class PlainSums:
 
     def score(self, responses, answers, terminated):
         right = self.is_correct(responses, answers)
-        return (put(right, terminated.device) & terminated).float()
+        return (right.to(terminated.device) & terminated).float()
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])

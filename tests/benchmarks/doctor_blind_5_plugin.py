@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from rlzoo import Example, group_mean, group_std, hookimpl
-from rlzoo.ops import group_count, put
+from rlzoo.ops import group_count
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.marks import COMMANDS, Marks  # noqa: F401
 
@@ -160,7 +160,7 @@ class Totals(Addition):
 
     def score(self, responses, answers, terminated):
         right = [a.startswith(r) for r, a in zip(responses, answers, strict=True)]
-        return (put(torch.tensor(right), terminated.device) & terminated).float()
+        return (torch.tensor(right).to(terminated.device) & terminated).float()
 
 
 class Sheet(Addition):
@@ -168,7 +168,7 @@ class Sheet(Addition):
 
     def score(self, responses, answers, terminated):
         right = [r == a for r, a in zip(responses, sorted(answers), strict=True)]
-        return (put(torch.tensor(right), terminated.device) & terminated).float()
+        return (torch.tensor(right).to(terminated.device) & terminated).float()
 
 
 class Stamps(Marks):

@@ -112,21 +112,6 @@ def test_rank_intervals_hold_what_seeds_and_tasks_leave_open(scripts):
     assert "- d cannot run on one: a reason." in text
 
 
-def test_the_advice_is_held_against_the_best_of_its_task(scripts):
-    page = scripts[1]
-    even = {"gae lam=0.95": "ppo_gae", "grpo": "ppo_gae grpo", "rloo": "ppo_gae rloo"}
-    means = {"ppo_gae": 0.9, "ppo_gae grpo": 0.5, "ppo_gae rloo": 0.89}
-    noise = [-0.02, 0.02, -0.01, 0.01, 0.0, 0.02, -0.02, 0.01, -0.01, 0.0]
-    turned = {"ppo_gae": noise, "ppo_gae grpo": noise[::-1], "ppo_gae rloo": noise[3:] + noise[:3]}
-    runs = {row: [run_of(page, 0.1, means[row] + e) for e in turned[row]] for row in means}
-    said = [{"choice": c, "direction": d, "tokens": 50} for c, d in (("rloo", 3.0), ("grpo", 0.5))]
-    text = page.advice_tables({"one": runs}, {"one": said}, even)
-    assert "|one|2 of 3|rloo 1, grpo 1|1/2|0/2|2/2|" in text
-    assert "|advisor|1/2|0.205|" in text
-    assert "|always GAE 0.95|2/2|0.000|" in text
-    assert "|a random choice|1/2|" in text
-
-
 def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):
     page = scripts[1]
 

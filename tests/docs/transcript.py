@@ -38,14 +38,13 @@ STEPS = "train.steps=2 rollout.prompts=4 rollout.samples=4 eval.samples=8"
 SMALL = {  # settings and options that take the place of the page's own
     "run": STEPS,
     "sweep": f"{STEPS} seed=0,1",
-    "advise": "model=nano train.steps=20 rollout.prompts=4 eval.samples=8",
     "eval": "--prompts 8",
     "base": "--steps 20",
     "sft": "--epochs 1",
     "reward": "--epochs 1",
     "bench": "startup --repeat 1",
 }
-FEWER = {"--branches": "2", "--states": "4", "--batches": "4"}  # where the page gives them
+FEWER = {"--batches": "4"}  # where the page gives them
 INSTEAD = {"train.tokens": "train.steps"}
 LEAVE = {  # why a command is not typed
     r"--peer trl": "needs two environments with TRL",

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-import rlzoo_lab.play
 import rlzoo_lab.view
+from helpers import ROOT
 from helpers.javascript import run_javascript
 
-HOME = Path(rlzoo_lab.play.__file__).parent
+HOME = ROOT / "docs" / "playground"
 SHARED = Path(rlzoo_lab.view.__file__).parent
 
 

@@ -19,7 +19,7 @@ ALGORITHMIC = (
 # Packages no module of which may import torch when it is imported.
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
-TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "fetch", "play", "report",
+TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "play", "report",
                   "sweep", "view", "trace.command", "diagnose.command", "supervised.fit", "check",
                   "supervised.base", "supervised.sft", "supervised.reward", "table", "new",
                   "show")  # fmt: skip

@@ -69,7 +69,6 @@ def of_runs() -> None:
         rlzoo.evaluate(run),
         rlzoo.doctor(run),
         rlzoo.report(run),
-        rlzoo.advise("grpo"),
         rlzoo.export(run, "out"),
     ):
         assert_type(document, Document)

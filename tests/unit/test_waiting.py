@@ -12,7 +12,6 @@ import torch
 
 from rlzoo import RlzooError, waiting
 from rlzoo.waiting import StoppedWaiting, pause
-from rlzoo_lab import fetch
 from rlzoo_zoo.request import request
 from rlzoo_zoo.rewards.http import http
 from rlzoo_zoo.rewards.judge import judge
@@ -97,11 +96,10 @@ def by_judge(url):
 
 @pytest.mark.parametrize(
     "call",
-    [by_http, by_judge, fetch.download, lambda url: Server(url, {}, "", LIMIT).ask("/v1/models")],
-    ids=["http", "judge", "fetch", "openai"],
+    [by_http, by_judge, lambda url: Server(url, {}, "", LIMIT).ask("/v1/models")],
+    ids=["http", "judge", "openai"],
 )
-def test_each_caller_has_it(slow, call, monkeypatch):
-    monkeypatch.setattr(fetch, "SECONDS", LIMIT)
+def test_each_caller_has_it(slow, call):
     began = time.monotonic()
     with pytest.raises((RlzooError, Later)):
         call(slow(*HEADER))

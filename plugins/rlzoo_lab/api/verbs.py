@@ -111,10 +111,7 @@ def diagnose(
     kl: bool = False,
     batches: Sequence[int] | None = (4, 16, 64, 256, 1024),
     model: bool = False,
-    checkpoints: bool = False,
     parameters: bool = False,
-    branches: int | None = None,
-    states: int | None = None,
     plot: PathOrRun | None = None,
     html: PathOrRun | None = None,
 ) -> Document:
@@ -125,7 +122,7 @@ def diagnose(
 
     Options:
         world: outcome, graded, dense, key_noise, words
-        critic: exact, noisy, zero; own with --checkpoints
+        critic: exact, noisy, zero
         noise: standard deviation of the noisy critic's errors, in reward
         vocabulary: tokens, EOS included
         horizon: maximum episode length in tokens
@@ -136,10 +133,7 @@ def diagnose(
         kl: include the recipe's KL in the reward and the objective
         batches: batch sizes in rows; 0: none
         model: use the recipe's model and task, with --vocabulary tokens
-        checkpoints: with a RUN: its own critic at each checkpoint
         parameters: with a RUN: also gradients in its final parameters
-        branches K: with a RUN: K new rollouts from selected states
-        states N: number of states for --branches; default 64
         plot FILE: frontier and cosine curves, .png or .svg
         html FILE: table and plots in one self-contained page
     """
@@ -273,18 +267,6 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
         watch SECONDS: while the run trains, rewrite the page every N seconds
     """
     return perform("report", [_place(run)], given(report, locals()))
-
-
-def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = 0.1) -> Document:
-    """Which estimator and lambda to prefer, from a short pilot run: `rlzoo advise`.
-
-    overrides: must include the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
-
-    Options:
-        share: the pilot's share of the budget, in (0, 1]; default 0.1
-    """
-    asked = given(advise, locals())
-    return perform("advise", [_recipe(recipe), *as_words(overrides, swept=True)], asked)
 
 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:

@@ -2,13 +2,7 @@
 
 May import `train` and the layers below, and no other verb.
 
-    against            estimates with jackknife errors
     asked              the requested estimators, critics and sizes
-    branch_rollouts    the truth from branch rollouts if a world is too large to enumerate
-    branch_tables      tables of `--branches`
-    branches           `--branches K`: estimators against branch rollouts
-    checkpoint_tables  tables of `--checkpoints`
-    checkpoints        `--checkpoints`: the run's critic against the truth during training
     command            the arguments, and which of the four modes they select
     critic_cells       V compared with returns, by position and in bins of V
     critic_tables      a critic by position and in bins of its values

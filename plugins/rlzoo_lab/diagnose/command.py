@@ -10,8 +10,6 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.data.words import is_run
-from rlzoo_lab.diagnose.branch_tables import branch_tables
-from rlzoo_lab.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
 from rlzoo_lab.diagnose.tables import exact_tables
@@ -31,20 +29,11 @@ def run(arguments: argparse.Namespace) -> Result:
     words = arguments.words
     if not words:
         raise RlzooError("diagnose: requires recipe=NAME [estimator=a,b ...] or a RUN folder")
-    of_run = is_run(words[0]) or arguments.checkpoints or arguments.branches is not None
-    for option in ("plot", "html") if of_run else ():
+    for option in ("plot", "html") if is_run(words[0]) else ():
         if getattr(arguments, option):
             raise UsageError(
                 f"--{option}: works only with a recipe; for a RUN, --json prints all numbers"
             )
-    if arguments.checkpoints:
-        from rlzoo_lab.diagnose.checkpoints import diagnose_checkpoints
-
-        return _result(diagnose_checkpoints(words, arguments), checkpoint_tables)
-    if arguments.branches is not None or arguments.states is not None:
-        from rlzoo_lab.diagnose.branches import branch_document
-
-        return _result(branch_document(arguments), branch_tables)
     if is_run(words[0]):
         from rlzoo_lab.diagnose.saved import diagnose_run, run_tables
 

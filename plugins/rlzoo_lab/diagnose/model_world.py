@@ -120,6 +120,8 @@ class ModelWorld:
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
     """Raises RlzooError if there are too many prefixes for the model's vocabulary."""
+    if recipe.config.rollout.ignore_eos:
+        raise RlzooError("rollout.ignore_eos: in a model's world, EOS may end every response")
     torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)
     policy = build_policy(recipe.config)
@@ -198,8 +200,7 @@ def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
     special = [*policy.eos_ids, *policy.tokenizer.all_special_ids]
     mass[torch.tensor(sorted(set(special)), device=mass.device)] = -1
     likely = mass.topk(tree.vocabulary - 1).indices.sort().values
-    end = torch.tensor(policy.eos_ids[:1], dtype=likely.dtype, device=mass.device)
-    return torch.cat([end, likely])
+    return torch.cat([torch.tensor(policy.eos_ids[:1], device=mass.device), likely])
 
 
 class _Reading:

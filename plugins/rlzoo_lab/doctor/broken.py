@@ -1,12 +1,10 @@
-"""Rules about facts that hold exactly in any correct run, whatever the algorithm."""
+"""Rules about facts that hold in any correct run, whatever the algorithm."""
 
-import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor.follows import follows
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
@@ -15,36 +13,52 @@ from rlzoo_lab.doctor.series import (
     first,
     late,
     learning,
-    right_or_wrong,
+    noise_share,
     says_yes_or_no,
-    spans,
-    updates,
+    severity,
 )
 from rlzoo_lab.doctor.suspects import foreign
 
 
-@rule(explains=SYMPTOMS)
+@cause()
 def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
     if run.steps.not_finite is None:
         return None
     (step, bad), steps = run.steps.not_finite, run.steps.not_finite_steps
-    paid = [name for name in bad if name.startswith(("reward", "score", "advantages", "returns"))]
     others = f", and {len(bad) - 1} other metrics" if bad[1:] else ""
     again = f"; such steps: {', '.join(map(str, steps[:8]))}" if steps[1:] else ""
-    more = f" and {len(steps) - 8} more" if steps[8:] else ""
+    advice = (
+        "The update overflows, not the reward: lower the learning rate, or compute in bfloat16 or "
+        "float32. In float16, loss scaling skips single steps of this kind."
+    )
+    if any(name.startswith(("reward", "score", "advantages", "returns")) for name in bad):
+        advice = "Check what the reward returns at that step; lower actor.lr and critic.lr."
     return Finding(
         "problem",
-        f"{bad[0]} is not finite at step {step}{others}{again}{more}.",
-        "Check what the reward returns at that step; lower actor.lr and critic.lr."
-        if paid
-        else "The update overflows, not the reward: lower the learning rate, or compute in "
-        "bfloat16 or float32. In float16, loss scaling skips single steps of this kind.",
+        f"{bad[0]} is not finite at step {step}{others}{again}{', ...' if steps[8:] else ''}.",
+        advice,
         {"step": step, "metrics": bad, "steps": list(steps[:100])},
     )
 
 
-@rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
+@cause(names.SKIPPED)
+def updates_skipped(run: Record) -> Finding | None:
+    """The loss or gradient was not finite, so optimizer steps were skipped."""
+    steps = [step for step, count in run.points(names.SKIPPED) if count > 0]
+    if not steps:
+        return None
+    return Finding(
+        "problem" if 20 * len(steps) > len(run.steps) else "warning",
+        f"{sum(run.series(names.SKIPPED)):g} updates were skipped, in {len(steps)} of "
+        f"{len(run.steps)} steps (the first at step {steps[0]}): their loss or gradient was not "
+        "finite.",
+        "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
+        {"steps": steps[:100]},
+    )
+
+
+@cause(names.LOG_PROB_GAP)
 def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """Tokens were not sampled from the trained policy's distribution."""
     gaps = run.series(names.LOG_PROB_GAP)
@@ -52,24 +66,20 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     weighed = run.known("correction.name") or run.known("rollout.old_log_probs") == "sampled"
     if gap < 1e-2 or weighed:
         return None
-    top_k, top_p = run.known("rollout.top_k", 0), run.known("rollout.top_p", 1.0)
+    top_k, top_p = run.known("rollout.top_k") or 0, run.known("rollout.top_p") or 1.0
+    advice = "Sample and score with the same precision and temperature, or set correction=NAME."
     if top_k > 0 or top_p < 1:
-        keys = [f"rollout.top_k={top_k}"] * (top_k > 0) + [f"rollout.top_p={top_p:g}"] * (top_p < 1)
-        why = f"{' and '.join(keys)} truncate the distribution"
+        why = f"rollout.top_k={top_k} and rollout.top_p={top_p:g} truncate the distribution"
         advice = "Set rollout.top_k=0 rollout.top_p=1, or set correction=NAME to reweight the loss."
-    elif behind := run.known("rollout.staleness", 0):
+    elif behind := run.known("rollout.staleness"):
         why = f"rollout.staleness={behind} uses the weights of {behind} steps ago"
         advice = "Set correction=NAME to reweight the loss, or lower rollout.staleness or actor.lr."
     elif gaps[0] < 0.1 * gap:
-        why = (
-            f"the sampler uses old weights: the gap is {gaps[0]:.1g} at the first step and "
-            f"grows to {late(run, names.LOG_PROB_GAP):.2g} as training moves the policy"
-        )
+        why = f"the sampler uses old weights: the gap is {gaps[0]:.1g} at the first step and grows"
         advice = "Send the trained weights to the sampler after each update."
     else:
         more = ", top_p or old weights, which are unknown here" if run.trainer else ""
         why = f"sampling and scoring use different settings (precision, dropout, temperature{more})"
-        advice = "Sample and score with the same precision and temperature, or set correction=NAME."
     return Finding(
         "problem" if gap > 0.05 else "note" if learning(run) else "warning",
         "The samples are off-policy: their log-probabilities differ from the policy's by "
@@ -79,42 +89,27 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     )
 
 
-@rule(names.RATIO, names.PPO_KL, least=3, explains=SYMPTOMS)
+@cause(names.FIRST_RATIO_GAP)
 def ratio_not_one_at_first(run: Record) -> Finding | None:
-    """The ratio differs from 1 before any update changed the policy.
-
-    Newer runs record the first optimizer step of each training step. Older runs record means over
-    all of them. With one update per batch that is the same. With more, the mean includes the
-    updates, but the mean of pi / pi_old over samples of pi_old is 1 for any pi.
-    """
-    gaps = run.series(names.FIRST_RATIO_GAP)
-    ratios, kls = run.series(names.RATIO), run.series(names.PPO_KL)
-    if gaps:
-        exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
-        away, right = median(gaps), median(gaps) <= (1e-3 if exact else 0.02)
-        how = f"abs(log pi - log pi_old) is {away:.2g} nats per token in the first optimizer step"
-    else:
-        away, kl = median(abs(r - 1) for r in ratios), median(abs(k) for k in kls)
-        # Updates also move the mean of a small batch, in proportion to their KL.
-        right = max(away, kl) <= 1e-3 if updates(run) == 1 else away <= 0.02 + 2 * kl
-        how = f"the ratio of new to old policy is off by {away:.2g}"
-    apart = (
-        run.series(names.LOG_PROB_GAP) if run.known("rollout.old_log_probs") == "sampled" else []
-    )
-    if right or (apart and median(apart) > away / 2):  # the ratio is one to another sampler
-        return None
+    """The ratio differs from 1 before any update changed the policy."""
+    away = median(run.series(names.FIRST_RATIO_GAP))
+    exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
+    apart = run.series(names.LOG_PROB_GAP)
+    sampled = apart and run.known("rollout.old_log_probs") == "sampled"
+    if away <= (1e-3 if exact else 0.02) or (sampled and median(apart) > away / 2):
+        return None  # the ratio may be one to another sampler
     return Finding(
         "problem",
-        f"old_log_probs were not computed with the trained policy: {how} of a step (median over "
-        f"{len(gaps or ratios)} steps). No weight has changed by then, so the difference must be "
-        "0 and the ratio 1. All later ratios and clips are wrong.",
+        "old_log_probs were not computed with the trained policy: abs(log pi - log pi_old) is "
+        f"{away:.2g} nats per token (median) in the first optimizer step of a step, when no weight "
+        "has changed. All later ratios and clips are wrong.",
         "Set rollout.old_log_probs=recomputed; look for log-probs from another step, at another "
         "temperature or in lower precision.",
-        {"off_by": away, "updates_per_batch": updates(run)},
+        {"off_by": away},
     )
 
 
-@rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
+@cause(names.ADVANTAGE_CORR, names.SCORE_STD, least=3)
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     """Better responses do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
@@ -123,238 +118,133 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     start, middle = median(first(values)), median(values)
     if middle > (0.22 if run.has("values/mean") or start > 0.45 else 0.45):
         return None
-    if len(values) < 3 or len(values) < steps / 4:
-        return None
-    if run.has("actor/teacher_kl"):  # distillation follows a teacher, not the score
+    # Distillation follows a teacher, not the score.
+    if len(values) < steps / 4 or run.has("actor/teacher_kl"):
         return None
     wrong = middle < -0.2
-    columns = {k.split(".")[1] for k in run.recipe if k.startswith("columns.")}
-    other = f" (The recipe's columns {', '.join(sorted(columns))} may carry another signal.)"
+    columns = sorted({k.split(".")[1] for k in run.recipe if k.startswith("columns.")})
+    other = f" The recipe's columns {', '.join(columns)} may carry another signal."
+    advice = (
+        "Inspect one response with `rlzoo trace RUN` and run `rlzoo check NAME`. Does the "
+        "estimator read rewards at the wrong token or row? Does it use ranks or indices?"
+    )
+    if wrong:
+        advice = "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
     return Finding(
         "problem" if wrong and not columns else "warning",
         f"The advantages {'fall where scores rise' if wrong else 'hardly follow the scores'}: the "
         f"correlation of a response's score with its mean raw advantage is {middle:.2f} (median of "
         f"{len(values)} steps); correct estimators without a critic have 0.66 or more."
-        + (" The policy unlearns its best responses." if wrong else "")
-        + (other if columns else ""),
-        "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
-        if wrong
-        else "Inspect one response with `rlzoo trace RUN` and run `rlzoo check NAME`. Does the "
-        "estimator read rewards at the wrong token or row? Does it use ranks or indices "
-        "instead of rewards? Do the critic's errors dominate?",
+        f"{other if columns else ''}",
+        advice,
         {"correlation": middle, "steps": len(values)},
     )
 
 
-@rule("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND, explains=(*SYMPTOMS,
-      "advantages_do_not_follow_scores", "update_too_large"))  # fmt: skip
+@cause("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND)
 def advantages_not_centred(run: Record) -> Finding | None:
     """Advantages mostly have the same sign, despite a baseline or whitening."""
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
-    off = median(mean / max(std, 1e-6) for mean, std in pairs)
+    off, name = median(mean / max(std, 1e-6) for mean, std in pairs), run.key("estimator.name")
     textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
-    greedy = run.key("estimator.name") == "remax"  # its baseline, greedy decoding, is above it
+    greedy = name == "remax"  # its baseline, greedy decoding, is above it
     # A baseline above every reward of a group: nothing sampled is ever made more likely.
     never = off < 0 and max(run.series("advantages/max"), default=1.0) <= 1e-6
     if (abs(off) < 0.5 and not never) or textbook or greedy or run.has("actor/teacher_kl"):
         return None
-    name, whiten = run.key("estimator.name"), run.known("whiten.name", "none")
-    shown = "" if run.trainer and "whiten.name" not in run.recipe else f" (whiten={whiten})"
-    punishing = off < 0 and max(run.series("score/max"), default=1.0) <= 0 and whiten == "none"
-    what = (
-        f"{'All' if off > 2 else 'Most'} advantages are positive: estimator {name} subtracts no "
-        "baseline, or too small a one, so every sampled token becomes more likely, correct or not"
-        if off > 0
-        else "All rewards are negative and no baseline is subtracted, so every sampled token "
-        "becomes less likely"
-        if punishing
-        else f"Advantages are too low{' (not one is positive)' * never}: estimator {name} "
-        "subtracts too large a baseline (such as a sum instead of a mean, a maximum, one that is "
-        "subtracted twice, or that of another group), so even good tokens become less likely"
-    )
+    if off > 0:
+        what = f"Most advantages are positive: estimator {name} subtracts no baseline, or too small"
+        what += " a one, so every sampled token becomes more likely, correct or not"
+    else:
+        what = f"Advantages are too low{', and not one is positive' * never}: "
+        what += f"estimator {name} subtracts too large a baseline (a sum "
+        what += "instead of a mean, a maximum, one that is subtracted twice), or none from rewards "
+        what += "that are negative, so even good tokens become less likely"
     meant = off > 0 and run.improved and not foreign(run)  # a zoo's estimator, and it learns
     return Finding(
-        "note" if meant else "warning" if learning(run) else "problem",
+        "note" if meant else severity(run),
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
-        f"or whitening it is near 0{shown}. The reward went from {course(run)}.",
-        f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch."
-        if not punishing
-        else "Set whiten=batch, or use an estimator with a baseline.",
+        f"or whitening it is near 0. The reward went from {course(run)}.",
+        f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch.",
         {"mean_over_std": off},
     )
 
 
-@rule(names.PULL_CORR, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause(names.PULL_CORR, least=3)
 def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     """The policy loss does not raise the log-probs of tokens with good advantages."""
-    middle = median(run.series(names.PULL_CORR))
+    pulls, weight = run.series(names.PULL_CORR), run.known("correction.name")
+    middle, loss = median(pulls), f"policy_loss {run.known('policy_loss.name', '')}".rstrip()
     if middle > 0.45:  # losses that are correct were at 0.9 and above
         return None
-    loss = f"policy_loss {run.known('policy_loss.name', '')}".rstrip()
-    if middle == 0 and run.known("correction.name"):  # its weights multiply the loss
-        loss += f" and correction {run.known('correction.name')}"
-    weighed = (
-        " The loss may be correct, with a correction that gives weight 0 to all useful tokens."
-        if " and correction" in loss
-        else ""
+    advice = (
+        "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether each row "
+        "uses its own advantages. Changing the learning rate does not help."
     )
-    what = (
-        f"The {loss} has the wrong sign: it lowers the log-probabilities of tokens with good "
-        "advantages"
-        if middle < -0.2
-        else f"No gradient reaches log pi through the {loss}: it is exactly 0"
-        if middle == 0
-        else f"The {loss} (or the whitening) hardly follows the advantages"
-        + (
-            ", though it did at the first step: its ratio or clipping does not use the policy "
-            "that sampled the responses"
-            if run.series(names.PULL_CORR)[0] > 0.8
-            else ""
-        )
-    )
+    if middle < -0.2:
+        what = f"The {loss} has the wrong sign: it lowers the log-probs of tokens with good "
+        what += "advantages"
+    elif middle == 0 and weight:
+        what = f"The {loss} or the correction {weight}, which multiplies it, is exactly 0"
+        advice = f"Train once without {weight} (correction.name=null)."
+    elif middle == 0:
+        what = f"No gradient reaches log pi through the {loss}: it is exactly 0"
+    elif pulls[0] > 0.8:
+        what = f"The {loss} follows the advantages at the first step alone: its ratio or clipping "
+        what += "does not use the policy that sampled the responses"
+    else:
+        what = f"The {loss} (or the whitening) hardly follows the advantages"
     return Finding(
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
-        "(median); correct losses have 0.9 or more. The gradient norm is "
-        f"{late(run, 'actor/grad_norm', 0.0):.2g}. The reward went from {course(run)}.{weighed}",
-        f"Train once without {run.known('correction.name')} (correction.name=null)."
-        if weighed
-        else "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether "
-        "each row uses its own advantages. Changing the learning rate does not help.",
+        f"(median); correct losses have 0.9 or more. The reward went from {course(run)}.",
+        advice,
         {"correlation": middle},
     )
 
 
-@rule(names.UNTAUGHT, least=3, explains=(*SYMPTOMS, "advantage_at_the_end_is_off"))
-def tokens_without_advantage(run: Record) -> Finding | None:
-    """The first or last token of a response gets no advantage although others do."""
-    share = median(run.series(names.UNTAUGHT))
-    if share < 0.9:
-        return None
-    return Finding(
-        "problem" if not learning(run) else "warning",
-        f"Credit is lost: in {share:.0%} of the responses with a signal, the advantage or the "
-        "gradient of the first or last token is exactly 0 (responses have "
-        f"{late(run, names.LENGTH):.1f} tokens). Either the advantages are shifted by one token, "
-        "or a mask of the advantages or the loss leaves tokens out.",
-        "Inspect one response with `rlzoo trace RUN`: which tokens have an advantage of 0? If "
-        "none does, check the policy loss. Then run `rlzoo check NAME`.",
-        {"share": share},
-    )
-
-
-@rule(names.LAST_CORR, least=3, explains=SYMPTOMS)
-def advantage_at_the_end_is_off(run: Record) -> Finding | None:
-    """The advantage of the last action is not its reward minus V."""
-    middle = median(run.series(names.LAST_CORR))
-    if middle > 0.8 or late(run, names.SCORE_STD, 1.0) < 1e-6:
-        return None
-    return Finding(
-        "problem" if middle < 0.3 else "warning",
-        f"The advantage at a response's last action is not its reward minus V: their correlation "
-        f"is {middle:.2f} (median); it must be 1 for every lambda. The estimator reads another "
-        "token's reward or value, adds a baseline that depends on the action, or shifts its "
-        "result.",
-        "Inspect the last tokens with `rlzoo trace RUN`, and run `rlzoo check` and "
-        "`rlzoo diagnose`. The critic and the learning rates are not the cause.",
-        {"correlation": middle},
-    )
-
-
-def noise_share(run: Record) -> float:
-    """The share of the scores' variance that is between identical responses to one prompt."""
-    spread = late(run, names.SCORE_STD, 0.0)
-    return min(1.0, (late(run, names.SCORE_NOISE, 0.0) / spread) ** 2) if spread > 1e-9 else 0.0
-
-
-@rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale",
-      "reward_is_gamed", "reward_at_the_wrong_index"))  # fmt: skip
-def reward_is_not_what_is_right(run: Record) -> Finding | None:
+@cause(names.RIGHT_CORR, least=3)
+def reward_does_not_measure_correctness(run: Record) -> Finding | None:
     """The score does not correlate with correctness, or it is a binary check of something else."""
-    values = run.series(names.RIGHT_CORR)
-    middle, verdict, noise = fmean(values), says_yes_or_no(run), noise_share(run)
-    if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
+    values, held = run.series(names.RIGHT_CORR), accuracies(run)
+    middle, noise = fmean(values), noise_share(run)
+    limit = 0.6 if says_yes_or_no(run) else 0.1
+    if middle > limit or (len(values) < 6 and middle > -0.2):
         return None
-    held = accuracies(run)
-    before, after = (held[0], held[-1]) if held else (None, None)
-    heldout = f" Held-out accuracy went {before:.2f} to {after:.2f}." if held else ""
     weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
-    negative = [f"{k}={run.key(k):g}" for k in weights if run.key(k, 1.0) < 0]
-    turned = middle < -0.8 or bool(negative)
-    what = (
-        "The reward favors wrong answers"
-        if middle < -0.2 or turned
-        else "The reward is unrelated to correctness"
-        if middle < 0.1
-        else "The reward is binary, but it does not check whether this response is correct"
+    negative = [f"{k}={run.key(k):g}" for k in weights if (run.known(k) or 1.0) < 0]
+    heldout = f" Held-out accuracy went {held[0]:.2f} to {held[-1]:.2f}." if held else ""
+    what = "The reward is binary, but it does not check whether this response is correct"
+    advice = (
+        "Read samples.jsonl and the scores: which responses get a reward? The reward may read a "
+        "different answer than the task does, or depend on something else, such as length."
     )
-    random = noise > 0.1 and (
-        f" Identical responses to a prompt score differently ({noise:.0%} of the scores' "
-        "variance): the reward is noisy, or returns the score of another row or step."
-    )
+    if middle < -0.2 or negative:
+        what = f"The reward favors wrong answers ({', '.join(negative) or 'no weight is negative'})"
+    elif middle < 0.1:
+        what = "The reward is unrelated to correctness"
+    if middle < -0.8 or negative:
+        advice = "Flip the sign of the reward or of its weight."
+    elif noise > 0.1:
+        what += (
+            f", and identical responses to a prompt score differently ({noise:.0%} of the scores' "
+            "variance): it is noisy, or returns the score of another row or step"
+        )
+        advice = (
+            "Call the reward twice with one response: it must return the same score, computed only "
+            "from this row's prompt, response and answer."
+        )
     return Finding(
         "problem",
-        f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
-        f"response's score with the task's own check is {middle:.2f} (mean of {len(values)} "
-        f"steps). The reward went from {course(run)}, and the response length went from "
-        f"{course(run, names.LENGTH)}.{random or follows(run)}{heldout}",
-        "Flip the sign of the reward or of its weight."
-        if turned
-        else "Call the reward twice with one response: it must return the same score, computed "
-        "only from this row's prompt, response and answer."
-        if random
-        else "Read samples.jsonl and the scores: which responses get a reward? The reward may read "
-        "a different answer than the task does, or depend on something else, such as length.",
-        {"correlation": middle, "before": before, "after": after, "noise": noise},
+        f"{what}. The correlation of a response's score with the task's own check is {middle:.2f} "
+        f"(mean of {len(values)} steps). The reward went from {course(run)}, and the response "
+        f"length went from {course(run, names.LENGTH)}.{heldout}",
+        advice,
+        {"correlation": middle, "noise": noise},
     )
 
 
-@rule(names.SCORE_NOISE, names.SCORE_STD, least=3, explains=(*SYMPTOMS, "reward_scale"))
-def reward_is_noisy(run: Record) -> Finding | None:
-    """Identical responses to a prompt get different scores."""
-    share = noise_share(run)
-    if share < 0.1:
-        return None
-    known = run.has(names.RIGHT_CORR) and late(run, names.RIGHT_CORR)
-    corr = f" Its correlation with correctness is {known:.2f}." if known else ""
-    severity = "problem" if not learning(run) else "warning" if share > 0.5 else "note"
-    if run.improved and not foreign(run):  # the noise of a shipped task is intended
-        severity = "note"
-    return Finding(
-        severity,
-        "The reward is noisy: identical responses to a prompt differ in score by a standard "
-        f"deviation of {late(run, names.SCORE_NOISE):.2g}, which is {share:.0%} of the scores' "
-        f"variance ({late(run, names.SCORE_STD):.2g} squared).{corr} The reward may be random "
-        "(some tasks intend this), or return the score of another row or an earlier step. The "
-        f"reward went from {course(run)}.",
-        "Compute the score only from this row's prompt, response and answer; if it cannot be "
-        "deterministic (a judge that samples), average several calls.",
-        {"share": share},
-    )
-
-
-@rule(names.REWARD, names.SCORE_STD, least=6, explains=SYMPTOMS)
-def reward_jumps_between_steps(run: Record) -> Finding | None:
-    """The mean reward varies between steps by more than the spread of its rows explains."""
-    values, rows = run.series(names.REWARD), run.key("rollout.prompts", 64)
-    jumps = median(abs(b - a) for a, b in itertools.pairwise(values)) / 0.954
-    due = median(run.series(names.SCORE_STD)) / rows**0.5
-    if jumps < 4 * due or due < 1e-6 or run.has("turns/mean"):
-        return None
-    return Finding(
-        "warning" if learning(run) else "problem",
-        f"The mean reward changes by {jumps:.2g} from step to step, but the spread of scores "
-        f"within a step ({median(run.series(names.SCORE_STD)):.2g}, {rows} prompts) explains "
-        f"{due:.2g}. The reward adds the same noise to all rows of a step. An estimator without a "
-        "group baseline treats it as credit.",
-        "Check whether the reward depends on anything outside the row, such as the step, a clock, "
-        "a running mean or a random offset.",
-        {"jumps": jumps, "due": due},
-    )
-
-
-@rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,
-      "policy_does_not_move"))  # fmt: skip
+@cause(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3)
 def samples_are_copies(run: Record) -> Finding | None:
     """All samples of a prompt are the same text although the policy has entropy."""
     samples, entropy = run.key("rollout.samples", 1), early(run, names.ENTROPY)
@@ -372,72 +262,21 @@ def samples_are_copies(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REF_KL, explains=("kl_too_strong", "kl_exploding", "reward_flat", "reward_falling"))
-def reference_is_another_policy(run: Record) -> Finding | None:
-    """The KL to the reference is not 0 before the first update."""
-    first, coef = abs(run.series(names.REF_KL)[0]), run.known("kl.coef")
-    pull = "any KL penalty" if coef is None else f"the KL penalty (kl.coef={coef})"
-    pull = "the loss" if run.known("kl.place") == "none" else pull
-    if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
+@symptom(names.SCORE_NOISE, names.SCORE_STD, least=3)
+def reward_is_noisy(run: Record) -> Finding | None:
+    """Identical responses to a prompt get different scores."""
+    share = noise_share(run)
+    if share < 0.1:
         return None
+    level = "problem" if not learning(run) else "warning" if share > 0.5 else "note"
+    meant = run.improved and not foreign(run)  # the noise of a shipped task is intended
     return Finding(
-        "problem",
-        f"The reference is not the initial policy: at step 1 their KL divergence is {first:.2g} "
-        f"nats per token, and {pull} pulls the "
-        "policy towards another model.",
-        "Check the weights, temperature and precision used for the reference's log-probabilities.",
-        {"first": first},
-    )
-
-
-@rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)
-def kl_pays(run: Record) -> Finding | None:
-    """The KL term in the reward is added instead of subtracted."""
-    coef, far = late(run, names.KL_COEF, 0.0), late(run, names.REF_KL_PER_RESPONSE)
-    if run.key("kl.place") != "reward" or far < 0.05 or coef <= 0:
-        return None
-    paid = late(run, "rewards/mean") - late(run, names.REWARD)
-    if paid < 0.3 * coef * far:
-        return None
-    return Finding(
-        "problem",
-        f"The KL penalty has the wrong sign: responses are {far:.2g} nats from the reference, "
-        f"which at kl.coef={coef:g} must cost {coef * far:.2g}, but rewards are {paid:.2g} above "
-        "the scores. The policy is paid for moving away from the reference.",
-        "Check the sign of the KL penalty (`rlzoo check NAME`).",
-        {"paid": paid, "kl": far, "coef": coef},
-    )
-
-
-@rule(names.AT_END, least=3, explains=SYMPTOMS)
-def reward_at_the_wrong_index(run: Record) -> Finding | None:
-    """The last token never has a reward, but the score of a whole answer belongs there."""
-    values = run.series(names.AT_END)
-    part_by_part = max(run.series(names.PAID_TOKENS), default=1.0) > 1.5  # a word, a turn, a step
-    if max(values) > 0.02 or part_by_part or not right_or_wrong(run):
-        return None
-    return Finding(
-        "problem",
-        f"The reward is at the wrong token: in {len(values)} steps, no response had a reward at "
-        "its last action, where the score of a whole answer belongs. Tokens after the rewarded "
-        "one get no credit, and a reward after the end of a response is lost.",
-        "Return one score per response, or put it at the last action in the mask. `rlzoo trace "
-        "RUN` shows where it is.",
-        {"share_at_end": fmean(values)},
-    )
-
-
-@rule(names.DISTINCT, least=3, explains=("reward_flat", "held_out_falls", "no_signal_in_groups",
-      "texts_become_alike", "entropy_collapse"))  # fmt: skip
-def one_prompt(run: Record) -> Finding | None:
-    """All groups of a step have the same prompt."""
-    prompts, values = run.key("rollout.prompts", 1), run.series(names.DISTINCT)
-    if prompts < 3 or max(values) * prompts > 1.5:
-        return None
-    return Finding(
-        "problem",
-        f"All {prompts} prompts of a step are the same prompt, in each of {len(values)} steps "
-        f"({spans(run, names.DISTINCT)[0]} and later).",
-        "Check the task's `draw`: its examples must depend on the generator that is passed to it.",
-        {"share_distinct": fmean(values), "prompts": prompts},
+        "note" if meant else level,
+        "The reward is noisy: identical responses to a prompt differ in score by a standard "
+        f"deviation of {late(run, names.SCORE_NOISE):.2g}, which is {share:.0%} of the scores' "
+        "variance. It may be random (some tasks intend this), or return the score of another row "
+        f"or an earlier step. The reward went from {course(run)}.",
+        "Compute the score only from this row's prompt, response and answer; if it cannot be "
+        "deterministic (a judge that samples), average several calls.",
+        {"share": share},
     )

@@ -4,7 +4,7 @@ This module does not import torch.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import open_folder
 from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.environment import environment, lines_of
-from rlzoo_lab.doctor.rules import RULES, SEVERITIES
+from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
 
@@ -21,11 +21,16 @@ LISTED = 12  # names of rules that a terminal still shows
 
 
 def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
-    """(findings, the most severe first and causes before symptoms; rules that could not run -> the
-    setting that an imported run does not record, or empty: too few steps have their metrics).
+    """(findings, as `ranked`, in the words of the run's trainer; rules that could not run -> the
+    setting that an imported run does not record, or empty: too few steps have their metrics)."""
+    findings, left_out = findings_of(run)
+    for f in findings:
+        f.what, f.advice = (in_words_of(run.trainer, text) for text in (f.what, f.advice))
+    return ranked(findings), left_out
 
-    A finding that another finding explains is listed under it, not separately.
-    """
+
+def findings_of(run: Record) -> tuple[list[Finding], dict[str, str]]:
+    """What each rule finds by itself, in their order, and the rules that could not run."""
     findings: list[Finding] = []
     left_out = {}
     for r in RULES:
@@ -42,25 +47,24 @@ def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
             if r.metrics:
                 numbers = run.steps_of(r.metrics[0])
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
-            finding.what, finding.advice = (
-                in_words_of(run.trainer, text) for text in (finding.what, finding.advice)
-            )
             findings.append(finding)
-    explains = {r.name: r.explains for r in RULES}
-    order = {r.name: i for i, r in enumerate(RULES)}
+    return findings, left_out
 
-    def causes(k: Finding, f: Finding) -> bool:
-        """Whether f follows from k. If two rules explain each other, the first one is the cause."""
-        if k.severity == "note" or f.rule not in explains[k.rule]:
-            return False
-        return k.rule not in explains[f.rule] or order[k.rule] < order[f.rule]
 
-    kept = [f for f in findings if not any(causes(k, f) for k in findings)] or findings[:1]
-    for f in findings:
-        if f not in kept and f.severity != "note":
-            cause = next((k for k in kept if causes(k, f)), kept[0])
-            cause.so_too.append(f.rule)
-    return sorted(kept, key=lambda f: SEVERITIES.index(f.severity)), left_out
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Causes, or the first symptom where no cause is known, with the other symptoms under the first
+    of them; then asides and notes. Each in the order of the rules."""
+    kinds = {r.name: (i, r.kind) for i, r in enumerate(RULES)}
+    parts: dict[str, list[Finding]] = {"cause": [], "symptom": [], "aside": [], "note": []}
+    for f in sorted(findings, key=lambda f: kinds[f.rule][0]):
+        kind = kinds[f.rule][1]
+        parts["note" if f.severity == "note" and kind != "symptom" else kind].append(f)
+    loud = [f for f in parts["symptom"] if f.severity != "note"]
+    notes = [f for f in parts["symptom"] if f.severity == "note"]
+    heads = parts["cause"] or loud[:1]
+    if heads:
+        heads[0].so_too = [f.rule for f in loud if f is not heads[0]]
+    return heads + parts["aside"] + parts["note"] + ([] if heads else notes)
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

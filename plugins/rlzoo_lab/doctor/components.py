@@ -9,7 +9,7 @@ from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import cause
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import foreign
 
@@ -27,15 +27,6 @@ TELLING = (
 )  # fmt: skip
 # Checks that a component with couples="batch" may fail on purpose.
 OF_GROUPS = ("baseline_is_the_groups_own", "equal_rewards_give_zeros", "groups_matter")
-
-# Rules that see such a fault in the metrics.
-SHOWN_BY = (
-    *SYMPTOMS, "advantages_do_not_follow_scores", "advantages_not_centred",
-    "loss_does_not_follow_advantages", "tokens_without_advantage", "advantage_at_the_end_is_off",
-    "reward_is_not_what_is_right", "reward_pays_otherwise",
-    "reward_at_the_wrong_index", "kl_pays", "kl_too_strong", "policy_does_not_move",
-    "update_too_large", "reward_jumps_between_steps",
-)  # fmt: skip
 
 
 def own(run: Record, zoo: Zoo) -> Iterator[tuple[str, Component]]:
@@ -63,7 +54,7 @@ def severity(run: Record, failed: list[str]) -> str:
     return "warning" if learning(run) else "problem"
 
 
-@rule(explains=SHOWN_BY)
+@cause()
 def component_fails_its_check(run: Record) -> Finding | None:
     """A component that does not come with rlzoo fails a check that all of its kind must pass."""
     if not foreign(run):
@@ -85,29 +76,5 @@ def component_fails_its_check(run: Record) -> Finding | None:
                 f"{'; '.join(f'{n}: {said[n]}' for n in failed[:3])}.",
                 f"Correct it, repeat `rlzoo check {component.name}` and train again.",
                 {"component": component.name, "failed": failed},
-            )
-    return None
-
-
-@rule(explains=SYMPTOMS)
-def tokens_weighted_unequally(run: Record) -> Finding | None:
-    """Before any update, the weights of the run's own loss or correction do not follow the
-    advantages, and the run does not learn."""
-    if learning(run) or not foreign(run):
-        return None
-    from rlzoo_lab import checks
-
-    zoo = load_zoo()
-    for section, component in own(run, zoo):
-        if section not in ("policy_loss", "correction"):
-            continue
-        what = checks.on_own_samples(component, zoo, numbers(run, section, component))
-        if what:
-            return Finding(
-                "warning",
-                f"On samples of the policy itself, {section}={component.name} ({component.file}) "
-                f"does not weight tokens only by advantage: {what}. The run does not learn.",
-                f"Correct {component.name} if this is not intended; otherwise, train without it.",
-                {"component": component.name},
             )
     return None

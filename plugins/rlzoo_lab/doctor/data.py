@@ -1,4 +1,4 @@
-"""Rules about data: prompts, answers, and how responses are checked.
+"""Rules about data and evaluations: prompts, answers, what is held out, and when a run ended.
 
 They compare the start of training with the first evaluation, and read samples.jsonl.
 """
@@ -10,24 +10,24 @@ from zlib import crc32
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor.follows import follows, texts
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
+    early,
     late,
     learning,
     right_or_wrong,
     samples_alike,
     says_yes_or_no,
+    spans,
+    updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.view.numbers import option_text
 
+TEACHER_KL, LIMIT = "actor/teacher_kl", "rollout.max_new_tokens"
 FIRST_STEPS = 3  # the policy has hardly moved
-OF_CRITICS = ("critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
-              "critic_diverges", "critic_targets_are_off")  # fmt: skip
-HARD = ("no_response_is_right", "base_never_ends_right", "reward_constant")
 # How a task of rows makes prompts and reads answers and responses, and what is usual.
 READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": "",
          "task.response_pattern": "", "task.system": "", "task.prompt": "prompt"}  # fmt: skip
@@ -42,7 +42,7 @@ def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
     )
 
 
-@rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
+@cause(names.REWARD, names.RIGHT, least=FIRST_STEPS)
 def data_differ_before_training(run: Record) -> Finding | None:
     """Before any learning, accuracy differs between training and held-out prompts."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
@@ -84,6 +84,13 @@ def data_differ_before_training(run: Record) -> Finding | None:
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
 
 
+def _texts(run: Record) -> list[dict[str, Any]]:
+    """Samples that have a prompt, a response and an answer as text, and ended by themselves."""
+    keys = ("prompt", "response", "answer")
+    known = [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
+    return [s for s in known if not s.get("truncated")]
+
+
 def _alike(sample: dict[str, Any]) -> bool:
     """Whether a response is written as its answer is: the same kinds of characters."""
 
@@ -95,40 +102,13 @@ def _alike(sample: dict[str, Any]) -> bool:
     return bool(response.strip()) and short and kinds(response) <= kinds(answer)
 
 
-@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "reward_pays_otherwise",
-      "reward_is_not_what_is_right", "answers_belong_to_other_prompts"))  # fmt: skip
-def right_texts_are_judged_wrong(run: Record) -> Finding | None:
-    """Responses that are exactly the answer count as wrong."""
-    same = [s for s in texts(run) if s["response"].strip() == s["answer"].strip() != ""]
-    scores = [s["score"] for s in same if isinstance(s.get("score"), int | float)]
-    low, high = min(run.series("score/min"), default=0.0), max(run.series("score/max"), default=1.0)
-    every = high < low + 1e-6 and low > 0  # all responses are paid
-    if len(scores) < 4 or every or fmean(s <= low + 1e-9 for s in scores) < 0.9:
-        return None
-    known = late(run, names.RIGHT, 0.0) > 0.02  # the task itself judges them right
-    key = "" if known else reads(run, ("task.response_pattern", "task.answer_pattern"))
-    which = key or ("the reward" if known else "the task's check of a response, or the reward")
-    example = same[0]
-    return Finding(
-        "problem",
-        f"Correct responses are judged wrong: {len(same)} samples are exactly the answer (for "
-        f"example {example['response']!r} to {example['prompt'][-40:]!r}), and "
-        f"{sum(s <= low + 1e-9 for s in scores)} of them get the lowest score. The cause is "
-        f"{which}{'' if not key else ', which extracts another part of the text'}.",
-        f"Fix {key.split('=')[0]}: it must match the whole answer in a response."
-        if key
-        else "Call the check with one of these responses and its answer.",
-        {"same": len(same), "wrong": sum(s <= low + 1e-9 for s in scores)},
-    )
-
-
-@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS))
-def answers_belong_to_other_prompts(run: Record) -> Finding | None:
+@cause(names.RIGHT, least=3)
+def answers_do_not_match_prompts(run: Record) -> Finding | None:
     """Responses have the form of answers, but none is ever correct."""
     most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
     if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
         return None
-    found = [s for s in texts(run) if not s.get("truncated")]
+    found = _texts(run)
     if (
         len(found) < 12
         or fmean(map(_alike, found)) < 0.8
@@ -137,20 +117,16 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     ):
         return None  # fmt: skip
     inside = fmean(s["answer"].strip() in s["prompt"] for s in found)
-    copied = (
-        f" {inside:.0%} of the answers are part of their prompt, as in "
-        f"{found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}: is it the wrong column?"
-        if inside > 0.6
-        else f" An example: {found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}, answered "
-        f"{found[0]['response']!r}."
-    )
-    key = reads(run)
+    one, key = found[0], reads(run)
     where = f" Suspects: {key}." if key else ""
+    if inside > 0.6:
+        where = f" {inside:.0%} of the answers are in their prompt: is it the wrong column?{where}"
     return Finding(
         "problem",
         "The model answers in the right format but is never correct, in training "
         f"({fmean(run.series(names.RIGHT)):.1%}) or held out ({most:.1%}): prompts and answers do "
-        f"not belong together, or responses are parsed wrongly.{copied}{where} Otherwise the task "
+        f"not belong together, or responses are parsed wrongly. {one['prompt'][-40:]!r} should "
+        f"give {one['answer']!r}, and {one['response']!r} was answered.{where} Otherwise the task "
         "is too hard for this model.",
         "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
         "answer? If both are correct, use easier prompts or a warm start (`rlzoo sft`).",
@@ -158,76 +134,32 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
-      "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
-def reward_pays_otherwise(run: Record) -> Finding | None:
-    """A binary reward disagrees with the task: it rewards wrong answers, or misses correct ones."""
-    right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
-    corr = fmean(run.series(names.RIGHT_CORR))
-    high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
-    binary = says_yes_or_no(run) and low >= 0 and high <= 1
-    if not binary or not 0.1 < corr < 0.93 or -0.1 <= right - paid <= 0.08:
+@cause(names.TRUNCATED, least=1)
+def length_limit_too_short(run: Record) -> Finding | None:
+    """Responses were truncated before any update could lengthen them and still are."""
+    values = run.series(names.TRUNCATED)
+    at_once, tail, limit = values[0], late(run, names.TRUNCATED), run.known(LIMIT, "unknown")
+    if (
+        at_once < 0.3
+        or max(at_once, tail) < 0.4
+        or not (right_or_wrong(run) or says_yes_or_no(run))
+    ):
         return None
-    lenient = paid > right
-    what = "accepts wrong" if lenient else "misses correct"
-    return Finding(
-        "warning",
-        f"The reward {what} answers: {right:.0%} of the training responses are correct, the mean "
-        f"score is {paid:.2f}, and the correlation between correctness and score is {corr:.2f}. "
-        f"The reward is binary and disagrees with the task's own check.{follows(run)}",
-        "Read samples.jsonl: which incorrect responses get a reward?"
-        if lenient
-        else "Read samples.jsonl: which correct responses score 0? Typically the verifier times "
-        "out, expects another format, or compares too strictly.",
-        {"right": right, "paid": paid, "correlation": corr},
-    )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.strip())
-    except ValueError:
+    if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
         return None
-
-
-@rule(names.RIGHT, explains=("reward_is_noisy",))
-def other_numbers_count_as_correct(run: Record) -> Finding | None:
-    """Responses whose number differs from the answer count as correct."""
-    pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
-    known = [(a, b, s) for a, b, s in pairs if a is not None and b is not None and a != b]
-    high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
-    paid = [s for a, b, s in known if abs(a - b) > 1e-6 * abs(b) and s.get("score") == high > low]
-    right = fmean(run.series(names.RIGHT))
-    if len(paid) < 4 or len(paid) < 0.2 * len(known) or right < 1 - len(known) / len(pairs) + 0.1:
-        return None
+    never = " No response ends by itself: the end-of-sequence token may never be sampled."
     return Finding(
         "problem",
-        f"Wrong numbers count as correct: {len(paid)} of {len(known)} samples whose number "
-        f"differs from the answer have the highest score (for example {paid[0]['response']!r} for "
-        f"{paid[0]['answer']!r}), and the task counts {right:.0%} of the responses as correct. "
-        "The accuracy reported for this run is too high.",
-        "Check how numbers are compared: a tolerance (task.tolerance), or only a part of the text?",
-        {"paid": len(paid), "wrong": len(known), "right": right},
+        f"{LIMIT}={limit}: {at_once:.0%} of the responses are truncated from the first step on, "
+        f"{tail:.0%} in {spans(run, names.TRUNCATED)[1]}; a truncated response is rarely a whole "
+        f"answer.{never if min(values) > 0.98 else ''}",
+        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
+        "check the end-of-sequence token (model, chat template, sampler).",
+        {"first": at_once, "last": tail},
     )
 
 
-@rule(names.REWARD, explains=("reward_constant", "no_signal_in_groups"))
-def solved_before_training(run: Record) -> Finding | None:
-    """Nearly every held-out answer is correct before the first step."""
-    first = run.evaluations[0] if run.evaluations else {}
-    accuracy = first.get(names.ACCURACY, 0.0)
-    if first.get("step") != 0 or accuracy < 0.98:
-        return None
-    return Finding(
-        "warning",
-        f"Held-out accuracy is {accuracy:.3f} before any training: the task is already solved, or "
-        "its check accepts everything.",
-        "Read samples.jsonl: are these responses correct? If they are, use harder prompts.",
-        {"accuracy": accuracy},
-    )
-
-
-@rule(names.REWARD)
+@aside(names.REWARD)
 def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     """Some evaluation prompts are also training prompts."""
     if not own_data(run):  # some tasks of the zoo have few prompts on purpose
@@ -248,7 +180,7 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, explains=(*SYMPTOMS, *HARD, "data_differ_before_training"))
+@cause(names.REWARD)
 def prompts_are_cut(run: Record) -> Finding | None:
     """Nearly all prompts are as long as the limit at which prompts are cut."""
     limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
@@ -266,26 +198,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
     )
 
 
-@rule(names.LENGTH, names.TRUNCATED, explains=(*SYMPTOMS, *HARD, "length_limit_too_short",
-      "policy_does_not_move", "samples_are_copies"))  # fmt: skip
-def responses_are_empty(run: Record) -> Finding | None:
-    """Every response of the first step is one token that ends it."""
-    length, cut = run.series(names.LENGTH)[0], run.series(names.TRUNCATED)[0]
-    if length > 1 + 1e-6 or cut > 0.01 or run.has("turns/mean"):
-        return None
-    return Finding(
-        "warning" if learning(run) else "problem",
-        f"All responses of step {run.steps_of(names.LENGTH)[0]} have length {length:.0f}: the "
-        "end-of-sequence token, so every text is empty before any training. Either prompts end "
-        "with an end token that the tokenizer or the chat template appends, or the model has not "
-        f"learned to answer such prompts. The reward went from {course(run)}.",
-        "Look at the ids of a prompt (`rlzoo check model=NAME`); prompts must not end with the "
-        "end-of-sequence token. A chat model may need model.chat=always.",
-        {"length": length},
-    )
-
-
-@rule(names.TRUNCATED, least=3, explains=("no_signal_in_groups", "training_and_held_out_part"))
+@aside(names.TRUNCATED, least=3)
 def training_is_cut_shorter(run: Record) -> Finding | None:
     """Responses are longer in evaluations than the training limit allows."""
     limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")
@@ -299,4 +212,106 @@ def training_is_cut_shorter(run: Record) -> Finding | None:
         f"reward, so the policy learns to avoid them. The reward went from {course(run)}.",
         f"Set rollout.max_new_tokens={longer}.",
         {"limit": limit, "evaluation": longer, "truncated": cut},
+    )
+
+
+@aside(names.REWARD, names.RIGHT)
+def evaluation_samples_differently(run: Record) -> Finding | None:
+    """Training and held-out accuracy differ because evaluations sample differently."""
+    differ = [
+        f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
+        for k in ("temperature", "top_k", "top_p")
+        if run.key(f"eval.{k}") != (usual := run.key(f"rollout.{k}"))
+    ]
+    before = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
+    if not differ or before is None:
+        return None
+    first, when = fmean(run.series(names.RIGHT)[:2]), "Before any training"
+    n = min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
+    error = math.sqrt(0.25 / n + 0.25 / max(1, run.key("eval.samples", n)))
+    if abs(first - before) < max(0.1, 3 * error):
+        first, when = late(run, names.RIGHT), "At the end"
+        before = run.evaluations[-1].get(names.ACCURACY, first)
+    if abs(first - before) < max(0.1, 3 * error):
+        return None
+    return Finding(
+        "note" if before > first else "warning",  # sharper samples are a common choice
+        f"The evaluation samples differently from training: {', '.join(differ)}. "
+        f"{when}, held-out accuracy is {before:.0%} and training accuracy is "
+        f"{first:.0%}, so the evaluation does not measure the policy that is trained.",
+        "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
+        {"held_out": before, "training": first},
+    )
+
+
+@aside()
+def evaluation_cut_off(run: Record) -> Finding | None:
+    """Held-out responses are truncated but those of training are not."""
+    cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
+    if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
+        return None
+    limit = run.known("eval.max_new_tokens") or run.known("rollout.max_new_tokens")
+    return Finding(
+        "warning",
+        f"eval.max_new_tokens{'' if limit is None else f'={limit}'}: {cut[-1]:.0%} of the held-out "
+        f"responses are truncated, but only {late(run, names.TRUNCATED):.0%} of those in training. "
+        "The held-out accuracy is too low.",
+        "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
+        {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
+    )
+
+
+@cause(names.REWARD, least=3)
+def teacher_teaches_nothing(run: Record) -> Finding | None:
+    """The teacher agrees with the policy from the start, or the policy never comes closer to it."""
+    if not run.has(TEACHER_KL):
+        return None
+    values = run.series(TEACHER_KL)
+    before, after = early(run, TEACHER_KL), late(run, TEACHER_KL)
+    who = run.known("teacher.name") or run.known("teacher.path") or "the teacher"
+    far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
+    itself = who == run.known("model.name") and abs(values[0]) < 1e-3
+    if max(map(abs, values)) < 0.05 or itself:
+        what = (
+            f"The teacher ({who}) agrees with the policy from the first step: their KL is "
+            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per "
+            "token, so distillation has no signal."
+        )
+        advice = "Use a teacher that is better at this task than the policy (teacher.path)."
+    elif far and not learning(run):
+        then, now = spans(run, TEACHER_KL)
+        what = (
+            f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
+            f"{then}, {after:.2g} in {now}. Its log-probabilities are paired with other tokens or "
+            f"have the wrong sign (estimator {run.known('estimator.name', '')}), or it was trained "
+            "for another task, format or tokenizer."
+        )
+        advice = (
+            "Run `rlzoo trace RUN` and `rlzoo check` on the estimator; then evaluate the teacher "
+            "on this task: rlzoo eval model.path=TEACHER task=TASK."
+        )
+    else:
+        return None
+    return Finding("problem", what, advice, {"first": before, "last": after})
+
+
+@cause(names.REWARD)
+def ended_early(run: Record) -> Finding | None:
+    """A budget or a stop rule ended the run in its first third."""
+    planned, done = run.key("train.steps"), run.summary.get("steps", 0)
+    why = str(run.summary.get("stopped", ""))
+    if not planned or not done or done > planned / 3 or "reached the target" in why:
+        return None
+    budget = [f"{key}={option_text(run.key(key))}" for key in ("train.tokens", "train.minutes")
+              if run.key(key)]  # fmt: skip
+    said = " or ".join(budget) if why in ("budget", "") and budget else why
+    if not said or said == "budget":
+        return None
+    key = "the stop rule (stop.patience, stop.min_delta, stop.max_kl)" if why == said else said
+    return Finding(
+        "warning",
+        f"The run ended after {done} of {planned} steps: {said}. "
+        f"{done * updates(run)} optimizer steps are too few to judge the method.",
+        f"Loosen {key}, or set train.steps={done} if this was intended.",
+        {"steps": done, "planned": planned},
     )

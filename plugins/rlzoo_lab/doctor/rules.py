@@ -1,23 +1,9 @@
-"""All rules, causes first: exact facts, data, a policy that does not move, settings, critic,
-learning."""
+"""All rules, causes first: a run's own components, settings, exact facts, data, symptoms."""
 
-from rlzoo_lab.doctor import (
-    around,
-    broken,
-    components,
-    critic,
-    data,
-    learning,
-    outcome,
-    settings,
-    still,
-)
-from rlzoo_lab.doctor.rule import RULES, SEVERITIES
+from rlzoo_lab.doctor import broken, components, data, optimizer, settings, symptoms
+from rlzoo_lab.doctor.rule import RULES
 
-ORDER = [
-    m.__name__
-    for m in (components, broken, data, still, around, settings, critic, outcome, learning)
-]
+ORDER = [m.__name__ for m in (components, optimizer, settings, broken, data, symptoms)]
 RULES.sort(key=lambda rule: ORDER.index(rule.judge.__module__))  # stable: each file's own order
 
-__all__ = ["ORDER", "RULES", "SEVERITIES"]
+__all__ = ["ORDER", "RULES"]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -14,12 +13,11 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import (
     ACCURACY,
     GREEDY,
-    PPO_KL,
-    REF_KL,
-    REF_KL_PER_RESPONSE,
     REWARD,
     RIGHT,
     SCORE,
+    SCORE_NOISE,
+    SCORE_STD,
 )
 from rlzoo_lab.data.record import Record, read_record
 
@@ -28,7 +26,7 @@ from rlzoo_lab.data.record import Record, read_record
 class Finding:
     """A fault, the numbers that show it, and one remedy.
 
-    so_too: rules whose findings follow from this one.
+    so_too: symptoms that follow from it.
     """
 
     severity: str
@@ -47,15 +45,6 @@ def first(items: Sequence) -> Sequence:
 def last(items: Sequence) -> Sequence:
     """The last third of the values, at least one value."""
     return items[-max(1, len(items) // 3) :]
-
-
-def moving_means(values: Sequence[float], width: int) -> Sequence[float]:
-    """`fmean` of each `width` neighbors, to the last bit, in linear time: floats are integers over
-    a power of 2, and integers have exact sums."""
-    scale = max(x.as_integer_ratio()[1] for x in values)
-    whole = (n * (scale // d) for n, d in map(float.as_integer_ratio, values))
-    sums = [0, *itertools.accumulate(whole)]
-    return array("d", ((b - a) / scale / width for a, b in zip(sums, sums[width:], strict=False)))
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:
@@ -112,14 +101,6 @@ def rises(run: Record) -> bool:
     return change > 2 * error and change > 0
 
 
-def right(run: Record, at: int) -> float | None:
-    """Held-out accuracy at an evaluation; the score for a task without correct answers."""
-    if not run.evaluations:
-        return None
-    line = run.evaluations[at]
-    return line.get(ACCURACY, line.get(SCORE))
-
-
 def accuracies(run: Record) -> list[float]:
     """Held-out accuracy at each evaluation that has one."""
     return [line[ACCURACY] for line in run.evaluations if ACCURACY in line]
@@ -143,15 +124,14 @@ def rounded(run: Record) -> bool:
     return bool(run.trainer) and all(abs(x - round(x, 3)) <= 1e-6 * abs(x) for x in found)
 
 
-def length_limit(run: Record, otherwise: str = "the length limit") -> str:
-    """`rollout.max_new_tokens=8`, as far as it is known."""
-    value = run.known("rollout.max_new_tokens")
-    return otherwise if value is None else f"rollout.max_new_tokens={value}"
-
-
 def learning(run: Record) -> bool:
     """Whether the reward or the held-out result improves."""
     return run.improved or rises(run)
+
+
+def severity(run: Record) -> str:
+    """Of a cause that does not keep every run from learning."""
+    return "warning" if learning(run) else "problem"
 
 
 def worse(run: Record) -> bool:
@@ -196,14 +176,26 @@ def right_or_wrong(run: Record) -> bool:
     return run.accuracy is not None or run.has(RIGHT)
 
 
+def reference_stays(run: Record) -> bool:
+    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
+    return run.known("kl.reference", "initial") == "initial"
+
+
+def noise_share(run: Record) -> float:
+    """The share of the scores' variance that is between identical responses to one prompt."""
+    spread = late(run, SCORE_STD, 0.0)
+    return min(1.0, (late(run, SCORE_NOISE, 0.0) / spread) ** 2) if spread > 1e-9 else 0.0
+
+
 def says_yes_or_no(run: Record) -> bool:
     """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
     by one row less, a little more."""
     mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
-    rows = run.known("rollout.prompts", 64) * run.known("rollout.samples", 1)
+    prompts, each = (run.known(f"rollout.{key}") for key in ("prompts", "samples"))
+    parts = [1.0, 1 - 1 / (prompts * each)] if prompts and each else [1.0]
     gaps = (
         min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
-            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
+            for part in parts) / (high[n] - low[n]) ** 2
         for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
     )  # fmt: skip
     return max(gaps, default=1.0) < 1e-4
@@ -231,24 +223,6 @@ def part(run: Record) -> tuple[float, float] | None:
     width = fmean(e[f"{ACCURACY}_high"] - e[f"{ACCURACY}_low"] for e in held[-2:]) / 3.92
     bent = float(np.ptp(shown)) / 4  # a line between evaluations is off where accuracy moves fast
     return mean - float(shown.mean()), math.hypot(width, bent, 0.5 / math.sqrt(rows * half / 2))
-
-
-def movement(run: Record) -> float | None:
-    """How far the policy moves, in nats per token: the larger of the final KL to the reference
-    and the mean KL of an update; None if neither was recorded."""
-    found = []
-    if run.has(REF_KL):
-        found.append(abs(late(run, REF_KL)))
-    elif run.has(REF_KL_PER_RESPONSE) and (limit := run.known("rollout.max_new_tokens")):
-        found.append(abs(late(run, REF_KL_PER_RESPONSE)) / limit)  # TRL's PPO has only it
-    if run.has(PPO_KL) and run.known("train.epochs", 1) * run.known("train.minibatches", 1) > 1:
-        found.append(fmean(map(abs, run.series(PPO_KL))))
-    return max(found) if found else None
-
-
-def reference_stays(run: Record) -> bool:
-    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
-    return run.known("kl.reference", "initial") == "initial"
 
 
 def judged(metric: str) -> bool:

@@ -1,15 +1,15 @@
 """Rules about settings: a key whose value is harmful, with the metrics that show it.
 
-A value is reported only if its effect is visible in the metrics, or if it would break any run.
+A value is reported only if its effect is visible in the metrics.
 """
 
 from functools import cache
-from statistics import fmean, median
+from statistics import fmean
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -17,27 +17,15 @@ from rlzoo_lab.doctor.series import (
     ends,
     late,
     learning,
-    length_limit,
-    right_or_wrong,
     rises,
     rose_and_fell,
-    says_yes_or_no,
-    spans,
-    updates,
+    severity,
     worse,
 )
-from rlzoo_lab.doctor.suspects import (
-    against_default,
-    compare_first,
-    default,
-    foreign,
-    own_data,
-    unknown,
-)
-from rlzoo_lab.stats import distinct, wilson
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, foreign, unknown
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+@cause(names.REWARD, least=3)
 def kl_too_strong(run: Record) -> Finding | None:
     """The KL term outweighs the reward."""
     start = run.key("kl.coef", 0.0)
@@ -54,21 +42,22 @@ def kl_too_strong(run: Record) -> Finding | None:
     held = held or (grown and coef > 30 * start and coef >= 0.3)  # and rising still
     if not (noise > 0.3 or held):
         return None
-    key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
-    by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
-    share = (
-        (f"{noise:.0%} of the rewards' variance comes from KL, not from scores. ") if noise else ""
-    )
+    key, advice = against_default(run, "kl.coef"), "Set kl.coef near 0.01."
+    if grown:
+        key = f"kl.target={run.key('kl.target'):g}, which kl.controller=adaptive answers with a "
+        key += f"kl.coef of {coef:.3g}"
+        advice = "Raise kl.target."
+    share = f"{noise:.0%} of the rewards' variance comes from KL, not from scores. "
     return Finding(
         "problem",
-        f"{key}{by}: the KL term outweighs the reward. {share}The policy ends up {far:.2g} nats "
-        f"per token from the reference; the reward went from {course(run)}.",
-        "Raise kl.target." if grown else "Set kl.coef near 0.01.",
+        f"{key}: the KL term outweighs the reward. {share if noise else ''}The policy ends up "
+        f"{far:.2g} nats per token from the reference; the reward went from {course(run)}.",
+        advice,
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
 
 
-@rule(names.ENTROPY, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@cause(names.ENTROPY, least=3)
 def entropy_bonus_too_strong(run: Record) -> Finding | None:
     """The entropy bonus outweighs the reward, so the policy approaches noise."""
     coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
@@ -86,120 +75,99 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     )
 
 
-@rule(names.REWARD, explains=(*SYMPTOMS, "no_response_is_right"))
+@cause(names.REWARD)
 def temperature_far_from_one(run: Record) -> Finding | None:
     """The sampling temperature is far from 1."""
     temperature = run.key("rollout.temperature", 1.0)
     if 0.35 < temperature < 1.7:
         return None
-    hot = temperature > 1
-    same = late(run, names.NO_SIGNAL)
-    what = (
-        f"entropy is {early(run, names.ENTROPY):.2g} nats per token: responses are near noise"
-        if hot
-        else f"entropy is {early(run, names.ENTROPY):.2g} nats per token and {same:.0%} of the "
-        "groups have equal scores, so the policy does not explore"
-    )
+    what = "responses are near noise" if temperature > 1 else "the policy hardly explores"
     return Finding(
-        "problem" if not learning(run) else "warning",
+        severity(run),
         f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
-        f"softmax(logits / {temperature:g}), which is far from the model; {what}. The reward "
-        f"went from {course(run)}.",
+        f"softmax(logits / {temperature:g}), which is far from the model; at an entropy of "
+        f"{early(run, names.ENTROPY):.2g} nats per token {what}. The reward went from "
+        f"{course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
 
 
 @cache
-def _narrowest_shipped(loss: str) -> float:
-    """The narrowest clip of a shipped recipe with this policy loss; some are narrow on purpose."""
+def _narrowest_shipped(loss: str | None) -> float:
+    """The narrowest clip of a shipped recipe with this policy loss, or with any where it is
+    unknown; some are narrow on purpose."""
     found = [0.02]
     for path in list_configs("recipes").values():
         values = read_layer(path).values
-        if values.get("policy_loss.name") == loss:
+        if loss in (None, values.get("policy_loss.name")):
             found += [x for k, x in values.items() if k.startswith("policy_loss.clip") and x]
     return min(found)
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@cause(names.REWARD, least=3)
 def clip_too_narrow(run: Record) -> Finding | None:
     """Tokens are clipped although the policy has hardly moved."""
-    clips = {
-        k: v
-        for k, v in run.recipe.items()
-        if k.startswith("policy_loss.clip") and isinstance(v, int | float) and v > 0
-    }
-    clipped = max((late(run, k, 0.0) for k in _clip_fractions(run)), default=0.0)
-    kl = fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
+    heads = ("policy_loss.clip_low", "policy_loss.clip_high", "policy_loss.clip")
+    clips = {k: v for k in heads if isinstance(v := run.known(k), int | float) and v > 0}
+    clipped, kl = _clipped(run), fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
     if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.known("policy_loss.name")):
         return None
     if clipped < 0.15 or kl > 0.02:
         return None
-    listed = ", ".join(f"{k}={v:g}" for k, v in clips.items())
     return Finding(
         "problem",
-        f"{listed}: {clipped:.0%} of the tokens are clipped"
-        + (f" although an update moves the policy by only {kl:.1g} nats per token" if kl else "")
-        + "; clipped tokens have no gradient.",
+        f"{', '.join(f'{k}={v:g}' for k, v in clips.items())}: {clipped:.0%} of the tokens are "
+        f"clipped, and have no gradient, while an update moves the policy by {kl:.1g} nats per "
+        "token.",
         "Use the default clip bounds of the policy loss.",
         {"clip_fraction": clipped, "approximate_kl": kl},
     )
 
 
-def _clip_fractions(run: Record) -> list[str]:
+def _clipped(run: Record) -> float:
+    """The largest share of tokens that are clipped, early or late."""
     lines = run.steps[-1:] + run.steps[:1]
-    return [k for k in {k for line in lines for k in line} if "clipfrac" in k]
+    fractions = {k for line in lines for k in line if "clipfrac" in k}
+    return max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
 
 
-@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
+@cause(names.REWARD, least=3)
 def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
-    kl = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]]))
-    fractions = _clip_fractions(run)
-    clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
+    kl, clipped = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])), _clipped(run)
     harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
-    rank = run.known("model.lora.rank", 0)
+    rank, alpha = run.known("model.lora.rank") or 0, run.known("model.lora.alpha") or 0.0
     times = {  # of what is usual, as far as it is known
-        "train.epochs": run.known("train.epochs", 0),
-        "train.minibatches": run.known("train.minibatches", 0) / default("train.minibatches"),
-        "actor.lr": run.known("actor.lr", 0.0) / default("actor.lr"),
-        "model.lora.alpha": run.known("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
+        "train.epochs": run.known("train.epochs") or 0,
+        "train.minibatches": (run.known("train.minibatches") or 0) / default("train.minibatches"),
+        "actor.lr": (run.known("actor.lr") or 0.0) / default("actor.lr"),
+        "model.lora.alpha": alpha / rank / 2 if rank else 0.0,
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
-    blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL)
-    blind = blind and known  # the KL of an update, which another trainer may not record
+    # Another trainer may not record the KL of an update.
+    blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL) and known
     # Runs that learn have up to 0.08 nats. That a run does not learn has many causes, so a smaller
     # step is accused only with other evidence.
     clear = kl > 0.1 or (kl > 0.04 and (clipped > 0.15 or rose_and_fell(run)))
     if not (kl > 0.3 or ((clear or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
         return None
-    effect = (
-        f"has {clipped:.0%} of its tokens clipped"
-        if blind
-        else f"moves the policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens "
-        "are clipped"
-    )
-    what = against_default(run, key) if known else "No recorded setting is high"
-    rate = run.known("actor.lr", max(run.series("actor/lr"), default=None))
-    made = "" if rate is None else f" at a learning rate of {rate:g}"
-    if {"train.epochs", "train.minibatches"} <= run.recipe.keys():
-        made = f" ({updates(run)} optimizer step{'s' * (updates(run) > 1)}{made})"
-    lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
-    own = [*foreign(run)] if kl <= 0.3 else []
+    own, lower = [*foreign(run)] if kl <= 0.3 else [], f"Lower {key} tenfold."
     if own:
         lower = f"Run `rlzoo check NAME` on {own[0]}, which may be the cause. {lower}"
+    effect = "" if blind else f"moves the policy by up to {kl:.2g} nats per token and "
     return Finding(
         "problem" if harm else "warning",
-        f"{what}: updates are too large. One batch{made} {effect}; the reward "
-        f"went from {course(run)}.{'' if known else unknown(run)}",
+        f"{against_default(run, key) if known else 'No recorded setting is high'}: updates are too "
+        f"large. One batch {effect}clips {clipped:.0%} of the tokens; the reward went from "
+        f"{course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
 
 
-@rule(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND,
-      explains=(*SYMPTOMS, "no_response_is_right"))  # fmt: skip
+@symptom(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND)
 def first_updates_break_the_policy(run: Record) -> Finding | None:
     """The first updates lose the reward permanently (in runs that record no KL per update)."""
     values, entropy = run.series(names.REWARD), run.series(names.ENTROPY)
@@ -212,156 +180,8 @@ def first_updates_break_the_policy(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'actor.lr')}: the first updates break the policy. The reward falls "
-        f"from {values[0]:.3g} at step {run.steps_of(names.REWARD)[0]} to {values[3]:.3g} at step "
-        f"{run.steps_of(names.REWARD)[3]} and never returns; entropy goes from {entropy[0]:.2g} to "
-        f"{entropy[3]:.2g} nats per token.",
+        f"from {values[0]:.3g} to {values[3]:.3g} at step {run.steps_of(names.REWARD)[3]} and "
+        f"never returns; entropy goes from {entropy[0]:.2g} to {entropy[3]:.2g} nats per token.",
         "Lower actor.lr tenfold.",
         {"first": values[0], "best_after": left + floor},
-    )
-
-
-@rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
-def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were truncated before any update could lengthen them and still are."""
-    values = run.series(names.TRUNCATED)
-    at_once, tail, limit = values[0], late(run, names.TRUNCATED), length_limit(run, "Length limit")
-    known = right_or_wrong(run)
-    if at_once < 0.3 or max(at_once, tail) < 0.4 or not (known or says_yes_or_no(run)):
-        return None
-    if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
-        return None
-    none = " No response ends by itself: the end-of-sequence token may never be sampled." if (
-        min(values) > 0.98) else ""  # fmt: skip
-    return Finding(
-        "problem",
-        f"{limit}: {at_once:.0%} of the "
-        f"responses are truncated from the first step on, {tail:.0%} in "
-        f"{spans(run, names.TRUNCATED)[1]}; a truncated response "
-        f"{'does not count as correct' if known else 'is rarely a whole answer'}.{none}",
-        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
-        "check the end-of-sequence token (model, chat template, sampler).",
-        {"first": at_once, "last": tail},
-    )
-
-
-@rule(names.LENGTH, least=3, explains=SYMPTOMS)
-def discount_hides_the_end(run: Record) -> Finding | None:
-    """A reward at the end is discounted to almost nothing at the first token."""
-    gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
-    if not gamma or gamma >= 1:
-        return None
-    left = gamma ** max(0.0, length - 1)
-    dense = late(run, names.AT_END, 1.0) < 0.5  # rewards come soon after the tokens that cause them
-    if (1 / (1 - gamma) > 0.2 * length) if dense else left > 0.4:
-        return None
-    return Finding(
-        "problem" if left < 0.1 and not dense else "warning",
-        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so a reward at the end "
-        f"is discounted to {left:.2g} at the first token; credit reaches back about "
-        f"{1 / (1 - gamma):.2g} tokens. The reward went from {course(run)}.",
-        "Set estimator.gamma=1.",
-        {"gamma": gamma, "left": left},
-    )
-
-
-@rule(names.SCORE_STD, least=3, explains=SYMPTOMS)
-def reward_scale(run: Record) -> Finding | None:
-    """The scores' scale is far from the one that losses, clipping and KL assume."""
-    spread = median(run.series(names.SCORE_STD))
-    level = abs(median(run.series(names.REWARD)))
-    size = max(spread, level)
-    if (spread > 1e-3 and size < 30) or spread == 0:
-        return None
-    weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
-    odd = [f"{k}={run.key(k):g}" for k in weights if not 0.02 < abs(run.key(k, 1.0)) < 30]
-    large = size >= 30
-    share = run.series("critic/grad_norm")
-    critic = f"; the critic's gradient norm is {median(share):.2g}" if share else ""
-    return Finding(
-        "warning" if learning(run) else "problem",
-        f"{', '.join(odd) + ': t' if odd else 'T'}he scale of the reward is too "
-        f"{'large' if large else 'small'}: scores are {level:.3g} with a standard deviation of "
-        f"{spread:.3g} within a step; losses, clipping and KL coefficients assume a scale of "
-        f"about 1{critic}.",
-        "Scale the reward to about 1 (rewards.NAME.weight).",
-        {"std": spread, "mean": level},
-    )
-
-
-@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
-def batch_too_small(run: Record) -> Finding | None:
-    """A step has so few responses that its gradient is mostly noise."""
-    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
-    if prompts * samples > 12 or learning(run):
-        return None
-    return Finding(
-        "warning",
-        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
-        f"is mostly noise; the reward went from {course(run)}.",
-        "Raise rollout.prompts to 16 or more.",
-        {"responses": prompts * samples},
-    )
-
-
-@rule(explains=("held_out_falls",))
-def evaluation_too_small(run: Record) -> Finding | None:
-    """An evaluation has too few prompts."""
-    if not run.evaluations:
-        return None
-    n = run.key("eval.samples", 1024)
-    index = run.by_prompt.get("index")
-    different = n if index is None else min(n, distinct(index))
-    if different >= 48:
-        return None
-    low, high = wilson(different // 2, different)
-    if n >= 48:
-        return Finding(
-            "warning" if high - low > 2 / 3 and own_data(run) else "note",
-            f"eval.samples={n} come from {different} different prompts. With other prompts, the "
-            f"interval for an accuracy of 0.5 is [{low:.2f}, {high:.2f}].",
-            "Add held-out prompts if possible: task.test_fraction or task.test_path.",
-            {"samples": n, "prompts": different, "half_width": (high - low) / 2},
-        )
-    return Finding(
-        "warning",
-        f"eval.samples={n}: the interval for an accuracy of 0.5 is then [{low:.2f}, {high:.2f}], "
-        "so the changes in this run cannot be distinguished from chance.",
-        "Set eval.samples=512.",
-        {"samples": n, "half_width": (high - low) / 2},
-    )
-
-
-@rule(explains=("held_out_falls", "training_and_held_out_part"))
-def evaluation_cut_off(run: Record) -> Finding | None:
-    """Held-out responses are truncated but those of training are not."""
-    cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
-    if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
-        return None
-    limit = run.known("eval.max_new_tokens") or run.known("rollout.max_new_tokens")
-    return Finding(
-        "warning",
-        f"eval.max_new_tokens{'' if limit is None else f'={limit}'}: {cut[-1]:.0%} of the held-out "
-        f"responses are truncated, but only {late(run, names.TRUNCATED):.0%} of those in training. "
-        "The held-out accuracy is too low.",
-        "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
-        {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
-    )
-
-
-@rule(names.TRUNCATED, least=SHORTEST_TREND)
-def truncation_rising(run: Record) -> Finding | None:
-    """Most responses, or more and more of them, reach the length limit."""
-    span = spans(run, names.TRUNCATED)
-    before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
-    rising = tail > 0.2 and tail - before > 0.1
-    if not rising and (tail <= 0.5 or not right_or_wrong(run)):
-        return None
-    lengths = run.series(names.LENGTH)
-    length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
-    return Finding(
-        "note" if learning(run) else "warning",
-        f"{tail:.0%} of the responses are truncated at {length_limit(run)} in {span[1]}"
-        f"{length}, after {before:.0%} in {span[0]}.",
-        "Penalize length: rollout.truncation=penalty rollout.truncation_penalty=0.5.",
-        {"first": before, "last": tail},
     )

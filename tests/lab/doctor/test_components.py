@@ -114,20 +114,6 @@ def test_a_component_that_is_not_loaded_is_not_judged(tmp_path, zoo, monkeypatch
     assert finding(tmp_path, zoo, estimator="late") is None
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "words"),
-    [("policy_loss", "clamped", "probability below"), ("correction", "skips", "the first 2")],
-)
-def test_tokens_without_weight_are_described(tmp_path, zoo, section, name, words):
-    found = finding(tmp_path, zoo, **{section: name})
-    assert (found.rule, found.severity) == ("tokens_weighted_unequally", "warning")
-    assert words in found.what
-
-
-def test_unequal_weights_are_no_fault_where_the_run_learns(tmp_path, zoo):
-    assert finding(tmp_path, zoo, after=0.9, policy_loss="clamped") is None
-
-
 def test_numbers_of_the_recipe_reach_the_check_and_nothing_else_does(tmp_path, zoo):
     run = made_up_run(tmp_path / "run", seed=0, after=0.3, estimator__name="late",
                       estimator__lam=0.5)  # fmt: skip

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import random
-from statistics import fmean
 from zlib import crc32
 
 import pytest
@@ -14,10 +12,9 @@ from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
-from rlzoo_lab.doctor import learning
+from rlzoo_lab.doctor import symptoms
 from rlzoo_lab.doctor.command import examine
-from rlzoo_lab.doctor.rules import RULES, SEVERITIES
-from rlzoo_lab.doctor.series import moving_means
+from rlzoo_lab.doctor.rules import RULES
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 
@@ -121,33 +118,6 @@ def test_a_healthy_record_has_no_finding():
     assert examine(record())[1] == {}
 
 
-def quadratic(values, width):
-    return [fmean(values[i : i + width]) for i in range(len(values) - width + 1)]
-
-
-def test_moving_means_and_the_end_of_a_schedule_are_those_of_their_definitions():
-    draw = random.Random(0)
-    kinds = (
-        lambda: draw.gauss(0, 1),
-        lambda: 0.1,
-        lambda: float(draw.randrange(3)),
-        lambda: 10 ** draw.uniform(-100, 100),
-        lambda: draw.choice([5e-324, -1.0, 0.0, 1e30]),
-    )
-    for _ in range(300):
-        rates = [draw.choice(kinds)() for _ in range(draw.randrange(12, 50))]
-        width = draw.randrange(1, len(rates) + 1)
-        assert list(moving_means(rates, width)) == quadratic(rates, width)
-        top = max(rates)
-        ends = (i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top)
-        found = next(r for r in RULES if r.name == "rate_ends_early").judge(
-            record({"actor/lr": rates}, n=len(rates))
-        )
-        done = next(ends, len(rates))
-        assert bool(found) == (top != 0 and done <= 0.6 * len(rates))
-        assert not found or found.evidence["done"] == done
-
-
 FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}
 STILL = {**FLAT, "actor/ppo_kl": 1e-7, "actor/ref_kl": 1e-7, "actor/ratio_mean": 1.0}
 FALLS = {"reward/mean": lambda x: 0.4 - 0.35 * x}
@@ -208,54 +178,17 @@ CASES = {  # rule -> (triggers, does not)
         record({"response/right": lambda x: 0.5 * x}, accuracy=(0.4, 0.6),
                recipe={"eval.temperature": 0.5}),
     ),
-    "right_texts_are_judged_wrong": (
-        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), SUMS),
-        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
-    ),
-    "answers_belong_to_other_prompts": (
+    "answers_do_not_match_prompts": (
         sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
         sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), BABBLE),
     ),
-    "other_numbers_count_as_correct": (
-        sampled(record({"response/right": 1.0}), NEAR),
-        sampled(record({"response/right": 0.5}), [(*t[:3], float(t[1] == t[2])) for t in NEAR]),
-    ),
-    "responses_are_empty": (
-        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 0.0}),
-        record({**NEVER, "response_length/mean": 1.0, "response/truncated": 1.0}),  # by the limit
-    ),
-    "solved_before_training": (record(accuracy=(1.0, 1.0)), record(accuracy=(0.9, 1.0))),
     "held_out_prompts_are_trained_on": (
         held_out(sampled(record(recipe=FILE), SUMS), SUMS),
         held_out(sampled(record(recipe=FILE), SUMS[:10]), SUMS[10:]),
     ),
-    "one_reward_displaces_another": (
-        paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.1), accuracy=(0.3, 0.5, 0.5)),
-        paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.55), accuracy=(0.3, 0.5, 0.5)),
-    ),
-    "reward_pays_otherwise": (
-        record({**VERDICT, "response/right": 0.15, "score/right_corr": 0.7}),
-        record({**VERDICT, "response/right": 0.28, "score/right_corr": 0.95}),
-    ),
     "advantages_not_centred": (
         record({"advantages/mean": -0.9}),
         record({"advantages/mean": -0.9, "actor/teacher_kl": lambda x: 4 - 3 * x}),
-    ),
-    "momentum_outlasts_the_run": (
-        record(recipe={"actor.betas": [0.9995, 0.9995]}),
-        record(recipe={"actor.betas": [0.95, 0.95]}),
-    ),
-    "steps_are_rounded_away": (
-        record(recipe={"model.dtype": "bfloat16"}),
-        record(recipe={"model.dtype": "bfloat16", "model.lora.rank": 8}),
-    ),
-    "rate_never_reached": (
-        record({"actor/lr": [2e-7 * i for i in range(1, N + 1)]}, recipe=WARMING),
-        record({"actor/lr": [2e-5 * min(i, 10) for i in range(1, N + 1)]}),
-    ),
-    "epsilon_shortens_steps": (
-        record({"actor/grad_norm": 0.4}, recipe={"actor.eps": 0.1}),
-        record({"actor/grad_norm": 0.4}, recipe={"actor.eps": 1e-6}),
     ),
     "prompts_are_cut": (
         record({"prompt_length/mean": 4.9}, recipe=CUT),
@@ -264,10 +197,6 @@ CASES = {  # rule -> (triggers, does not)
     "training_is_cut_shorter": (
         record({"response/truncated": 0.15}, recipe=SHORTER),
         record({"response/truncated": 0.15}, recipe={**SHORTER, "eval.max_new_tokens": 3}),
-    ),
-    "rate_ends_early": (
-        record({"actor/lr": [2e-4 * 0.6**i for i in range(N)]}),
-        record({"actor/lr": [2e-4 * (1 - i / N) for i in range(N)]}),
     ),
     "not_finite": (
         record({"actor/pg_loss": [0.1] * 7 + [float("nan")] + [0.1] * (N - 8)}),
@@ -289,7 +218,7 @@ CASES = {  # rule -> (triggers, does not)
         record({"raw_advantages/score_corr": -0.8}),
         record({"raw_advantages/score_corr": 0.4}),
     ),
-    "reward_is_not_what_is_right": (
+    "reward_does_not_measure_correctness": (
         record({"score/right_corr": [0.1 * (-1) ** i for i in range(N)]}),
         record({"score/right_corr": [0.25 + 0.1 * (-1) ** i for i in range(N)]}),
     ),
@@ -297,7 +226,7 @@ CASES = {  # rule -> (triggers, does not)
         ended("accuracy did not exceed 0.4 by 0.2 in 1 evaluations"),
         ended("accuracy 0.950 reached the target 0.95"),
     ),
-    "evaluated_otherwise": (
+    "evaluation_samples_differently": (
         record({"response/right": 0.4}, accuracy=(0.02, 0.03), recipe={"eval.temperature": 3.0}),
         record(accuracy=(0.3, 0.6), recipe={"eval.temperature": 0.9}),
     ),
@@ -305,36 +234,12 @@ CASES = {  # rule -> (triggers, does not)
         record({"actor/teacher_kl": 7.0, **FLAT}, accuracy=(0.3, 0.3)),
         record({"actor/teacher_kl": lambda x: 4 - 3 * x}),
     ),
-    "base_never_ends_right": (
-        record({**NEVER, "response/truncated": 0.97}, accuracy=(0.0, 0.0)),
-        record({**NEVER, "response/truncated": 0.2}, accuracy=(0.0, 0.0)),
-    ),
-    "reward_at_the_wrong_index": (
-        record({"score/at_end": 0.0}),
-        record({"score/at_end": 0.1}),  # dense
-    ),
-    "kl_pays": (
-        record({"rewards/mean": lambda x: 0.3 + 0.4 * x + 0.01 * x}),
-        record({"rewards/mean": lambda x: 0.3 + 0.4 * x}),  # another estimate of it, near 0
-    ),
-    "one_prompt": (
-        record({"prompts/distinct": 1 / 16}),
-        record({"prompts/distinct": 4 / 16}),  # a task may have few
-    ),
     "actor_not_trained": (
         record(without=[k for k in HEALTHY if k.startswith("actor/")],
                recipe={"train.critic_warmup": 50}),
         record(recipe={"train.critic_warmup": 5}),
     ),
-    "learning_rate_zero": (
-        record({"actor/lr": 0.0}, recipe={"actor.lr": 0.0}),
-        record({"actor/lr": [1e-3 * (1 - i / (N - 1)) for i in range(N)]}),
-    ),
-    "policy_does_not_move": (
-        record(STILL, recipe={"actor.lr": 1e-9}, accuracy=(0.3, 0.3)),
-        record({**STILL, "actor/ref_kl": 0.01}, accuracy=(0.3, 0.3)),
-    ),
-    "weight_decay_eats_the_policy": (
+    "optimizer_setting_is_harmful": (
         record({"actor/lr": 2e-4}, recipe={"actor.weight_decay": 100.0}),
         record({"actor/lr": 1e-6}, recipe={"actor.weight_decay": 0.1}),
     ),
@@ -367,122 +272,40 @@ CASES = {  # rule -> (triggers, does not)
         record({"response/truncated": 0.6}),
         record({"response/truncated": 0.6}, **OPEN),  # nothing is right or wrong
     ),
-    "discount_hides_the_end": (
-        record(recipe={"estimator.gamma": 0.3}),
-        record(recipe={"estimator.gamma": 0.99}),
-    ),
-    "reward_scale": (
-        record({"score/std": 400.0, "reward/mean": lambda x: 300 + 400 * x}),
-        record({"score/std": 3.0}),
-    ),
-    "batch_too_small": (
-        record(FLAT, recipe={"rollout.prompts": 2}, accuracy=(0.3, 0.31)),
-        record(recipe={"rollout.prompts": 2}),  # it learns all the same
-    ),
-    "evaluation_too_small": (record(recipe={"eval.samples": 16}), record()),
     "evaluation_cut_off": (record(cut=0.6), record({"response/truncated": 0.5}, cut=0.6)),
-    "truncation_rising": (
-        record({"response/truncated": lambda x: 0.4 * x}),
-        record({"response/truncated": 0.2}),
-    ),
     "critic_does_not_learn": (
         record({"critic/lr": 0.0}, recipe={"critic.lr": 0.0}),
         record({"critic/lr": 1e-3}),
-    ),
-    "critic_diverges": (
-        record({"values/std": 40.0, "critic/vf_explained_var": -9e3}, recipe={"critic.lr": 0.5}),
-        record({"values/std": 0.2}, recipe={"critic.lr": 0.01}),
     ),
     "critic_worse_than_a_constant": (
         record({"critic/vf_explained_var": -0.4}),
         record({"critic/vf_explained_var": lambda x: -0.6 + 0.6 * min(1, 2 * x)}),
     ),
-    "critic_explains_nothing": (
-        record(LEANS),
-        record({**LEANS, "critic/vf_explained_var": 0.4}),
-    ),
-    "critic_is_off": (
-        record({"values/mean": 3.0}),
-        record({"values/mean": lambda x: 0.25 + 0.4 * x}),
-    ),
-    "nothing_to_explain": (
-        record({"returns/std": 1e-4, "rewards/std": 0.0, "score/std": 0.0,
-                "critic/vf_explained_var": -20.0}, accuracy=(1.0, 1.0)),
-        record(),
-    ),
     "reward_constant": (
         record({"score/std": 0.0, "reward/mean": 0.0}, accuracy=(0.0, 0.0)),
         record({"score/std": [0.4] * 20 + [0.0] * 10}, accuracy=(0.3, 1.0)),
-    ),
-    "no_response_is_right": (
-        record({"reward/mean": 0.005, "score/std": 0.05}, accuracy=(0.0, 0.0)),
-        record({"reward/mean": lambda x: 0.2 * x}, accuracy=(0.0, 0.2)),
     ),
     "no_signal_in_groups": (
         record({"group/no_signal": 0.9}, without=["critic/vf_loss"]),
         record({"group/no_signal": 0.9}),  # a critic needs no group
     ),
-    "advantages_vanish": (record({"raw_advantages/std": 0.0}), record()),
     "loss_does_not_follow_advantages": (
         record({"actor/pull_corr": -0.99}),
         record({"actor/pull_corr": 0.5}),  # weights of tokens
-    ),
-    "tokens_without_advantage": (
-        record({"actor/untaught_ends": 1.0}),
-        record({"actor/untaught_ends": 0.4}),  # some values are equal
-    ),
-    "advantage_at_the_end_is_off": (
-        record({"critic/last_corr": 0.1}),
-        record(without=["critic/last_corr"]),
     ),
     "reward_is_noisy": (
         record({"score/noise": 0.36}),
         record({"score/noise": 0.05}),
     ),
-    "reward_jumps_between_steps": (
-        record({"reward/mean": [0.5 + 3 * (-1) ** i for i in range(N)]}),
-        record(FLAT),
-    ),
     "samples_are_copies": (
         record({"group/distinct": 0.25}),
         record({"group/distinct": 0.25, "actor/entropy": 0.01}),  # it is sure
     ),
-    "reference_is_another_policy": (
-        record({"actor/ref_kl": 0.3}),
-        record({"actor/ref_kl": lambda x: 0.3 * x}),
-    ),
-    "critic_range_too_narrow": (
-        record({"values/mean": 5.1}, recipe={"critic.low": 5.0, "critic.high": 6.0,
-                                             "value_loss.name": "hl_gauss"}),
-        record(recipe={"critic.low": 5.0, "critic.high": 6.0}),  # no bins
-    ),
-    "critic_drowns_the_policy": (
-        record({**FALLS, "critic/vf_loss": 0.2}, accuracy=(0.4, 0.1),
-               recipe={"critic.trunk": "shared", "critic.coef": 500.0}),
-        record(recipe={"critic.trunk": "shared", "critic.coef": 500.0}),  # it learns
-    ),
-    "critic_targets_are_off": (
-        record({"values/mean": 0.1, "returns/mean": 0.1, "critic/vf_bias": -0.5}),
-        record({"values/mean": 0.4, "returns/mean": 0.4, "critic/vf_bias": -0.05}),
-    ),
-    "reward_is_gamed": (
-        record({"score/right_corr": 0.7, "response/right": lambda x: 0.5 - 0.3 * x},
-               accuracy=(0.5, 0.2)),
-        record(accuracy=(0.5, 0.2), changes={"score/right_corr": 1.0}),  # the score is rightness
-    ),
-    "texts_become_alike": (
-        record({"response/distinct": lambda x: 0.9 - 0.88 * x}, **OPEN),
-        record({"response/distinct": lambda x: 0.9 - 0.8 * x}),  # right or wrong
-    ),
-    "training_and_held_out_part": (
+    "training_and_held_out_differ": (
         record({"response/right": lambda x: 0.3 + 0.6 * x}, accuracy=(0.3, 0.35, 0.4)),
         record({"response/right": lambda x: 0.3 + 0.35 * x}),
     ),
-    "peak_and_fall": (
-        record({"reward/mean": [0.1 + 0.8 * min(i, 29 - i) / 15 for i in range(N)]}),
-        record({"reward/mean": lambda x: 0.1 + 0.8 * x}),
-    ),
-    "held_out_falls": (
+    "held_out_score_falls": (
         record(FLAT, accuracy=(0.3, 0.7, 0.5)),
         record(accuracy=(0.3, 0.7, 0.66)),
     ),
@@ -494,43 +317,49 @@ CASES = {  # rule -> (triggers, does not)
         record({"actor/ref_kl": lambda x: 2 * x**3}),
         record({"actor/ref_kl": lambda x: 0.5 * x}),
     ),
-    "entropy_collapse": (
-        record({**FLAT, "actor/entropy": lambda x: 1.0 * 0.001**x}, accuracy=(0.3, 0.31)),
-        record({"actor/entropy": lambda x: 1.0 * 0.001**x}, accuracy=(0.3, 0.91)),
-    ),
     "reward_flat": (record(FLAT, accuracy=(0.3, 0.31)), record(FLAT, accuracy=(0.3, 0.6))),
-    "actor_gradient_always_clipped": (
-        record({"actor/grad_norm": 40.0}),
-        record({"actor/grad_norm": lambda x: 40.0 if x < 0.5 else 0.5}),
-    ),
-    "critic_gradient_always_clipped": (
-        record({"critic/grad_norm": 40.0}),
-        record({"critic/grad_norm": 40.0}, recipe={"critic.max_grad_norm": None}),
-    ),
-    "loss_near_zero": (
-        record({"actor/pg_loss": 1e-4}),
-        record({"actor/pg_loss": 1e-4, **FLAT}),  # a flat reward is nothing to be at ease about
-    ),
 }  # fmt: skip
 
 
 def test_every_rule_has_its_case():
-    own = {"component_fails_its_check", "tokens_weighted_unequally"}  # test_components.py
+    own = {"component_fails_its_check"}  # test_components.py
     assert {r.name for r in RULES} == set(CASES) | own
 
 
-def test_what_pays_part_by_part_need_not_pay_at_the_end():
-    at_one_token = {"score/at_end": 0.0, "score/paid_tokens": 1.0}
-    assert "reward_at_the_wrong_index" in names(record(at_one_token))
-    word_by_word = {"score/at_end": 0.0, "score/paid_tokens": 3.0}
-    assert "reward_at_the_wrong_index" not in names(record(word_by_word))
+WARM = {"actor/lr": [2e-7 * i for i in range(1, N + 1)]}
+TINY = {"actor/grad_norm": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "recipe", "harmless", "key"),
+    [
+        ({"actor/lr": 0.0}, {"actor.lr": 0.0}, {"actor/lr": 1e-6}, "actor.lr=0 "),
+        (WARM, WARMING, {"actor/lr": [2e-5 * min(i, 10) for i in range(1, N + 1)]},
+         "actor.lr_warmup=1000"),
+        ({**FLAT, "actor/lr": 1e-10}, {"actor.lr": 1e-10}, {}, "actor.lr=1e-10"),
+        (TINY, {"actor.max_grad_norm": 1e-6}, {"actor/grad_norm": 1e-6}, "actor.max_grad_norm"),
+        (TINY, {"actor.eps": 0.1, "actor.max_grad_norm": None}, {"actor/grad_norm": 100.0},
+         "actor.eps=0.1"),
+        ({}, {"actor.weight_decay": 100.0}, {"actor/lr": 1e-7}, "actor.weight_decay=100"),
+        ({}, {"actor.betas": [0.9995, 0.9995]}, None, "actor.betas"),
+        ({}, {"model.lora.rank": 8, "model.lora.alpha": 0.02}, None, "model.lora.alpha=0.02"),
+        ({}, {"model.dtype": "bfloat16"}, {"actor/lr": 0.01}, "model.dtype=bfloat16"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_the_optimizer_is_harmful_by_arithmetic(changes, recipe, harmless, key):
+    found = names(record(changes, recipe=recipe, accuracy=(0.3, 0.31)))
+    assert found["optimizer_setting_is_harmful"].what.startswith(key)
+    if harmless is not None:
+        recipe = {**recipe, "actor.lr": 2e-4} if "actor.lr" in recipe else recipe
+        other = record({**changes, **harmless}, recipe=recipe, accuracy=(0.3, 0.6))
+        assert "optimizer_setting_is_harmful" not in names(other)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
     bad, good = CASES[name]
     found = names(bad)[name]
-    assert found.severity in SEVERITIES
+    assert found.severity in ("problem", "warning", "note")
     assert found.what
     assert found.advice
     assert found.evidence
@@ -541,16 +370,15 @@ def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
 @pytest.mark.parametrize(
     ("changes", "recipe", "says"),
     [
-        (STILL, {"actor.lr": 1e-9}, "actor.lr=1e-09 (default 0.0002)"),
+        ({**STILL, "actor/lr": 1e-9}, {"actor.lr": 1e-9}, "actor.lr=1e-09 (default 0.0002)"),
         (STILL, {"actor.max_grad_norm": 1e-6}, "actor.max_grad_norm=1e-06 (default 1)"),
         (STILL, {"actor.eps": 1.0}, "actor.eps=1 (default 1e-06)"),
         (STILL, {"model.dtype": "bfloat16"}, "model.dtype=bfloat16 (default float32)"),
-        ({**STILL, "actor/grad_norm": 1e-5}, {"aggregation.name": "any"}, "aggregation.name=any"),
-        ({**STILL, "actor/grad_norm": 0.0}, {"actor.lr": 1e-9}, "gradient is exactly 0"),
+        ({**STILL, "actor/grad_norm": 0.0, "actor/pull_corr": 0.0}, {}, "it is exactly 0"),
         ({**STILL, "actor/grad_norm": 1e-4}, {"model.lora.rank": 1, "model.lora.alpha": 1e-3},
          "model.lora.alpha=0.001"),
         (STILL, {"actor.max_grad_norm": 1e-3, "actor.eps": 1e-3},
-         "actor.max_grad_norm=0.001 (default 1) and actor.eps=0.001"),
+         "actor.max_grad_norm=0.001 (default 1)"),
         ({"critic/lr": 1e-6, **LEANS}, {"critic.lr": 1e-6}, "critic.lr=1e-06 (default 0.001)"),
         ({**STILL, "actor/lr": 1e-8}, {"actor.lr_warmup": 10**6}, "actor.lr_warmup=1000000"),
         ({"actor/ppo_kl": 0.5}, {"actor.lr": 0.02}, "actor.lr=0.02 (default 0.0002): updates are"),
@@ -567,8 +395,6 @@ def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
         ({"critic/lr": 0.0, **LEANS}, {"critic.lr": 0.0}, "critic.lr=0 (default 0.001)"),
         (LEANS, {"critic.weight_decay": 500.0}, "critic.weight_decay=500"),
         (LEANS, {"critic.max_grad_norm": 1e-7}, "critic.max_grad_norm=1e-07"),
-        ({"score/std": 1e-9, "reward/mean": 1e-9}, {"rewards.verifier.weight": 1e-9},
-         "rewards.verifier.weight=1e-09"),
     ],
 )  # fmt: skip
 def test_the_first_finding_names_the_key_and_its_value(changes, recipe, says):
@@ -593,16 +419,8 @@ HARM = ("Raise actor.lr", "Turn the sign", "Raise kl.coef", "lam", "More samples
         ),
         # The verdict of another answer: right ones are not paid, few others are.
         ({**FALLS, "score/right_corr": -0.24}, {}, "favors wrong answers"),
-        # An estimator without lambda whose baseline has seen the action.
-        ({**LEANS, "critic/last_corr": 0.2}, {"estimator.lam": None}, "last action"),
         # All rows are drawn by the same random numbers.
         ({**FLAT, "group/no_signal": 1.0, "group/distinct": 0.25}, {}, "copies"),
-        # A reward of the prompt alone, and an estimator of groups.
-        (
-            {**FLAT, "group/no_signal": 1.0, "response/right": 0.4, "critic/vf_loss": None},
-            {},
-            "ignores the response",
-        ),
         # The adapter counts for 500 times itself, at the recipe's own rate.
         ({"actor/ppo_kl": 0.5}, {"model.lora.rank": 4, "model.lora.alpha": 4e3}, "lora.alpha=4000"),
         ({"actor/ppo_kl": 0.5}, {}, "unknown"),
@@ -648,22 +466,22 @@ def test_a_limit_that_ceased_to_bind_is_not_to_blame_for_a_fall():
          "eval/accuracy_high": high} for i, (a, g, low, high) in enumerate(held)
     ], run.recipe, run.summary)  # fmt: skip
     findings = [f for f in examine(run)[0] if f.severity != "note"]
-    assert findings[0].rule in ("held_out_falls", "training_and_held_out_part")
-    fall = next(f for f in findings if f.rule == "held_out_falls")
+    assert findings[0].rule in ("held_out_score_falls", "training_and_held_out_differ")
+    fall = next(f for f in findings if f.rule == "held_out_score_falls")
     assert "0.906 at step 15" in fall.what
     assert "0.734" in fall.what
-    assert "entropy fell" in fall.what
+    assert "entropy went from" in fall.what
     assert "length_limit_too_short" not in names(run)
 
 
 def test_of_training_and_held_out_prompts_the_worse_are_named():
     fast = {"response/right": lambda x: 0.4 + 0.5 * min(1, 4 * x)}
     learnt = record(fast, accuracy=(0.4, 0.5, 0.4))
-    assert "memorizes" in names(learnt)["training_and_held_out_part"].what
+    assert "memorizes" in names(learnt)["training_and_held_out_differ"].what
     mislabelled = record({"response/right": lambda x: 0.2 + 0.1 * x}, accuracy=(0.3, 0.6, 0.8))
-    assert "labels" in names(mislabelled)["training_and_held_out_part"].what
+    assert "labels" in names(mislabelled)["training_and_held_out_differ"].what
     other = record({"response/right": 0.9}, accuracy=(0.4, 0.5), recipe={"eval.temperature": 0.0})
-    assert "training_and_held_out_part" not in names(other)  # not sampled alike
+    assert "training_and_held_out_differ" not in names(other)  # not sampled alike
 
 
 def test_a_teachers_signal_need_not_follow_the_score():
@@ -685,131 +503,11 @@ def test_a_teacher_that_agrees_has_nothing_to_teach():
     assert "agrees with the policy" in names(run)["teacher_teaches_nothing"].what
 
 
-def test_a_budget_of_tokens_that_ends_a_run_early_is_named():
-    run = record(n=4, recipe={"train.steps": 24, "train.tokens": 1000})
-    run.summary.update(steps=4, stopped="budget")
-    assert "train.tokens=1000" in names(run)["ended_early"].what
-
-
-def test_a_binary_reward_may_miss_right_answers_too():
-    missed = {**VERDICT, "response/right": 0.5, "score/right_corr": 0.65}
-    assert "misses correct" in names(record(missed))["reward_pays_otherwise"].what
-    close = {**missed, "response/right": 0.32, "score/right_corr": 0.97}
-    assert "reward_pays_otherwise" not in names(record(close))
-
-
-def test_components_that_are_not_the_zoos_are_named_first(tmp_path):
-    part = {"components": {"estimator mine": "plugins/mine.py, source 1", "kl k1":
-                           "rlzoo_zoo.kl_penalties.k1 (rlzoo-llm 0.1.0), source 2"}}  # fmt: skip
-    (tmp_path / "provenance.json").write_text(json.dumps([part]))
-    run = record(FLAT, accuracy=(0.3, 0.31))
-    run.path = tmp_path
-    found = names(run)["reward_flat"]
-    assert "estimator mine (plugins/mine.py)" in found.what
-    assert "k1" not in found.what
-    assert "rlzoo check" in found.advice
-
-
-def test_what_follows_from_a_cause_is_no_finding_of_its_own():
-    collapse = {**FALLS, "actor/ppo_kl": 3.0, "actor/ref_kl": lambda x: 9.0 * x,
-                "response/truncated": lambda x: 0.9 * x, "group/no_signal": 0.9}  # fmt: skip
-    findings = examine(record(collapse, recipe={"actor.lr": 0.02}, accuracy=(0.3, 0.0)))[0]
-    assert [f.rule for f in findings if f.severity != "note"] == ["update_too_large"]
-    assert {"reward_falling", "held_out_falls", "kl_exploding"} <= set(findings[0].so_too)
-
-
-def test_a_verdict_on_another_response_is_not_what_is_right():
-    """Scores of 0 and 1 that go with what is right only as far as prompts do."""
-    half = {"score/mean": 0.4, "score/std": 0.24**0.5, "score/right_corr": 0.3}
-    assert "reward_is_not_what_is_right" in names(record(half))
-    assert "reward_is_not_what_is_right" not in names(record({**half, "score/std": 0.3}))  # graded
-
-
-def test_a_critic_that_explains_nothing_matters_where_it_is_leant_on():
-    lazy = {"critic/vf_explained_var": 0.0}
-    assert names(record({**lazy, "critic/mc_corr": 0.5}))["critic_explains_nothing"].severity == (
-        "problem"
-    )
-    assert names(record(lazy))["critic_explains_nothing"].severity == "note"
-
-
-def test_a_critic_is_not_judged_where_nothing_varies():
-    still = {"returns/std": 1e-4, "rewards/std": 1e-4, "score/std": 0.0, "reward/mean": 1.0}
-    found = names(record({**still, "critic/vf_explained_var": -28.0}, accuracy=(0.9, 1.0)))
-    assert {k for k, f in found.items() if f.severity != "note"} == set()
-    assert "nothing_to_explain" in found
-
-
-def test_settings_are_judged_without_the_kl_of_an_update():
-    """TRL does not record it: what is clipped, and what AdamW can do, is known all the same."""
-    more = {"without": NO_KL, "accuracy": (0.3, 0.3)}
-    narrow = {"policy_loss.clip_low": 1e-3, "policy_loss.clip_high": 1e-3}
-    assert "clip_too_narrow" in names(record({"actor/pg_clipfrac": 0.4}, recipe=narrow, **more))
-    still = {"actor/pg_clipfrac": 0.2, **FLAT}
-    found = names(record(still, recipe={"train.epochs": 30}, **more))
-    assert "train.epochs=30" in found["update_too_large"].what
-    assert "update_too_large" not in names(record(still, **more))
-    found = names(record({**FLAT, "actor/lr": 1e-9}, recipe={"actor.lr": 1e-9}, **more))
-    assert "actor.lr=1e-09" in found["learning_rate_zero"].what
-    usual = {"actor/lr": [1e-8 * (i + 1) for i in range(N)]}  # of a large model, warming up
-    for known in ({"actor.lr": 1e-6}, {}):
-        found = names(record({**FLAT, **usual}, recipe=known, n=14, **more))
-        assert "learning_rate_zero" not in found
-    decays = record({"actor/lr": 2e-4}, recipe={"actor.weight_decay": 100.0}, **more)
-    assert "weight_decay_eats_the_policy" in names(decays)
-
-
-def test_a_policy_moves_if_its_kl_per_response_does():
-    """TRL's PPO records that KL alone, and an update's KL that its small steps leave near 0."""
-    small = {"actor/ppo_kl": 1e-6, **FLAT}
-    run = {"without": ["actor/ref_kl"], "accuracy": (0.3, 0.3)}
-    still = record({**small, "actor/ref_kl_per_response": 1e-6}, **run)
-    assert "policy_does_not_move" in names(still)
-    moves = record({**small, "actor/ref_kl_per_response": 0.3}, **run)
-    assert "policy_does_not_move" not in names(moves)
-
-
-def test_a_policy_held_by_the_kl_moves_a_little():
-    held = {**FLAT, "actor/ref_kl": [0.0, *[0.03] * (N - 1)], "actor/kl_coef": 10.0}
-    strong = {"kl.coef": 10.0, "kl.place": "loss"}
-    assert "kl_too_strong" in names(record(held, recipe=strong, accuracy=(0.3, 0.3)))
-    assert "kl_too_strong" not in names(record({**held, "actor/ref_kl": 0.1}, recipe=strong))
-
-
-def test_the_sign_of_advantages_shows_in_the_few_steps_that_have_a_signal():
-    some = {"score/std": [0.4] * 6 + [0.0] * (N - 6),
-            "raw_advantages/score_corr": [-0.9] * 6 + [None] * (N - 6)}  # fmt: skip
-    found = names(record({**FALLS, **some}, accuracy=(0.3, 0.0)))
-    assert "fall where scores rise" in found["advantages_do_not_follow_scores"].what
-
-
-def test_one_text_for_each_prompt_is_no_sign_of_a_gamed_reward():
-    alike = {"response/distinct": lambda x: 0.9 - 0.65 * x}  # to 0.25: four samples of a prompt
-    found = names(record(alike, recipe={"rollout.samples": 4}, **OPEN))
-    assert "texts_become_alike" not in found
-
-
 def test_a_cut_answer_is_a_fault_where_scores_are_yes_or_no():
     cut = {**VERDICT, "response/truncated": 1.0, "reward/mean": 0.3}
     for rows in (1.0, 64 / 63):  # by rlzoo's variance and by TRL's
         run = record({**cut, "score/std": (0.21 * rows) ** 0.5}, **OPEN)
         assert "length_limit_too_short" in names(run)
-
-
-def test_a_clip_that_its_recipe_ships_with_is_meant():
-    narrow = {"policy_loss.clip_low": 3e-4, "policy_loss.clip_high": 4e-4}
-    clipped = {"actor/pg_clipfrac": 0.45}
-    assert "clip_too_narrow" in names(record(clipped, recipe=narrow))
-    found = names(record(clipped, recipe={**narrow, "policy_loss.name": "gspo"}))
-    assert "clip_too_narrow" not in found
-
-
-def test_runs_of_before_have_no_first_ratio():
-    old = ["actor/first_ratio_gap"]
-    one = record({"actor/ratio_mean": 1.01}, without=old, recipe={"train.minibatches": 1})
-    assert "ratio_not_one_at_first" in names(one)
-    assert "ratio_not_one_at_first" in names(record({"actor/ratio_mean": 1.2}, without=old))
-    assert "ratio_not_one_at_first" not in names(record({"actor/ratio_mean": 1.01}, without=old))
 
 
 def test_a_ratio_to_another_sampler_is_meant_to_differ_from_1():
@@ -858,16 +556,9 @@ def test_solved_groups_are_a_note_not_a_problem():
 def test_short_runs_and_runs_without_a_metric_are_not_judged():
     run = record(n=4, without=["critic/vf_explained_var"])
     findings, left_out = examine(run)
-    assert {"reward_flat", "kl_exploding", "critic_explains_nothing"} <= set(left_out)
+    assert {"reward_flat", "kl_exploding", "critic_worse_than_a_constant"} <= set(left_out)
     assert [f for f in findings if f.severity != "note"] == []
     assert examine(Record([]))[0] == []
-
-
-def test_spans_are_those_of_the_metric():
-    """A critic's warm-up leaves the first steps without the actor's metrics."""
-    late = [None] * 12 + [1.0] * 6 + [1e-3] * 12
-    run = record({**FLAT, "actor/entropy": late}, accuracy=(0.3, 0.31))
-    assert "steps 25 to 30" in names(run)["entropy_collapse"].what
 
 
 # ---------------------------------------------------------------- folders
@@ -993,9 +684,9 @@ def test_without_a_critic_advantages_follow_scores_closely():
 def test_an_evaluation_at_another_temperature_is_compared_at_the_end_too():
     right = {"response/right": lambda x: 0.2 + 0.6 * x}
     hot = record(right, accuracy=(0.18, 0.35), recipe={"eval.temperature": 2.5})
-    assert "At the end" in names(hot)["evaluated_otherwise"].what
+    assert "At the end" in names(hot)["evaluation_samples_differently"].what
     warm = record(right, accuracy=(0.18, 0.75), recipe={"eval.temperature": 1.1})
-    assert "evaluated_otherwise" not in names(warm)
+    assert "evaluation_samples_differently" not in names(warm)
 
 
 def test_a_bonus_that_keeps_a_learning_policy_random_is_too_strong():
@@ -1012,7 +703,7 @@ def test_estimators_that_compare_with_no_group_are_those_of_the_zoo(zoo):
         for n, c in zoo.estimators.items()
         if not ({"group_ids", "values"} & {*c.needs} or c.parts)
     }
-    assert without == {*learning.WITHOUT_GROUPS}
+    assert without == {*symptoms.WITHOUT_GROUPS}
 
     def silent(**recipe):
         lost = {"group/no_signal": 0.8}
@@ -1025,10 +716,10 @@ def test_estimators_that_compare_with_no_group_are_those_of_the_zoo(zoo):
 
 def test_a_fast_rise_between_two_evaluations_is_no_difference_of_data():
     late_rise = {"response/right": [0.0] * 20 + [0.1 * i for i in range(1, 8)] + [0.7] * 3}
-    assert "training_and_held_out_part" not in names(record(late_rise, accuracy=(0.0, 0.02, 0.8)))
+    assert "training_and_held_out_differ" not in names(record(late_rise, accuracy=(0.0, 0.02, 0.8)))
     wrong = {"response/right": [0.05] * N}
     (cause,) = names(record(wrong, accuracy=(0.3, 0.35, 0.4))).values()
-    assert "training_and_held_out_part" in cause.so_too
+    assert "training_and_held_out_differ" in cause.so_too
 
 
 def test_a_sampler_that_replaces_groups_says_nothing_about_the_data():
@@ -1066,31 +757,8 @@ SAMPLES = [(f"{a}+{b}=", str(a + b), str(a + b + 10 * (i % 2))) for i, (a, b) in
     (a, b) for a in range(10, 30) for b in (13, 26))]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("score", "says"),
-    [
-        (lambda said, right: said == right, ""),
-        (lambda said, right: said[-1] == right[-1], ""),  # the same for all
-        (lambda said, right: said[0] in "34", "its first character"),
-        (lambda said, right: hash(said) % 7 < 0, ""),
-    ],
-)
-def test_what_scores_follow_is_found_in_the_samples(score, says):
-    from rlzoo_lab.doctor.follows import follows
-
-    run = record()
-    run.__dict__["samples"] = [
-        {"step": i % 8, "prompt": p, "response": said, "answer": right,
-         "score": float(score(said, right))}
-        for i, (p, right, said) in enumerate(SAMPLES)
-    ]  # fmt: skip
-    found = follows(run)
-    assert says in found
-    assert bool(found) == bool(says)
-
-
 def test_groups_without_signal_are_a_note_where_the_run_learns():
-    from rlzoo_lab.doctor.learning import no_signal_in_groups
+    from rlzoo_lab.doctor.symptoms import no_signal_in_groups
 
     bare = {"without": ("critic/vf_loss",), "recipe": {"estimator.name": "grpo"}}
     flat = record({"group/no_signal": 0.8, "reward/mean": 0.3}, accuracy=(0.3, 0.3), **bare)

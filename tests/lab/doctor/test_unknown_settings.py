@@ -18,17 +18,16 @@ spec.loader.exec_module(made)
 
 # Rules that judge a setting: without it there is nothing to judge. The rest see metrics alone.
 ABOUT_SETTINGS = {
-    "actor_gradient_always_clipped", "actor_not_trained", "advantages_not_centred",
-    "batch_too_small", "clip_too_narrow", "critic_diverges", "critic_drowns_the_policy",
-    "critic_gradient_always_clipped", "critic_range_too_narrow", "data_differ_before_training",
-    "discount_hides_the_end", "ended_early", "entropy_bonus_too_strong", "epsilon_shortens_steps",
-    "evaluated_otherwise", "evaluation_too_small", "first_updates_break_the_policy",
-    "held_out_prompts_are_trained_on", "kl_pays", "kl_too_strong", "momentum_outlasts_the_run",
-    "one_prompt", "prompts_are_cut", "rate_never_reached", "ratio_not_one_at_first",
-    "reward_jumps_between_steps", "samples_are_copies", "steps_are_rounded_away",
-    "temperature_far_from_one", "texts_become_alike", "training_and_held_out_part",
-    "training_is_cut_shorter", "weight_decay_eats_the_policy",
+    "actor_not_trained", "advantages_not_centred", "data_differ_before_training", "ended_early",
+    "entropy_bonus_too_strong", "evaluation_samples_differently", "first_updates_break_the_policy",
+    "held_out_prompts_are_trained_on", "kl_too_strong", "prompts_are_cut",
+    "ratio_not_one_at_first", "samples_are_copies", "temperature_far_from_one",
+    "training_and_held_out_differ", "training_is_cut_shorter",
 }  # fmt: skip
+SILENT = {
+    "clip_too_narrow",
+    "optimizer_setting_is_harmful",
+}  # they judge the settings that are known
 OF_GROUPS = {"reward_constant"}  # left to no_signal_in_groups where a trainer records that
 
 
@@ -44,8 +43,8 @@ def imported(run, recipe=(), trainer="trl"):
 def test_no_rule_states_or_needs_a_setting_that_is_not_recorded(name):
     run = imported(made.CASES[name][0])
     findings, left_out = examine(run)
-    assert (name in {f.rule for f in findings}) == (name not in ABOUT_SETTINGS | OF_GROUPS)
-    assert name not in ABOUT_SETTINGS or left_out.get(name) or name == "clip_too_narrow"
+    assert (name in {f.rule for f in findings}) == (name not in ABOUT_SETTINGS | OF_GROUPS | SILENT)
+    assert name not in ABOUT_SETTINGS or left_out.get(name)
     for f in findings:
         assert not re.search(rf"(?:{KEY.pattern})=", f.what), f.what  # a value
         assert not re.search(r"\bNone\b|\bnan\b|\(default |\b(now|is) None", f.what + f.advice)
@@ -99,15 +98,12 @@ def log_of(tmp_path, line, changes=(), stride=1, n=40):
 @pytest.mark.parametrize(
     ("line", "changes", "rule", "key"),
     [
-        (GRPO, JUMPS, "reward_jumps_between_steps", "rollout.prompts"),
-        (PPO, {}, "ratio_not_one_at_first", "train.epochs"),
-        (GRPO, {"reward": 0.3}, "batch_too_small", "rollout.prompts"),
         (GRPO, {"reward": 0.3}, "temperature_far_from_one", "rollout.temperature"),
-        (GRPO, {"grad_norm": 90.5}, "actor_gradient_always_clipped", "actor.max_grad_norm"),
+        (GRPO, JUMPS, "kl_too_strong", "kl.coef"),
+        (PPO, {}, "kl_too_strong", "kl.coef"),
         # Of three decimals, 0 may be any small number.
         (GRPO, {"grad_norm": 1.031, "kl": lambda i: 0.001 * i, "learning_rate": 0.0},
-         "learning_rate_zero", "actor.lr"),
-        (GRPO, {"completions/mean_length": 9.0}, "discount_hides_the_end", "estimator.gamma"),
+         "optimizer_setting_is_harmful", "actor.lr"),
     ],
 )  # fmt: skip
 def test_a_log_without_settings_is_not_accused_by_a_default(tmp_path, line, changes, rule, key):
@@ -118,37 +114,12 @@ def test_a_log_without_settings_is_not_accused_by_a_default(tmp_path, line, chan
 
 def test_a_rate_of_zero_is_one_where_numbers_are_not_rounded(tmp_path):
     found = log_of(tmp_path, GRPO, {"learning_rate": 0.0})
-    assert found["findings"][0]["rule"] == "learning_rate_zero"
+    assert found["findings"][0]["rule"] == "optimizer_setting_is_harmful"
     assert "Set learning_rate." in found["findings"][0]["advice"]
-
-
-def test_a_kl_of_zero_in_rounded_numbers_is_no_policy_that_stands_still(tmp_path):
-    exact = {"kl": 0.0, "policy/approxkl_avg": 0.0}
-    rules = [f["rule"] for f in log_of(tmp_path, GRPO, exact)["findings"]]
-    assert "policy_does_not_move" in rules
-    (tmp_path / "b").mkdir()
-    short = {**exact, "grad_norm": 1.031, "learning_rate": 0.0}
-    rules = [f["rule"] for f in log_of(tmp_path / "b", GRPO, short)["findings"]]
-    assert "policy_does_not_move" not in rules
 
 
 VERL = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "actor/lr": 1e-6, "actor/entropy": 0.3,
         "actor/ppo_kl": 1e-4, "actor/grad_norm": 0.5}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("score", "held_out", "still"),
-    [(0.5, 0.3, True), (0.5, 0.0, False), (lambda i: 0.5 + 0.01 * i, 0.3, False)],
-)
-def test_equal_evaluations_alone_are_no_policy_that_stands_still(tmp_path, score, held_out, still):
-    line = VERL | {"critic/score/mean": score, "val-core/a/acc/mean@1": held_out}
-    steps = ({k: v(i) if callable(v) else v for k, v in line.items()} for i in range(40))
-    text = "\n".join(json.dumps({"step": i, "data": data}) for i, data in enumerate(steps, 1))
-    (tmp_path / "verl.jsonl").write_text(text)
-    rlzoo.verb("import", tmp_path / "verl.jsonl", out=tmp_path / "run")
-    found = {f["rule"]: f["what"] for f in rlzoo.doctor(tmp_path / "run")["findings"]}
-    assert ("policy_does_not_move" in found) == still
-    assert "0 nats" not in found.get("policy_does_not_move", "")
 
 
 def test_groups_without_signal_are_not_called_a_constant_reward(tmp_path):
@@ -158,11 +129,11 @@ def test_groups_without_signal_are_not_called_a_constant_reward(tmp_path):
 
 
 def test_remedies_use_the_names_of_the_trainer_and_lines_say_what_they_are(tmp_path):
-    cut = {"completions/clipped_ratio": lambda i: i / 40}
-    found = log_of(tmp_path, GRPO, cut, stride=5)
-    (finding,) = [f for f in found["findings"] if f["rule"] == "truncation_rising"]
-    assert "the length limit" in finding["what"]
-    assert "rlzoo's, with no known name in trl" in finding["advice"]
+    found = log_of(tmp_path, GRPO, RIGHT_STD)
+    (finding,) = [f for f in found["findings"] if f["rule"] == "no_signal_in_groups"]
+    assert "Raise num_generations" in finding["advice"]
+    (tmp_path / "b").mkdir()
+    found = log_of(tmp_path / "b", GRPO, stride=5)
     assert any("a line every 5 steps" in text for text in found["folder"])
     run = imported(made.record({"actor/ref_kl": lambda x: 3 * x}), {"kl.coef": 0.02})
     (finding,) = [f for f in examine(run)[0] if f.rule == "kl_exploding"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlzoo.errors import RecipeError
+from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.optimizer import optimizer_of
@@ -66,6 +66,14 @@ def test_muon_of_named_matrices_allows_for_how_a_table_is_stored(zoo):
     assert scales[id(toy.table.weight)] == pytest.approx((8 / 3) ** 0.5)  # (3 in, 8 out)
     assert scales[id(toy.head.weight)] == 1
     assert scales[id(toy.wide.weight)] is None
+
+
+def test_a_name_that_no_matrix_has_is_refused(zoo):
+    config = settings(zoo, "actor.optimizer=muon", "actor.muon=[table, wade]")
+    with pytest.raises(ModelError) as error:
+        optimizer_of(Toy(), config)
+    assert "'wade'" in str(error.value)
+    assert "wide.weight" in str(error.value)
 
 
 def test_sgd_is_torchs_own(zoo):

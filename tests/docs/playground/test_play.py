@@ -7,8 +7,8 @@ import pytest
 
 from helpers.javascript import ENGINE, run_javascript
 from helpers.play import HOME, source_of
+from playground import KINDS, SCRIPTS, declared, page
 from rlzoo.cli import main
-from rlzoo_lab.play.page import KINDS, SCRIPTS, declared, page
 
 
 def test_the_verb_writes_one_small_page(tmp_path, monkeypatch, capsys):

@@ -14,8 +14,8 @@ import pytest
 
 from helpers import ROOT
 from helpers.browser import CHROMIUM, browser
+from playground import page
 from rlzoo.cli import _joined, parser_of
-from rlzoo_lab.play.page import page
 from rlzoo_lab.trace import command
 
 pytestmark = [pytest.mark.landing, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]

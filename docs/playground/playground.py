@@ -1,4 +1,16 @@
-"""The page: its scripts, its style, and data about the zoo's components."""
+"""The page docs/playground.html: its scripts, its style, and data about the zoo's components.
+
+The scripts come after the arithmetic of `rlzoo_lab.view`. Tests compare both with the zoo's
+components, `rlzoo trace` and the oracle.
+
+    world.js      a world of three tokens: exact advantages, bias and variance
+    state.js      the user's choices, and their encoding in the URL
+    parts.js      sliders, and numbers that show their arithmetic
+    charts.js     points to drag, bars and curves
+    credit.js     the numbers of the first view
+    response.js, worlds.js, groups.js   the three views
+    start.js      tabs, links and the first drawing
+"""
 
 from pathlib import Path
 from typing import Any

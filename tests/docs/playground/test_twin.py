@@ -75,7 +75,7 @@ def options_of(component, draw):
     """Random values inside the range of each option; one without a number for default keeps it."""
     found = {}
     for option in component.options.values():
-        if not isinstance(option.default, int | float):
+        if not isinstance(option.default, int | float) or isinstance(option.default, bool):
             continue
         most = 5 * option.default
         high = option.range.high if option.range and option.range.high is not None else most
