@@ -1,4 +1,4 @@
-"""docs/one-prompt.md: each number of its tables follows from the models' numbers, up to rounding."""
+"""docs/one-prompt.md: each number of its tables follows from those of the models."""
 
 import re
 

@@ -13,7 +13,7 @@ TEXT = """\
 
 Which architectures of transformers does rlzoo support? {count} tiny random models were tested: {summary}. Each cell is
 the largest error compared with plain transformers, one row at a time: of log-probs, entropy and values (scoring),
-gradients, sampled tokens, and checkpointing and export (again). The last column tells whether a pass reads a group's
+gradients, sampled tokens, and checkpointing and export (again). The last column shows whether a pass reads a group's
 prompt once. Numbered lines explain refusals and notes. `python tests/invariants/make_model_table.py` writes this page
 (here with transformers {transformers} and torch {torch}).
 
