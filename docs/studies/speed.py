@@ -1,6 +1,6 @@
-"""Write what `rlzoo bench` measured into the tables of docs/speed.md.
+"""Write what `python tests/benchmarks/bench` measured into the tables of docs/speed.md.
 
-    rlzoo bench --model small,medium ... --out runs/speed.json --plot docs/speed.svg
+    python tests/benchmarks/bench --model small,medium ... --out runs/speed.json
     python docs/studies/speed.py runs/speed.json
 
 Several files are joined: a part and model that comes again replaces the earlier one.
@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 from common import table, with_block
-from rlzoo_lab.bench.tables import markdown, sections
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "benchmarks"))
+from bench.tables import markdown, sections
 
 LEFT_OUT = ("tokens", "CPU s", "tok/s")
 PAGE = Path(__file__).resolve().parents[1] / "speed.md"

@@ -5,7 +5,6 @@ comparison, a report includes the doctor's findings, and `doctor --retrain` runs
 with `add_arguments` imports no torch at its top.
 
     api         the Python API: a function for each verb, and a run as an object
-    bench       what a step costs
     check       the conformance kit on one component
     checks      the conformance kit
     compare     which configuration is better, by how much, and with what confidence

@@ -131,15 +131,6 @@ export = Verb(
     examples=(("rlzoo export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
 )
-bench = Verb(
-    "[CASE ...] [--peer trl]",
-    "measure the speed on this machine",
-    "rlzoo_lab.bench.command",
-    examples=(
-        ("rlzoo bench", "all cases"),
-        ("rlzoo bench step --recipes grpo", "one"),
-    ),
-)
 sft = Verb(
     "DATA --model MODEL --out DIR",
     "fine-tune a model on prompts and responses",

@@ -42,7 +42,6 @@ SMALL = {  # settings and options that take the place of the page's own
     "base": "--steps 20",
     "sft": "--epochs 1",
     "reward": "--epochs 1",
-    "bench": "startup --repeat 1",
 }
 FEWER = {"--batches": "4"}  # where the page gives them
 INSTEAD = {"train.tokens": "train.steps"}
@@ -55,7 +54,6 @@ LEAVE = {  # why a command is not typed
 ENDS = {  # commands that rightly end otherwise
     r"show .*task.answer=answer": 2,  # the page shows the message
     r"rlzoo base .*--steps 20": 1,  # so few steps teach it too little, and it says so
-    r"bench gpu": 2,  # there is none, and it says so
     r"--on ray:10": 2,  # no cluster there, and it says so
     r"--on slurm": 2,  # without the extra, or a Slurm: one line
 }

@@ -64,8 +64,6 @@ FORMS = {
 # These need agents, another checkout, a GPU, the network, a browser or a chat template.
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
-    "bench": {"--json", "--recipes", "--model", "--device", "--repeat", "--threads", "--against",
-              "--peer", "--peer-python", "--plot", "--out"},
     "play": {"--open"},
     "sft": {"--split", "--subset", "--chat-arg"},
     "reward": {"--split", "--subset", "--chat-arg"},

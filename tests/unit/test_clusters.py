@@ -84,7 +84,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
     assert line["eval/accuracy_high"] >= wilson(0, 64)[1]  # none is right: 10 trials, not 64
     assert line["eval/accuracy_high"] == pytest.approx(wilson(0, 10)[1])
     assert small.summary["eval_prompts"] == 10
-    title = str(beside_earlier(read_record(small.path), [], 80).title)
+    title = str(beside_earlier(read_record(small.path), [])[0].text)
     assert "64 samples of 10 prompts" in title
 
 

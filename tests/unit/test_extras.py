@@ -53,7 +53,6 @@ def test_a_run_needs_none_of_them(tmp_path):
         ("matplotlib", ["compare", "runs/a", "--html", "a.html"]),
         ("matplotlib", ["compare", "runs/a", "--plots", "plots"]),
         ("matplotlib", ["diagnose", "grpo", "--plot", "a.svg"]),
-        ("matplotlib", ["bench", "scaling", "--plot", "a.svg"]),
         ("uvicorn", ["serve", "grpo"]),
     ],
 )

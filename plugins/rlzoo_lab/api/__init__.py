@@ -4,10 +4,8 @@ A function turns its arguments into a command line and calls the same code as `r
 words, checks and errors. May import the rest of the lab and the core. No torch here.
 
     document   the result of a verb, as a mapping that displays itself
-    figures    a run's curves with matplotlib
     notebook   the display of a run in a notebook
     overrides  Python settings as words of the command line
-    picture    a run as HTML: curve, numbers, samples
     runs       training, resuming and opening a run as an object
     scores     comparison of scores from any runs
     verbs      the verbs that read, evaluate and compare

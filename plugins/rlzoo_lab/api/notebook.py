@@ -1,12 +1,13 @@
 """The display of a run in a notebook: one HTML output that is updated in place.
 
 It needs no widgets and no script. It redraws every half second at first and every ten seconds in a
-long run, uses at most a hundredth of the time, and draws at most a few hundred points.
+long run, uses at most a hundredth of the time, and draws at most a hundred points.
 """
 
 import sys
 import time
 import warnings
+from array import array
 from typing import Any
 
 from rlzoo.errors import first_line
@@ -14,7 +15,9 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
-from rlzoo_lab.api.picture import Thinned, bar, block, curve, faint, finite, numbers, text
+from rlzoo_lab.display.run import curve, finite, numbers
+from rlzoo_lab.view.blocks import Block, Text
+from rlzoo_lab.view.html import notebook
 
 LEAST, MOST = 0.5, 10.0  # seconds between two drawings
 SHARE = 0.01  # of the time, at most, for drawing
@@ -39,7 +42,7 @@ class Notebook(Silent):
         self.handle: Any = None
         self.title, self.where, self.facts = "", "", ""
         self.doing, self.left, self.asked = "loading the models", "", ""
-        self.curve = Thinned()
+        self.steps, self.rewards = array("d"), array("d")
         self.evaluations: list[dict[str, Any]] = []
         self.last: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -75,7 +78,8 @@ class Notebook(Silent):
             self.left = f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
         reward = finite(line.get(REWARD))
         if reward is not None:
-            self.curve.add((line["step"], reward))
+            self.steps.append(line["step"])
+            self.rewards.append(reward)
         self.last, self.progress, self.doing = line, progress, ""
         if now >= self.next:
             self.draw()
@@ -132,16 +136,15 @@ class Notebook(Silent):
     def html(self) -> str:
         """The current output."""
         beside = ", ".join(filter(None, [self.facts, self.where]))
-        parts = [
-            f"<b>{text(self.title)}</b> {faint(text(beside))}",
-            bar(self.progress),
-            f"<div>{text(self.now())}</div>",
-            numbers(self.last),
-            curve(self.curve.points, self.evaluations),
-        ]
+        told = ""
         if self.evaluations:
             line = self.evaluations[-1]
-            held_out = f"held-out at step {line['step']}: {evaluation_text(line)}"
-            parts.append(f"<div>{text(held_out)}</div>")
-        parts += [f"<div style='opacity:.75'>{text(note)}</div>" for note in self.notes[-NOTES:]]
-        return block(parts)
+            told = f"held-out at step {line['step']}: {evaluation_text(line)}"
+        points = list(zip(self.steps, self.rewards, strict=True))
+        shown: list[Block] = [Text(f"{self.title} {beside}"), Text(self.now()), numbers(self.last),
+                 curve(points, self.evaluations), Text(told)]  # fmt: skip
+        notes = [Text(note, "faint") for note in self.notes[-NOTES:]]
+        bar = (
+            f'<progress value="{self.progress:.3f}" style="width:100%;max-width:35rem"></progress>'
+        )
+        return bar + notebook([*shown, *notes])

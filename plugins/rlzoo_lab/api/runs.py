@@ -20,12 +20,15 @@ from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
 from rlzoo.runs.store import copy_of
 from rlzoo.train import start
-from rlzoo_lab.api import picture, verbs
+from rlzoo_lab.api import verbs
 from rlzoo_lab.api.document import Found
-from rlzoo_lab.api.figures import draw
 from rlzoo_lab.api.notebook import Notebook, in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
 from rlzoo_lab.data.record import Record, failure, read_record
+from rlzoo_lab.display import run as shown
+from rlzoo_lab.view.blocks import Text
+from rlzoo_lab.view.figure import drawn
+from rlzoo_lab.view.html import notebook
 
 SAMPLES = 6  # that a run shows of itself
 KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps
@@ -106,7 +109,11 @@ class Run:
         for name in metrics:
             if name not in known:
                 raise UsageError(f"plot: no metric {name!r} in {self.path}{nearest(name, known)}")
-        return draw(self, metrics)
+        if metrics:
+            return drawn(
+                [shown.curve(shown.points(self.steps, name), (), name) for name in metrics]
+            )
+        return drawn([shown.curve(shown.points(self.steps, REWARD), self.evaluations)])
 
     def trace(self, row: int = 0, overrides: Overrides = (), **options: Any) -> Found:
         """One response, token by token: `rlzoo.trace(run, overrides, row=row, ...)`."""
@@ -137,7 +144,7 @@ class Run:
     def __repr__(self) -> str:
         n = len(self._record.steps)
         done = f"{n} step{'s' * (n != 1)}"
-        what, held = picture.held_out(self._record.evaluations)
+        what, held = shown.held_out(self._record.evaluations)
         score = (
             f", {what} {' -> '.join(f'{h[1]:.3f}' for h in [held[0], held[-1]])}" if held else ""
         )
@@ -146,21 +153,21 @@ class Run:
     def _repr_html_(self) -> str:
         said = {k: self.summary.get(k) for k in ("recipe", "model", "task", "estimator", "seed")}
         title = ", ".join(f"{k} {v}" for k, v in said.items() if v is not None)
-        seconds = picture.finite(self.summary.get("seconds"))
+        seconds = shown.finite(self.summary.get("seconds"))
         steps, evaluations = self._record.steps, self._record.evaluations
+        rows = deque(self._folder.lines("samples.jsonl"), SAMPLES)
         state = [self.state, f"{len(steps)} steps"]
         state += [] if seconds is None else [f"{seconds:.0f} s"]
         if self.state == "unfinished":
             state.append(f"rlzoo.resume({str(self.path)!r}) continues the run")
-        parts = [
-            f"<b>Run</b> <code>{picture.text(self.path)}</code><br>{picture.text(title)}",
-            f"<div>{picture.faint(picture.text(', '.join(state)))}</div>",
-            picture.curve(self._record.points(REWARD), evaluations),
-            picture.scores(evaluations),
-            picture.numbers(steps[-1]) if steps else "",
-            picture.samples(deque(self._folder.lines("samples.jsonl"), SAMPLES)),
-        ]
-        return picture.block(parts)
+        return notebook([
+            Text(f"Run {self.path}: {title}", "strong"),
+            Text(", ".join(state), "faint"),
+            shown.curve(self._record.points(REWARD), evaluations),
+            *shown.scores(evaluations),
+            *([shown.numbers(steps[-1])] if steps else []),
+            *([shown.samples(rows)] if rows else []),
+        ])  # fmt: skip
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
@@ -201,8 +208,8 @@ def run(
     zoo = zoo or load_zoo()
     words = [f"recipe={recipe}", *as_words(overrides), *as_words(keys)]
     composed = compose(words, zoo)
-    with _shown(display) as shown:
-        return Run(*start.start(composed, zoo, shown, store))
+    with _shown(display) as made:
+        return Run(*start.start(composed, zoo, made, store))
 
 
 def resume(
@@ -223,8 +230,8 @@ def resume(
         a run.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
-    with _shown(display) as shown:
-        return Run(*start.resume(os.fspath(path), zoo=zoo, display=shown, **more))
+    with _shown(display) as made:
+        return Run(*start.resume(os.fspath(path), zoo=zoo, display=made, **more))
 
 
 @contextmanager
@@ -236,10 +243,10 @@ def _shown(display: Display | bool | None) -> Iterator[Display]:
         with Notebook() as page:
             yield page
     elif display is True:
-        shown = make_display()
+        made = make_display()
         try:
-            yield shown
+            yield made
         finally:
-            shown.close()
+            made.close()
     else:
         yield Silent() if display is False else display

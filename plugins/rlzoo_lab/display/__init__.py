@@ -4,6 +4,7 @@ May import `rlzoo.cli.run`, `data` and `view`. `rlzoo run` finds `make` by the e
 `display` of the group `rlzoo.names`.
 
     live    the panel, or plain lines followed by tables
+    run     a run as blocks: curve, scores, numbers, samples
     tables  a finished run compared with earlier ones, and its last samples
 """
 

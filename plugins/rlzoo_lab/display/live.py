@@ -17,8 +17,9 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
-from rlzoo_lab.display.tables import closing_tables
+from rlzoo_lab.display.tables import closing
 from rlzoo_lab.view.numbers import sparkline
+from rlzoo_lab.view.terminal import rendered
 
 
 def curve_text(rewards: Sequence[float], width: int) -> Text:
@@ -54,8 +55,8 @@ class Plain(Lines):
         super().step(line, progress)
 
     def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
-        width = self.console.width
-        for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
+        self.note(curve_text(self.rewards, self.console.width))
+        for part in rendered(closing(summary, folder), self.console):
             self.note(part)
 
 
@@ -134,8 +135,8 @@ class Panelled(Silent):
     def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         self.doing = ""
         self.close()
-        for table in closing_tables(summary, folder, self.console.width):
-            self.console.print(table)
+        for part in rendered(closing(summary, folder), self.console):
+            self.console.print(part)
 
     def close(self) -> None:
         self.live.stop()

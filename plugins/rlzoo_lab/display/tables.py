@@ -1,39 +1,33 @@
 """Tables of runs. No torch here."""
 
 import contextlib
-import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from rlzoo.errors import RlzooError
-from rlzoo.runs.disk import is_number, refuse_devices
+from rlzoo.runs.disk import refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.data.columns import Columns
 from rlzoo_lab.data.comparable import labelled, settings, terms
 from rlzoo_lab.data.record import Record, flat_config
-from rlzoo_lab.view.numbers import sample_texts, sparkline
+from rlzoo_lab.display.run import samples
+from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
+from rlzoo_lab.view.numbers import sparkline
 
 
-def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:
+def closing(summary: dict[str, Any], folder: RunFolder) -> list[Block]:
     """The run before and after training, comparable earlier runs, and a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
-    table = beside_earlier(mine, earlier, width)
-    title, table.title = Text(str(table.title), style="italic"), None  # it breaks at its own width
-    parts: list[Any] = [title, table, samples_table(folder)]
+    shown: list[Block] = [*beside_earlier(mine, earlier)]
     if others:
-        text = (
-            f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with a "
-            "different task, data, model, budget or evaluation."
-        )
-        parts.insert(2, Text(text, style="dim"))
-    return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
+        shown.append(Text(
+            f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with a different "
+            "task, data, model, budget or evaluation.", "faint"))  # fmt: skip
+    last = samples(deque(folder.lines("samples.jsonl"), 4), "last samples")
+    return [*shown, last, Text(f"run folder: {folder.path}")]
 
 
 def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
@@ -76,47 +70,26 @@ def _record(run: RunFolder, summary: dict[str, Any]) -> Record:
                   summary=summary, path=run.path)  # fmt: skip
 
 
-def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table:
+def beside_earlier(mine: Record, earlier: Sequence[Record]) -> tuple[Text, Table]:
     """A row for each run, labeled by the settings in which these runs differ."""
-    summary = mine.summary
-    table = Table(
-        title=f"{summary['task']}: held-out {summary['eval_metric']}, "
-        f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
-        title_justify="left",
-        box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
-        padding=(0, 1, 0, 0) if width < 70 else (0, 2, 0, 0) if width < 100 else (0, 1),
+    summary, records = mine.summary, [*earlier, mine]
+    title = (
+        f"{summary['task']}: held-out {summary['eval_metric']}, {summary['eval_samples']} samples"
+        f"{_of_prompts(summary)}, 95 % interval"
     )
-    records = [*earlier, mine]
-    names = [r.path.name for r in records]
-    if width < 100 and max(map(len, names)) > 20:  # of a name that was made, the time is enough
-        made = (
-            f"^({'|'.join({re.escape(r.summary['recipe']) for r in records})})-\\w+-(?=\\d{{8}}-)"
-        )
-        names = [re.sub(made, "", name) for name in names]
-    columns: dict[str, list[str]] = {
-        "run": names,
-        "what": labels(records),
-        "seed": [str(r.seed) for r in records],
-        "before": [f"{r.before:.3f}" for r in records],
-        "after": [f"{r.score:.3f}" for r in records],
-        "interval": [*map(_interval, records)],
-        "greedy": [_greedy(r.summary) for r in records],
-    }
-    if width >= 100:
-        columns["reward"] = [sparkline(_rewards(r), 12) for r in records]
-        columns["tokens"] = [f"{r.summary['tokens']:,}" for r in records]
-    if width < 70:
-        del columns["interval"]
-    columns["s"] = [f"{r.summary['seconds']:.0f}" for r in records]
-    for name in columns:
-        text = name in ("run", "what", "reward")
-        table.add_column(
-            name, justify="left" if text else "right", overflow="fold",
-            no_wrap=name != "what" and (name != "run" or max(map(len, names)) <= 20),
-        )  # fmt: skip
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*map(Text, cells), style="bold" if cells[0] == names[-1] else "")
-    return table
+    columns = [
+        Column("run", [r.path.name for r in records]),
+        Column("what", labels(records), left=True),
+        column("seed", (r.seed for r in records)),
+        column("before", (r.before for r in records), "{:.3f}".format),
+        column("after", (r.score for r in records), "{:.3f}".format),
+        Column("interval", list(map(_interval, records))),
+        Column("greedy", [_greedy(r.summary) for r in records]),
+        column("s", (r.summary["seconds"] for r in records), "{:.0f}".format),
+        column("tokens", (r.summary["tokens"] for r in records), "{:,}".format),
+        Column("reward", [sparkline(_rewards(r), 12) for r in records], left=True),
+    ]
+    return Text(title, "title"), Table(columns, best=len(earlier))
 
 
 def labels(records: Sequence[Record]) -> list[str]:
@@ -151,17 +124,3 @@ def _of_prompts(summary: dict[str, Any]) -> str:
         if different < summary["eval_samples"]
         else ""
     )
-
-
-def samples_table(folder: RunFolder, most: int = 4) -> Table:
-    table = Table(title="last samples", title_justify="left")
-    samples = deque(folder.lines("samples.jsonl"), most)
-    texts = sample_texts(samples)
-    for name in texts:
-        table.add_column(name, overflow="fold")
-    table.add_column("score", justify="right")
-    for sample in samples:
-        score = sample.get("score")
-        shown = f"{score:.2f}" if is_number(score) else "-"
-        table.add_row(*(Text(str(sample.get(k, "-"))) for k in texts), shown)
-    return table

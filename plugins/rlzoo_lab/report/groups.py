@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from rlzoo_lab.display.run import samples as samples_of
 from rlzoo_lab.report.batches import Saved
-from rlzoo_lab.view.numbers import brief, sample_texts
+from rlzoo_lab.view.html import table as html_table
+from rlzoo_lab.view.numbers import brief
 from rlzoo_lab.view.page import folded, row, table, tag
 
 GROUPS = 64  # of a step on the page
@@ -33,7 +35,9 @@ def groups_tab(
     else:
         blocks.append(tag("p", how, "note"))
     if samples:
-        blocks.append(_samples(samples, shown=not steps))
+        rows = [line for lines in samples.values() for line in lines]
+        title = "<h2>Samples during the run</h2>"
+        blocks.append(folded(title, html_table(samples_of(rows)), shown=not steps))
     return "".join(blocks)
 
 
@@ -131,19 +135,6 @@ def _strip(values: Sequence[float], span: Span, what: str) -> str:
         f'<svg class="strip {what}" viewBox="0 0 160 20" role="img" aria-label="{label}">'
         f'<path class="grid" d="M6 10H154"/>{zero}{dots}</svg>'
     )
-
-
-def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool) -> str:
-    texts = sample_texts(line for lines in samples.values() for line in lines)
-    heads = [tag("th", "step"), tag("th", "reward"), *(tag("th", t, "left") for t in texts)]
-    body: list[str] = []
-    for step, lines in samples.items():
-        for line in lines:
-            score = line.get("score")
-            paid = brief(score) if isinstance(score, float | int) else ""
-            cells = [tag("td", str(step)), tag("td", paid), *(_text(line.get(n)) for n in texts)]
-            body.append(row(cells))
-    return folded("<h2>Samples during the run</h2>", table(heads, body), shown=shown)
 
 
 def _text(value: Any) -> str:

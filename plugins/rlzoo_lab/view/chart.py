@@ -23,10 +23,13 @@ LETTER = 6.5  # width of a letter
 Points = Sequence[float]
 
 
-def draw(curve: Curve, width: int = 340, height: int = 136) -> tuple[str, dict[str, Any]]:
-    """(SVG, data for a script: `x`, the named series' `y`, the `span` of x)."""
+def draw(
+    curve: Curve, width: int = 340, height: int = 136, most: int = MOST
+) -> tuple[str, dict[str, Any]]:
+    """(SVG, data for a script: `x`, the named series' `y`, the `span` of x). most: points of a
+    series."""
     series = [one for one in curve.series if len(one.x)]
-    shown = [thin(one) for one in series]
+    shown = [thin(one, most) for one in series]
     axes = _Axes(curve, shown, width, height)
     marks = axes.grid()
     for one in reversed(shown):

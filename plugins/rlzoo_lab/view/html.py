@@ -6,7 +6,7 @@ from html import escape
 from rlzoo.format.text import printable
 from rlzoo_lab.view import page as html
 from rlzoo_lab.view.blocks import Block, Curve, Note, Series, Table, Text, Tokens
-from rlzoo_lab.view.chart import draw, tint
+from rlzoo_lab.view.chart import MOST, draw, tint
 from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.page import folded, row, tag
 from rlzoo_lab.view.shade import largest, style
@@ -41,8 +41,10 @@ def page(title: str, blocks: Iterable[Block]) -> str:
 
 
 def notebook(blocks: Iterable[Block]) -> str:
-    """For the output of a cell: control characters are written out."""
-    return printable(f'<div style="line-height:1.45;max-width:46rem">{body(blocks)}</div>')
+    """For the output of a cell, which is kept with the notebook: curves have few points. Control
+    characters are written out."""
+    made = (curve(b, most=100) if isinstance(b, Curve) else body([b]) for b in blocks)
+    return printable(f'<div style="line-height:1.45;max-width:46rem">{"".join(made)}</div>')
 
 
 def _part(block: Text | Table | Curve | Tokens) -> str:
@@ -104,13 +106,13 @@ def _name(block: Table, n: int, text: str) -> str:
     return f'<th scope="row" class="left" style="text-align:left">{swatch}{escape(text)}</th>'
 
 
-def curve(block: Curve, width: int = 560, height: int = 220) -> str:
+def curve(block: Curve, width: int = 560, height: int = 220, most: int = MOST) -> str:
     """The drawing, its legend and its caption."""
     if not any(len(one.x) for one in block.series):
         return ""
     axes = f"{block.y} by {block.x}" if block.x and not block.across else block.y
     return (
-        f'<div class="chart">{draw(block, width, height)[0]}<div>{tag("small", axes)} '
+        f'<div class="chart">{draw(block, width, height, most)[0]}<div>{tag("small", axes)} '
         f"{legend(block.series)}</div></div>"
         f"{tag('figcaption', block.caption) if block.caption else ''}"
     )

@@ -68,6 +68,13 @@ def test_a_document_is_what_json_prints(two, capsys):
     verdict = " ".join(found["verdict"])
     assert verdict in " ".join(capsys.readouterr().out.split())
     assert verdict in " ".join(repr(found).split())
+    frame = found.frame()
+    assert frame["mean"].tolist() == [row["mean"] for row in found["rows"]]
+    assert r"\begin{tabular}" in found.latex()
+    assert found.plot("finals").axes[0].get_xlabel().startswith("final ")
+    assert "<table" in found._repr_html_()
+    with pytest.raises(UsageError, match="did you mean 'finals'"):
+        found.plot("final")
 
 
 def test_a_document_shows_itself_and_copies_as_a_dict(two):

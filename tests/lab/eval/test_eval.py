@@ -4,7 +4,6 @@ import itertools
 import json
 import textwrap
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +14,8 @@ from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
-from rlzoo_lab.api.picture import samples
 from rlzoo_lab.data.weights import choose
-from rlzoo_lab.display.tables import samples_table
+from rlzoo_lab.display.run import samples
 from rlzoo_lab.eval import command as evaluation
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.eval.policy import evaluate_policy
@@ -214,9 +212,9 @@ def test_samples_without_answers_have_no_column_of_none(tasks, capsys):
     bare = {"step": 1, "prompt": "p", "response": "r", "answer": None, "score": 1.0,
             "truncated": True}  # fmt: skip
     for row, there in ((bare, False), (bare | {"answer": "a"}, True)):
-        table = samples_table(SimpleNamespace(lines=lambda name, row=row: [row]))
-        assert ("answer" in [str(c.header) for c in table.columns]) is there
-        assert ("answer" in samples([row])) is ("cut off" in samples([row])) is there
+        table = samples([row])
+        assert ("answer" in [column.name for column in table.columns]) is there
+        assert ("cut off" in table.columns[-1].cells[0]) is there
         assert ("answer" in groups_tab({}, {1: [row]})) is there
 
 

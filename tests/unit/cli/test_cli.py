@@ -60,7 +60,7 @@ LONG = {"word": "x" * 60_000, "words": "ab cd " * 9000, "list": ",".join(["0.25"
         ["{}"], ["run", "grpo", "seed={}"], ["run", "grpo", "{}=1"], ["run", "grpo", "lam=[{}]"],
         ["run", "grpo", "estimator={}"], ["run", "long.yaml"], ["sweep", "grpo", "seed=a,{}"],
         ["trace", "--rewards", "{}", "--values", "x{}"], ["check", "gae", "{}=1"],
-        ["bench", "--repeat", "{}"], ["import", "{}", "--out", "o"], ["new", "task", "{}"],
+        ["import", "{}", "--out", "o"], ["new", "task", "{}"],
         ["eval", "{}"], ["help", "keys", "{}"], ["compare", "long.csv"],
         ["run", "grpo", "task=dataset", "task.path=long.jsonl", "task.prompt={}"],
     ],

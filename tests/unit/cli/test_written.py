@@ -115,7 +115,6 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
         ["trace", "RUN", "--html", "LINK"],
         ["report", "RUN", "--out", "LINK"],
         ["eval", "RUN", "--out", "LINK"],
-        ["bench", "step", "--out", "LINK"],
         ["sft", "rows.jsonl", "--model", "nano", "--out", "LINK"],
         ["reward", "train", "rows.jsonl", "--model", "nano", "--out", "LINK"],
         ["base", "addition", "--out", "LINK"],
@@ -147,7 +146,6 @@ def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
         (["compare", "RUN", "--plots", "DIR"], "DIR/held-out.svg"),
         (["report", "RUN", "--out", "OUT"], "OUT"),
         (["play", "--out", "OUT"], "OUT"),
-        (["bench", "step", "--out", "OUT"], "OUT"),
         (["new", "estimator", "brand_new", "--dir", "DIR"], None),
     ],
     ids=lambda words: " ".join([words[0], words[-2]]) if isinstance(words, list) else "",
@@ -163,7 +161,6 @@ def test_a_full_disk_leaves_the_former_file(words, place, tmp_path, model_dir, m
     if place:
         Path(place).write_text("the former")
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("rlzoo_lab.bench.command.measure", lambda _: {"rows": []})
 
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")

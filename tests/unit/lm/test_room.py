@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from bench.common import held_mb
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,7 +15,6 @@ from helpers.worlds import make_world
 from rlzoo.accel import head
 from rlzoo.accel import passes as memory
 from rlzoo.lm.policy import Traits
-from rlzoo_lab.bench.common import held_mb
 
 GIB = 2**30
 

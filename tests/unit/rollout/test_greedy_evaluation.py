@@ -56,7 +56,8 @@ def test_an_evaluation_has_both_and_counts_the_sampled_tokens(trainer):
 def test_a_prompt_that_is_drawn_again_is_decoded_once_and_counts_again(rewards, monkeypatch):
     words = [*WORDS, "model=nano", "task=addition", "task.digits=1"]
     if rewards == "python":
-        words += ["rewards=[python]", "rewards.python.function=rlzoo_lab.bench.common:reward"]
+        function = "helpers.rewards_for_tests:one_in_six"
+        words += ["rewards=[python]", f"rewards.python.function={function}"]
     world = rlzoo.open_recipe("grpo", words).world
     if rewards == "python":
         monkeypatch.setattr(evaluation, "right_rows", lambda plan, batch: None)

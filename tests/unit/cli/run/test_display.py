@@ -21,7 +21,8 @@ from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.train.stopping import FLAT, Flat
 from rlzoo_lab.display.live import Panelled, Plain, curve_text
-from rlzoo_lab.display.tables import closing_tables
+from rlzoo_lab.display.tables import closing
+from rlzoo_lab.view.terminal import rendered
 
 LINE = {
     "step": 3, "reward/mean": 0.4, "score/std": 0.5, "critic/vf_explained_var": -16.59,
@@ -151,7 +152,7 @@ def test_the_closing_table_shows_what_compares_by_what_differs(columns, tmp_path
     folder = RunFolder(mine)
     file = io.StringIO()
     console = SafeConsole(file=file, width=columns)
-    for part in closing_tables(folder.summary(), folder, columns):
+    for part in rendered(closing(folder.summary(), folder), console):
         console.print(part)
     out = file.getvalue()
     assert max(map(len, out.splitlines())) <= columns

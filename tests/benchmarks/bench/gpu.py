@@ -1,4 +1,4 @@
-"""`rlzoo bench gpu`: how much of a device a step uses.
+"""`python tests/benchmarks/bench gpu`: how much of a device a step uses.
 
 It first measures the device's copy bandwidth and matrix products. Generation reads all weights for
 each token, so it is reported as a share of the copy bandwidth. The update and the columns that it
@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from bench.common import measure, peak_mb, steps_of
+from bench.runner import Row
 from rlzoo.accel.head import log_prob_stats
 from rlzoo.step.trainer import Trainer
-from rlzoo_lab.bench.common import measure, peak_mb, steps_of
-from rlzoo_lab.bench.runner import Row
 
 # Mean difference of log-probs (nats) that rounding explains, by what the device computes in.
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.05}

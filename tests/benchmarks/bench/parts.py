@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from bench.runner import Bench, Row, Spec, fault, summary
+from bench.scaling import points
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import RunFolder
-from rlzoo_lab.bench.runner import Bench, Row, Spec, fault, summary
-from rlzoo_lab.bench.scaling import points
 
 VALUES = 200  # tokens whose log-probs `gpu` compares
 
@@ -20,7 +20,7 @@ import contextlib, json, sys
 from rlzoo.cli import main
 with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
     main(["--help"])
-from rlzoo_lab.bench.common import cpu_seconds, peak_mb
+from bench.common import cpu_seconds, peak_mb
 print(json.dumps({"samples": [{"tokens": 0, "cpu": cpu_seconds()}], "peak_mb": peak_mb()}))
 """
 

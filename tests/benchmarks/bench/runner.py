@@ -14,14 +14,15 @@ from typing import Any
 import yaml
 
 from rlzoo.errors import UsageError
-from rlzoo.recipe.files import find_config
 
-# Where a checkout has its cases -> their module; older checkouts have them in the core.
+# Where a checkout has its cases -> their module; older checkouts have them elsewhere.
+HERE = Path(__file__).resolve().parent
 CASES = {
+    "tests/benchmarks/bench": "bench.cases",
     "plugins/rlzoo_lab/bench": "rlzoo_lab.bench.cases",
     "rlzoo/tools/bench": "rlzoo.tools.bench.cases",
 }
-PEER = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "peer_trl.py"
+PEER = HERE / "peer_trl.py"
 INSTALL = "pip install 'trl>=1.16' (the last version with PPO: trl==1.12.0)"
 
 Spec = dict[str, Any]
@@ -30,10 +31,13 @@ Spec = dict[str, Any]
 Row = dict[str, Any]
 
 
-def read_config(folder: str, name: str) -> Spec | None:
-    """The YAML file of that name, or None."""
-    file = find_config(folder, name)
-    return yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
+def read_config(name: str) -> Spec | None:
+    """The YAML file of that name here, or None."""
+    file = HERE / f"{name}.yaml"
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+WORKLOADS = sorted(path.stem for path in (HERE / "workloads").glob("*.yaml"))
 
 
 class Bench:
@@ -51,7 +55,7 @@ class Bench:
         self.device: str = arguments.device
         self.peer: bool = arguments.peer is not None
         self.pythons: list[str] = arguments.peer_python or [sys.executable]
-        self.settings = read_config("", "bench") or {}
+        self.settings = read_config("bench") or {}
         # By whom, and where their code is (None: what is installed).
         self.trees: dict[str, Path | None] = {"rlzoo": None}
         if arguments.against:
@@ -87,8 +91,10 @@ class Bench:
     def environment(self, by: str) -> dict[str, str]:
         """The environment of a process that runs a checkout's code."""
         tree = self.trees[by]
-        path = {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "plugins")])} if tree else {}
-        return {**os.environ, **path}
+        places = [HERE.parent]
+        if tree:
+            places = [tree, tree / "plugins", tree / "tests" / "benchmarks"]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
 
     def ask(self, command: Sequence[str], environment: Mapping[str, str]) -> Row:
         """The last JSON object that a process prints, or its `error`."""

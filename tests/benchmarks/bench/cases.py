@@ -1,6 +1,6 @@
-"""The cases of `rlzoo bench`; each runs in its own process.
+"""The cases of `python tests/benchmarks/bench`; each runs in its own process.
 
-    python -m rlzoo_lab.bench.cases '{"case": "step", ...}'
+    python -m bench.cases '{"case": "step", ...}'
 
 prints one JSON line. A case is warmed up, then repeated. Each repeat reports its tokens, CPU
 seconds and wall seconds, and the process reports its peak memory. Each case has its own process and
@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 import rlzoo
-from rlzoo.runs.display import Silent
-from rlzoo_lab.bench.common import (
+from bench.common import (
     Sample,
     Spec,
     Told,
@@ -27,6 +26,7 @@ from rlzoo_lab.bench.common import (
     peak_mb,
     steps_of,
 )
+from rlzoo.runs.display import Silent
 
 
 def model(spec: Spec) -> Told:
@@ -115,7 +115,7 @@ def head(spec: Spec) -> Told:
     how: `score` is the policy's own head, `plain` the straightforward version (logits in float32,
         log_softmax, gather), `trunk` only the model below the head.
     """
-    from rlzoo_lab.bench.gpu import rows_of
+    from bench.gpu import rows_of
 
     policy = _world(spec).policy
     rows, steps = spec["rows"], spec["steps"]
@@ -177,8 +177,8 @@ def estimator(spec: Spec) -> Told:
 
 
 def device(spec: Spec) -> Told:
-    """A case of `rlzoo bench gpu`."""
-    from rlzoo_lab.bench import gpu
+    """A case of `python tests/benchmarks/bench gpu`."""
+    from bench import gpu
 
     what = spec["what"]
     return gpu.limits(spec) if what == "limits" else gpu.CASES[what](_world(spec), spec)

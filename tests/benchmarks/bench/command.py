@@ -1,4 +1,4 @@
-"""`rlzoo bench`: measures tokens per CPU second and per wall second, and peak memory.
+"""`bench`: measures tokens per CPU second and per wall second, and peak memory.
 
 The cases run one after the other, each in its own process; tables show the median of the repeats.
 `--against` also measures another checkout of rlzoo, and `--peer trl` also measures TRL on the same
@@ -16,15 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.parts import OF_A_MODEL, PARTS
+from bench.runner import CASES, INSTALL, WORKLOADS, Bench, Row, Spec, read_config, with_ratios
+from bench.scaling import write_plot
+from bench.tables import markdown, sections, tables
 from rlzoo import __version__
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
-from rlzoo_lab.bench.runner import CASES, INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
-from rlzoo_lab.bench.scaling import write_plot
-from rlzoo_lab.bench.tables import markdown, sections, tables
 from rlzoo_lab.view.written import Written
 
 WHOLE = "all"
@@ -44,7 +44,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--recipes", default=RECIPES, help="recipes for step and startup")
     add(
         "--model",
-        help=f"workloads of configs/bench: {', '.join(list_configs('bench'))}; default: {USUAL}",
+        help=f"workloads: {', '.join(WORKLOADS)}; default: {USUAL}",
     )
     add(
         "--device",
@@ -171,7 +171,7 @@ def _check_device(name: str) -> None:
 
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(
-            f"bench gpu: torch {torch.__version__} finds no CUDA device here; `rlzoo bench gpu "
+            f"bench gpu: torch {torch.__version__} finds no CUDA device here; `bench gpu "
             "--device cpu` runs the same code on the CPU with tiny shapes"
         )
     pick_device(name, "--device")
@@ -181,8 +181,6 @@ def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
     option = f"--peer {arguments.peer}"
     if "step" not in parts:
         raise UsageError(f"{option} requires `bench step`. Got bench {' '.join(parts)}")
-    if not PEER.is_file():
-        raise UsageError(f"{option}: tests/benchmarks/{PEER.name} runs only in a checkout")
     if not arguments.peer_python and not importlib.util.find_spec("trl"):
         raise UsageError(
             f"{option}: TRL is not installed here; run {INSTALL} in a separate environment, "
@@ -191,12 +189,11 @@ def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
 
 
 def workload_of(name: str) -> Spec:
-    workload = read_config("bench", name)
+    workload = read_config(f"workloads/{name}")
     if workload is None:
-        known = list_configs("bench")
         raise UsageError(
-            f"--model: there is no workload {name!r}{nearest(name, known)} (available: "
-            f"{', '.join(known)})"
+            f"--model: there is no workload {name!r}{nearest(name, WORKLOADS)} "
+            f"(available: {', '.join(WORKLOADS)})"
         )
     return {"name": name, **workload}
 

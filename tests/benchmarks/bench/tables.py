@@ -1,10 +1,10 @@
-"""The tables of `rlzoo bench`, in 80 columns, and the same as Markdown."""
+"""The tables of `python tests/benchmarks/bench`, in 80 columns, and the same as Markdown."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlzoo_lab.bench.runner import Row
-from rlzoo_lab.bench.scaling import fits
+from bench.runner import Row
+from bench.scaling import fits
 
 TITLES = {
     "estimators": "estimators: 256 responses of up to 512 tokens",

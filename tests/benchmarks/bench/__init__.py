@@ -1,7 +1,6 @@
-"""`rlzoo bench`: measures the cost of a step on this machine, also compared with TRL.
+"""`bench`: measures the cost of a step on this machine, also compared with TRL.
 
-May import `train` and the layers below, and no other verb.
-TRL's side of `--peer trl` is tests/benchmarks/peer_trl.py, in a checkout.
+TRL's side of `--peer trl` is peer_trl.py, which imports nothing of rlzoo.
 
     cases    one case, measured in its own process
     command  the options, and the document

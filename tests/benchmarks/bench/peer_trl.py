@@ -1,8 +1,8 @@
-"""TRL's side of `rlzoo bench step --peer trl`: model, prompts and reward are the same.
+"""TRL's side of `bench step --peer trl`: model, prompts and reward are the same.
 
-    python -P tests/benchmarks/peer_trl.py '{"trainer": "...", "settings": {...}, ...}'
+    python -P tests/benchmarks/bench/peer_trl.py '{"trainer": "...", "settings": {...}, ...}'
 
-prints one JSON line, as `rlzoo_lab.bench.cases` does. It runs in an interpreter that has TRL and
+prints one JSON line, as `bench.cases` does. It runs in an interpreter that has TRL and
 need not have rlzoo, so it imports nothing of it.
 """
 
@@ -23,9 +23,7 @@ Sample = dict[str, Any]
 
 
 # The reward, the clock and the memory of rlzoo's side, by path: nothing is imported from there.
-COMMON = runpy.run_path(
-    str(Path(__file__).resolve().parents[2] / "plugins" / "rlzoo_lab" / "bench" / "common.py")
-)
+COMMON = runpy.run_path(str(Path(__file__).resolve().parent / "common.py"))
 reward, cpu_seconds, peak_mb = (COMMON[name] for name in ("reward", "cpu_seconds", "peak_mb"))
 
 

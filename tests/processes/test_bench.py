@@ -1,0 +1,36 @@
+"""The maintainers' benchmark runs, and says what it cannot measure."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from helpers import ROOT
+
+pytestmark = pytest.mark.process
+BENCH = [sys.executable, str(ROOT / "tests" / "benchmarks" / "bench")]
+
+
+def test_a_case_gives_a_row_with_its_time_and_memory(tmp_path):
+    words = ["estimators", "--repeat", "1", "--json"]
+    done = subprocess.run([*BENCH, *words], capture_output=True, text=True, cwd=tmp_path)
+    rows = json.loads(done.stdout)["rows"]
+    assert rows
+    assert not [row for row in rows if "error" in row]
+    assert all(row["cpu_seconds"] >= 0 and row["peak_mb"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["no_such_case"], "no case"),
+        (["--model", "smal"], "small"),
+        (["--repeat", "0"], "--repeat"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(tmp_path, words, key):
+    done = subprocess.run([*BENCH, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode
+    assert key in done.stderr
+    assert len(done.stderr.splitlines()) == 1
