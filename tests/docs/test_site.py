@@ -73,7 +73,7 @@ def test_the_picture_is_of_the_readmes_command():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = next(line for line in readme.splitlines() if "rlzoo run " in line)
     drawn = (DOCS / "display.svg").read_text(encoding="utf-8")
-    seen = re.sub(r"<[^>]+>", "", drawn.replace("&#160;", " "))
+    seen = " ".join(re.sub(r"<[^>]+>", "", drawn.replace("&#160;", " ")).split())
     assert command[command.index("rlzoo run ") :] in seen
     assert "(docs/display.svg)" in readme
     assert len(drawn.encode()) <= 60_000
