@@ -2,7 +2,7 @@ from rlzoo_zoo.data import MEDIA as MEDIA
 from rlzoo_zoo.data import Message as Message
 from rlzoo_zoo.data import Prompt as Prompt
 from rlzoo_zoo.data import column as column
-from rlzoo_zoo.data import decoded as decoded
+from rlzoo_zoo.data import from_json as from_json
 from rlzoo_zoo.data import hold_out as hold_out
 from rlzoo_zoo.data import messages_of as messages_of
 from rlzoo_zoo.data import no_column as no_column

@@ -178,15 +178,15 @@ def of_the_machine(error: BaseException) -> str | None:
     """The machine's refusal (a full disk, memory, a folder that may not be written) in one
     line with the path where that is known; None for an error of another kind."""
     if disk_is_full(error):  # a component's own line names it
-        said = str(error) if isinstance(error, RlzooError) else "no space left on device"
+        line = str(error) if isinstance(error, RlzooError) else "no space left on device"
     elif isinstance(error, MemoryError) or out_of_memory(error):
-        said = f"not enough memory ({first_line(error)})"
+        line = f"not enough memory ({first_line(error)})"
     elif isinstance(error, OSError):
-        said = error.strerror or first_line(error)
+        line = error.strerror or first_line(error)
     else:
         return None
     path = getattr(error, "filename", None)
-    return f"{path}: {said}" if path is not None else said
+    return f"{path}: {line}" if path is not None else line
 
 
 def disk_is_full(error: BaseException) -> bool:

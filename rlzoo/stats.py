@@ -16,6 +16,7 @@ Array = np.ndarray
 ALPHA = 0.05
 
 _GRID = np.linspace(-9, 9, 18_001)
+_NORMAL = np.array([0.5 * math.erfc(x) for x in (-_GRID / math.sqrt(2)).tolist()])
 
 
 class Interval(NamedTuple):
@@ -84,14 +85,9 @@ def _numbered(clusters: Sequence[Hashable]) -> list[int]:
     return [names.setdefault(c, len(names)) for c in clusters]
 
 
-@cache
-def _normal_table() -> Array:
-    return np.array([0.5 * math.erfc(x) for x in (-_GRID / math.sqrt(2)).tolist()])
-
-
 def normal(x: Array) -> Array:
     """The standard normal distribution function, within 1e-7."""
-    return np.interp(x, _GRID, _normal_table())
+    return np.interp(x, _GRID, _NORMAL)
 
 
 def within(c: float, freedom: int, rows: int = 2, *, reference: bool = False) -> float:

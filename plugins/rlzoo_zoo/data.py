@@ -21,7 +21,7 @@ from rlzoo_zoo.messages import MEDIA as MEDIA
 from rlzoo_zoo.messages import Message as Message
 from rlzoo_zoo.messages import Prompt as Prompt
 from rlzoo_zoo.messages import column as column
-from rlzoo_zoo.messages import decoded as decoded
+from rlzoo_zoo.messages import from_json as from_json
 from rlzoo_zoo.messages import messages_of as messages_of
 from rlzoo_zoo.messages import no_column as no_column
 from rlzoo_zoo.messages import prompt_of as prompt_of

@@ -36,7 +36,7 @@ def messages_of(value: Any) -> list[Message]:
         from and value (ShareGPT), or one such message, or a text that holds these as JSON.
     Calls of tools get arguments that are mappings. Fields that are null are left out.
     """
-    found = decoded(value)
+    found = from_json(value)
     found = [found] if isinstance(found, Mapping) else found
     if not isinstance(found, list) or not found or not all(isinstance(m, Mapping) for m in found):
         raise ValueError(f"{NEEDS}. Got {in_short(value)}")
@@ -55,7 +55,7 @@ def prompt_of(value: Any, tools: Any = None) -> Prompt:
 
 def tools_of(value: Any) -> list[dict[str, Any]]:
     """Schemas of tools, as chat templates take them, from a list or its JSON; raises ValueError."""
-    found = _without_nulls(decoded(value)) or []
+    found = _without_nulls(from_json(value)) or []
     found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
         raise ValueError(
@@ -67,7 +67,7 @@ def tools_of(value: Any) -> list[dict[str, Any]]:
     ]
 
 
-def decoded(value: Any) -> Any:
+def from_json(value: Any) -> Any:
     """The value of a text that is JSON, once or twice encoded, or a Python literal; else the text.
     Raises ValueError on half a character."""
     for _ in range(3):
@@ -109,7 +109,7 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _inside(value: Any, path: str) -> Any:
-    value = decoded(value)
+    value = from_json(value)
     if value is None:
         return None
     if isinstance(value, Mapping):
@@ -140,7 +140,7 @@ def _names(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _holds_messages(text: str) -> bool:
     """Whether a text is messages written as JSON; raises ValueError where they are damaged."""
-    found = decoded(text)
+    found = from_json(text)
     if isinstance(found, list):
         return any(isinstance(m, Mapping) and _is_message(m) for m in found)
     if WRITTEN.match(text.lstrip(' "')):
@@ -160,11 +160,11 @@ def _message(given: Mapping[str, Any]) -> Message:
     if isinstance(content, list):
         content = _parts(content, rest)
     if role in CALLS:
-        rest["tool_calls"], content = decoded(content), ""
+        rest["tool_calls"], content = from_json(content), ""
     elif "function_call" in rest:  # how one call was written before there were several
         rest["tool_calls"] = rest.pop("function_call")
     if "tool_calls" in rest:
-        calls = decoded(rest["tool_calls"])
+        calls = from_json(rest["tool_calls"])
         rest["tool_calls"] = [_call(c) for c in (calls if isinstance(calls, list) else [calls])]
         content = "" if content is None else content
     if "tools" in rest:
@@ -182,7 +182,7 @@ def _parts(content: Any, rest: dict[str, Any]) -> Any:
         kind = part.get("type", "text") if isinstance(part, Mapping) else type(part).__name__
         value = part.get("text", part.get("value")) if isinstance(part, Mapping) else None
         if kind in CALLS:
-            rest.setdefault("tool_calls", []).append(decoded(value))
+            rest.setdefault("tool_calls", []).append(from_json(value))
         elif kind in TEXTS and isinstance(value, str):
             texts.append(value)
         elif kind == "reasoning" and isinstance(value, str):
@@ -199,7 +199,7 @@ def _call(given: Any) -> dict[str, Any]:
     name = about.get("name") if isinstance(about, Mapping) else None
     if not isinstance(name, str):
         raise ValueError(f"has a tool call without a function and its name. Got {in_short(given)}")
-    arguments = decoded(about.get("arguments", about.get("parameters")) or {})
+    arguments = from_json(about.get("arguments", about.get("parameters")) or {})
     if not isinstance(arguments, Mapping):
         raise ValueError(
             f"has a tool call whose arguments are not an object. Got {in_short(arguments)}"

@@ -19,6 +19,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
 from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
+from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
@@ -51,7 +52,7 @@ class Sampled(Protocol):
     @property
     def stops(self) -> tuple[str, ...]: ...
     @property
-    def pads(self) -> bool: ...
+    def traits(self) -> Traits: ...
     def adapted(self) -> AbstractContextManager: ...
     def precision(self) -> AbstractContextManager: ...
 
@@ -113,7 +114,7 @@ class Decoder:
         for all, of one length. If memory runs out, fewer rows at a time."""
         lengths = mask.cpu().long().sum(1)
         parts = [torch.arange(len(lengths))]
-        if not policy.pads or isinstance(room, Tensor):
+        if not policy.traits.pads or isinstance(room, Tensor):
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         done: list[tuple[Tensor, dict[str, Tensor]]] = []
         while parts:
@@ -121,14 +122,14 @@ class Decoder:
             if self.most_rows and len(rows) > self.most_rows:
                 parts = [*rows.split(self.most_rows), *parts]
                 continue
-            some, seen = ids[rows], mask[rows]
-            if not policy.pads:  # none is padded
+            prompts, seen = ids[rows], mask[rows]
+            if not policy.traits.pads:  # none is padded
                 columns = seen.bool().any(0)
-                some, seen = some[:, columns], seen[:, columns]
+                prompts, seen = prompts[:, columns], seen[:, columns]
             u = None if uniforms is None else uniforms[rows]
             try:
                 limit = room if isinstance(room, int) else int(room[rows].max())
-                done.append((rows, decode(policy, model, self, some, seen, u, limit)))
+                done.append((rows, decode(policy, model, self, prompts, seen, u, limit)))
                 continue
             except RuntimeError as error:
                 if not out_of_memory(error) or len(rows) == 1:
@@ -141,11 +142,11 @@ class Decoder:
             return done[0][1]
         back = torch.cat([rows for rows, _ in done]).argsort()
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
-        found = {}
+        whole = {}
         for name in done[0][1]:
             fill = policy.pad_id if name == "response_ids" else 0
-            found[name] = torch.cat([widen(x[name], width, fill=fill) for _, x in done])[back]
-        return found
+            whole[name] = torch.cat([widen(x[name], width, fill=fill) for _, x in done])[back]
+        return whole
 
 
 def decode(
@@ -178,21 +179,21 @@ def decode(
         return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
-    rows = Rows(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
+    rows = Decoding(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
     del out, logits  # the prompts' own keys and values
-    said = 1
-    left = rows.look(said) if said % cache.every == 0 or said == limit else len(home)
-    while left and said < limit:
-        block = min(cache.every - said % cache.every, limit - said)
+    length = 1
+    left = rows.look(length) if length % cache.every == 0 or length == limit else len(home)
+    while left and length < limit:
+        block = min(cache.every - length % cache.every, limit - length)
         step = rows.fit(left, block)
         for _ in range(block):
             step()
-        said += block
-        left = rows.look(said)
+        length += block
+        left = rows.look(length)
     over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
     fill = {"response_ids": policy.pad_id}  # after a row's end
-    found = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
-    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in found.items()}
+    columns = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
+    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in columns.items()}
 
 
 class GrowingLayer(DynamicLayer):
@@ -248,8 +249,8 @@ class Growing:
         return self.seen if self.padded else None
 
 
-class Rows:
-    """Rows that are being decoded, and their tokens so far.
+class Decoding:
+    """Decoding that are being decoded, and their tokens so far.
 
     Only `look` depends on values: between two looks, the host only launches operations.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
@@ -328,16 +329,16 @@ class Rows:
             self.graph = Graph(self.live.device, self.notes)
         return partial(self.graph, self.step)
 
-    def look(self, said: int) -> int:
-        """The number of rows that continue after `said` tokens. The host waits only here."""
-        before, self.looked = self.looked, said
-        hit = (self.tokens[self.live, before:said, None] == self.eos).any(-1)  # (B, new)
+    def look(self, length: int) -> int:
+        """The number of rows that continue after `length` tokens. The host waits only here."""
+        before, self.looked = self.looked, length
+        hit = (self.tokens[self.live, before:length, None] == self.eos).any(-1)  # (B, new)
         end = torch.where(hit.any(1), before + 1 + hit.byte().argmax(1), self.ends[self.live])
         end = end.minimum(self.ends[self.live])
         if self.policy.stops:
             end = self._stopped(end, before)
         self.ends[self.live] = end
-        left, self.longest = torch.stack([(end > said).sum(), self.ends.max()]).tolist()
+        left, self.longest = torch.stack([(end > length).sum(), self.ends.max()]).tolist()
         return left
 
     def _stopped(self, end: Tensor, before: int) -> Tensor:
@@ -347,8 +348,8 @@ class Rows:
         given = torch.cat([end[:, None], self.tokens[self.live, start : self.looked]], 1).tolist()
         ends = []
         for last, *ids in given:
-            said, new = ids[: last - start], min(last, self.looked) - before
-            stop = first_stop(tokenizer, said, new, stops) if new > 0 else None
+            tokens, new = ids[: last - start], min(last, self.looked) - before
+            stop = first_stop(tokenizer, tokens, new, stops) if new > 0 else None
             ends.append(last if stop is None else start + stop)
         if ends == [row[0] for row in given]:
             return end

@@ -139,10 +139,10 @@ class Engine:
             if self.ranks.count == 1 or len(items) < self.ranks.count:  # fewer: each does them all
                 return work(items, 0)
             mine, before = self.ranks.block(len(items)), self.meter.tokens
-            found = work(items[mine.start : mine.stop], mine.start)
+            batch = work(items[mine.start : mine.stop], mine.start)
         self.meter.tokens = before + sum(self.ranks.gather(self.meter.tokens - before))
-        own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in found.items()}
-        return concatenate(self.ranks.gather(own), self.policy.pad_id, self.policy.device)
+        share = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
+        return concatenate(self.ranks.gather(share), self.policy.pad_id, self.policy.device)
 
     def whole(self, needs: Iterable[str]) -> AbstractContextManager[None]:
         """In this context, spread weights of the policy, and of the frozen models among `needs`,
@@ -150,8 +150,8 @@ class Engine:
         if not self.sharded:
             return nullcontext()
         frozen = {"reference": self.reference, "teacher": self.teachers.get(None)}
-        asked = [self.policy, *(frozen[name] for name in needs if name in frozen)]
-        return whole({m: None for p in asked if p is not None for m in p.model.modules()})
+        policies = [self.policy, *(frozen[name] for name in needs if name in frozen)]
+        return whole({m: None for p in policies if p is not None for m in p.model.modules()})
 
     # ------------------------------------------------------------ scores
 
@@ -163,23 +163,23 @@ class Engine:
         (B,) of the policy; ref_log_probs, full_kl; teacher_log_probs, teacher_kl; values (B, T) and
         last_values (B,) of the critic. kept: passes over these rows that may be read."""
         want = set(want)
-        found = {name: kept.read(name) for name in want & READ_OFF.keys() if name in kept}
-        stats = tuple(name for name in STATS if name in want - found.keys())
+        out = {name: kept.read(name) for name in want & READ_OFF.keys() if name in kept}
+        stats = tuple(name for name in STATS if name in want - out.keys())
         if "full_kl" in want:
-            found |= self._map(columns, lambda c: self.policy.full_kl(c, self.reference))
+            out |= self._map(columns, lambda c: self.policy.full_kl(c, self.reference))
         if stats:
-            found |= self._map(columns, partial(self.policy.log_prob_stats, want=stats))
-        if "ref_log_probs" in want - found.keys():
+            out |= self._map(columns, partial(self.policy.log_prob_stats, want=stats))
+        if "ref_log_probs" in want - out.keys():
             scored = self._map(columns, self.reference.log_prob_stats)
-            found["ref_log_probs"] = scored["log_probs"]
+            out["ref_log_probs"] = scored["log_probs"]
         if taught := want & {"teacher_log_probs", "teacher_kl"}:
-            found |= self._taught(columns, taught)
+            out |= self._taught(columns, taught)
         if "values" in want:
             if "prediction" in kept:
-                found |= self.critic.values(columns, kept.read("prediction"))
+                out |= self.critic.values(columns, kept.read("prediction"))
             else:
-                found |= self._map(columns, self.critic.values)
-        return found
+                out |= self._map(columns, self.critic.values)
+        return out
 
     def _map(
         self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
@@ -208,8 +208,8 @@ class Engine:
     def _by_teacher(self, columns: Columns, teacher: Any, want: set[str]) -> dict[str, Tensor]:
         map_over = partial(self.passes.map, teacher, columns)  # it may be the larger of the two
         if "teacher_kl" in want:
-            found = map_over(lambda c: self.policy.full_kl(c, teacher))
-            return {"teacher_kl": found["full_kl"], "teacher_log_probs": found["ref_log_probs"]}
+            scored = map_over(lambda c: self.policy.full_kl(c, teacher))
+            return {"teacher_kl": scored["full_kl"], "teacher_log_probs": scored["ref_log_probs"]}
         return {"teacher_log_probs": map_over(teacher.log_prob_stats)["log_probs"]}
 
     # ------------------------------------------------------------ the update
@@ -264,9 +264,9 @@ class Engine:
         made_by = {name: output for output, name in READ_OFF.items()}
         passes = kept.passes
         if not all(made_by[name] in kept for name in names):
-            some = torch.arange(len(columns["response_mask"])) if rows is None else rows
-            parts = self.passes.parts(self.policy, take(columns, some), grad=True)
-            passes = [(some[part], {}) for part in parts]
+            rows = torch.arange(len(columns["response_mask"])) if rows is None else rows
+            parts = self.passes.parts(self.policy, take(columns, rows), grad=True)
+            passes = [(rows[part], {}) for part in parts]
         upstream = None
         if couple is not None and len(passes) > 1:
             score = partial(self.policy.log_prob_stats, want=self.stats)
@@ -285,8 +285,8 @@ class Engine:
             # A pass may cover all networks: keep what these ones made.
             outputs = {n: x for n, x in made.items() if READ_OFF.get(n, "actor") in names}
             loss, more = loss_of(part, micro, outputs, None if upstream is None else upstream[part])
-            for name, found in more.items():
-                terms[name] += found
+            for name, addends in more.items():
+                terms[name] += addends
             if loss.requires_grad:
                 loss.backward()
         if not alone and self.sharded and self.ranks.idle(len(passes)):
@@ -331,12 +331,12 @@ class Engine:
             self.ranks.sum_gradients(self.networks.values())
 
     def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
-        own = {
+        local = {
             n: torch.stack([x.detach().double() for x in xs]).tolist() for n, xs in terms.items()
         }
         if self.ranks.count == 1:
-            return own
-        total = self.ranks.sum({name: sum(found) for name, found in own.items()})
+            return local
+        total = self.ranks.sum({name: sum(values) for name, values in local.items()})
         return {name: [value] for name, value in total.items()}
 
     def step(

@@ -40,8 +40,8 @@ def by_generation(
         return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
 
     def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        said = input_ids[:, prompt_ids.shape[1] :].tolist()
-        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
+        responses = input_ids[:, prompt_ids.shape[1] :].tolist()
+        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in responses]
         return torch.tensor(ends, device=input_ids.device)
 
     out = model.generate(

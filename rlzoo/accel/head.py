@@ -102,17 +102,17 @@ class _Head(torch.autograd.Function):
         for start in range(0, n, rows):
             logits = _logits(hidden[start : start + rows], weight, bias, temperature, softcap)
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
-                some = slice(first, min(first + step, start + rows))
-                log_p = logits[first - start : some.stop - start]
+                block = slice(first, min(first + step, start + rows))
+                log_p = logits[first - start : block.stop - start]
                 log_p.sub_(log_p.logsumexp(-1, keepdim=True))
-                log_probs[some] = log_p.gather(1, ids[some, None])[:, 0]
+                log_probs[block] = log_p.gather(1, ids[block, None])[:, 0]
                 if not (entropy or sum_pi_squared or keep):
                     continue
                 p = log_p.exp()
                 if entropy:
-                    h[some] = -torch.linalg.vecdot(p, log_p.clamp_(min=LEAST))
+                    h[block] = -torch.linalg.vecdot(p, log_p.clamp_(min=LEAST))
                 if sum_pi_squared:
-                    squared[some] = torch.linalg.vecdot(p, p)
+                    squared[block] = torch.linalg.vecdot(p, p)
                 if keep:
                     log_p.copy_(p)
             kept = logits if keep else None
@@ -187,7 +187,7 @@ def full_kl(
     """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias); infinite
     where only theirs switches a token off."""
     n, rows = len(ours[0]), max(1, passes.room(ours[0].device).logits // len(ours[1]))
-    found = [ours[0].new_zeros(0)]
+    kl = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
         log_p, log_q = (
             _logits(hidden[start : start + rows], weight, bias, temperature, softcap).log_softmax(
@@ -195,9 +195,9 @@ def full_kl(
             )
             for (hidden, weight, bias), softcap in zip((ours, theirs), softcaps, strict=True)
         )
-        found.append(divergence(log_p, log_q))
+        kl.append(divergence(log_p, log_q))
         del log_p, log_q
-    return torch.cat(found)
+    return torch.cat(kl)
 
 
 def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel.passes import Line
+from rlzoo.accel.passes import Packed
 from rlzoo.errors import ModelError
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ def stored_in_out(module: nn.Module) -> bool:
 def few_rows(model: nn.Module) -> Iterator[None]:
     """In this context, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place
     of x W^T: mostly 1.1 to 1.8 times as fast there, and slower elsewhere."""
-    found = [
+    layers = [
         module
         for module in model.modules()
         if type(module) is nn.Linear
@@ -161,7 +161,7 @@ def few_rows(model: nn.Module) -> Iterator[None]:
         and module.weight.numel() >= LARGE
     ]
     with ExitStack() as replaced:
-        for module in found:
+        for module in layers:
             replaced.enter_context(forward_of(module, partial(_linear, module)))
         yield
 
@@ -188,7 +188,7 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 class _Here(threading.local):
     """State of a thread: two runs may train in one process."""
 
-    current: tuple[Any, Line] | None = None  # the pass that is being made: (model, its line)
+    current: tuple[Any, Packed] | None = None  # the pass that is being made: (model, its line)
 
 
 _here = _Here()
@@ -208,7 +208,7 @@ def same() -> Callable[[], AbstractContextManager]:
 
 
 @contextmanager
-def in_line(model: Any, line: Line) -> Iterator[None]:
+def in_line(model: Any, line: Packed) -> Iterator[None]:
     """In this context, `model` reads rows that lie in this line."""
     _set_up()
     before, _here.current = _here.current, (model, line)

@@ -114,11 +114,11 @@ class Aligned:
     at: Tensor
     keep: int
     place: Tensor | None = None
-    line: "Line | None" = None
+    line: "Packed | None" = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
 
-class Line(NamedTuple):
+class Packed(NamedTuple):
     """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
     laid flat each token of the line is."""
 
@@ -146,7 +146,7 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
         rows.at.to(device),
         rows.keep,
         None if rows.place is None else rows.place.to(device),
-        None if rows.line is None else Line(*(x.to(device) for x in rows.line)),
+        None if rows.line is None else Packed(*(x.to(device) for x in rows.line)),
         rows.longest,
     )
 
@@ -171,7 +171,7 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: 
         to.gather(1, last),
         len(back),
         place=(back % rows.longest)[None],
-        line=Line(to, back),
+        line=Packed(to, back),
         longest=rows.longest,
     )
 
@@ -217,8 +217,8 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
             if full >= budget / 4 and real + n_row < 0.95 * (full + width):
                 break
             count, real = count + 1, real + n_row
-        some = order[start : start + count]
-        parts.append(torch.isin(unit, some).nonzero()[:, 0] if forest else some)
+        units = order[start : start + count]
+        parts.append(torch.isin(unit, units).nonzero()[:, 0] if forest else units)
         start += count
     return parts
 
@@ -256,13 +256,28 @@ def _units(
 # ---------------------------------------------------------------- passes
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What passes of a model may do, according to trials (`rlzoo.lm.probe`); the defaults suit any.
+
+    plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
+    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
+    length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
+    """
+
+    plain_head: bool = False
+    no_trees: str = "not tried"
+    pads: bool = True
+    sampled_as_scored: bool = True
+
+
 class Sized(Protocol):
     """The part of a policy (`rlzoo.lm.policy`) used here: its rows' place and layout."""
 
     @property
     def device(self) -> torch.device: ...
     @property
-    def no_trees(self) -> str: ...
+    def traits(self) -> Traits: ...
     def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
@@ -291,8 +306,8 @@ class Passes:
         budget = self.train.token_budget if grad else None
         if budget is None:
             given = room(policy.device)
-            held = policy.bytes_of_position(grad=grad)
-            budget = max(given.positions, given.activations // held)
+            bytes_each = policy.bytes_of_position(grad=grad)
+            budget = max(given.positions, given.activations // bytes_each)
         else:
             _refuse_short_budget(columns, budget)
         budget = int(budget * self.scale)
@@ -301,7 +316,7 @@ class Passes:
             budget = min(budget, positions // self.ranks.count)
             if policy.device.type != "cpu":  # they may not have the same memory free
                 budget = min(self.ranks.gather(budget))
-        parts = pack(columns, max(1, budget), trees=not policy.no_trees)
+        parts = pack(columns, max(1, budget), trees=not policy.traits.no_trees)
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 

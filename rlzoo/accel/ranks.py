@@ -53,15 +53,15 @@ class Ranks:
         on the CPU."""
         if self.count == 1:
             return [item]
-        found = [item] * self.count
+        items = [item] * self.count
         with _lost():
-            torch.distributed.all_gather_object(found, item)
-        return found
+            torch.distributed.all_gather_object(items, item)
+        return items
 
-    def sum(self, found: Mapping[str, float]) -> dict[str, float]:
+    def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """Numbers summed over ranks, with the names of all of them."""
         total: dict[str, float] = {}
-        for mine in self.gather(dict(found)):
+        for mine in self.gather(dict(numbers)):
             for name, value in mine.items():
                 total[name] = total.get(name, 0.0) + value
         return total

@@ -40,9 +40,9 @@ class SamplingCopy:
         self.adapted = [name for name, m in model.named_modules() if hasattr(m, "get_delta_weight")]
         for name in self.adapted:
             if name == _outermost(name):
-                parent, _, own = name.rpartition(".")
+                parent, _, attribute = name.rpartition(".")
                 layer = self.model.get_submodule(name).get_base_layer()
-                setattr(self.model.get_submodule(parent), own, layer)
+                setattr(self.model.get_submodule(parent), attribute, layer)
         forget_adapters(self.model)
         self.plain = {name: w for name, w in named.items() if "lora_" not in name}
 

@@ -60,15 +60,15 @@ def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor
     return out
 
 
-def spread_like(x: Tensor, own: Any) -> Tensor:
+def spread_like(x: Tensor, like: Any) -> Tensor:
     """A whole tensor, cut as `own` is if that is spread."""
-    if not is_shard(own) or x.shape != own.shape:
+    if not is_shard(like) or x.shape != like.shape:
         return x
     from torch.distributed.tensor import distribute_tensor
 
     # Every rank has read it: nothing need be sent.
-    x = x.to(own.device)
-    return distribute_tensor(x, own.device_mesh, own.placements, src_data_rank=None)
+    x = x.to(like.device)
+    return distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None)
 
 
 @contextmanager

@@ -96,13 +96,13 @@ class Fixed:
     def advance(self) -> Tensor | dict[str, Tensor]:
         self.at.add_(1)
         self.seen.index_fill_(1, self.at, True)
-        found: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        views: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         masks: dict[str, Tensor] = {}
         for kind, layer, first in zip(self.kinds, self.cache.layers, self.first, strict=True):
             room = layer.keys.shape[2]
-            if (room, first) not in found:
-                found[room, first] = self._view(room, first)
-            layer.index, masks[kind] = found[room, first]
+            if (room, first) not in views:
+                views[room, first] = self._view(room, first)
+            layer.index, masks[kind] = views[room, first]
         return masks if len(masks) > 1 else masks.popitem()[1]
 
     def _view(self, room: int, first: int) -> tuple[Tensor, Tensor]:
@@ -112,8 +112,8 @@ class Fixed:
         if room == self.seen.shape[1]:
             seen = self.seen
         else:
-            held = self.at - (index - torch.arange(room, device=self.at.device)) % room
-            seen = self.seen.index_select(1, held.clamp(min=0)) & (held >= 0)
+            column = self.at - (index - torch.arange(room, device=self.at.device)) % room
+            seen = self.seen.index_select(1, column.clamp(min=0)) & (column >= 0)
         mask = torch.zeros(seen.shape, dtype=self.dtype, device=seen.device)
         return index, mask.masked_fill_(~seen, -torch.inf)[:, None, None]
 
@@ -147,10 +147,10 @@ class Graph:
         try:
             self.graph = recorded(step, self.device)
         except RuntimeError as error:
-            found: BaseException | None = error
-            while found is not None and not out_of_memory(found):
-                found = found.__context__  # the capture's end raises over what was raised within
-            if found is not None:
+            cause: BaseException | None = error
+            while cause is not None and not out_of_memory(cause):
+                cause = cause.__context__  # the capture's end raises over what was raised within
+            if cause is not None:
                 raise torch.OutOfMemoryError("out of memory while capturing a step") from None
             self.records = False
             note = f"{FAILED} ({first_line(error)}); each operation is launched separately"

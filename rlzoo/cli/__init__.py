@@ -277,10 +277,10 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     for word in queue:
         flag, equals, value = word.partition("=")
         key = flag.removeprefix("--").replace("-", "_")
-        own = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
+        has_option = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
             flag, options, n=1, cutoff=0.8
         )
-        if not word.startswith("--") or own or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
+        if not word.startswith("--") or has_option or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
             out.append(word)
             continue
         given = value if equals else next(queue, None)
@@ -360,10 +360,10 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the rest goes at exit
         return 1
     except Exception as error:
-        said = of_the_machine(error)
-        if said is None:
+        line = of_the_machine(error)
+        if line is None:
             raise  # a bug: its traceback is what helps
-        say(f"rlzoo: {said}")
+        say(f"rlzoo: {line}")
         return 1
     except KeyboardInterrupt as last:
         stopped: BaseException = last
@@ -381,6 +381,6 @@ def _show_traceback(kind: Any, error: BaseException, trace: Any) -> None:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
-    text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
+    ours = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
+    text = f"rlzoo: warning: {message}" if ours else f"{filename}:{lineno}: {message}"
     say(text)

@@ -25,7 +25,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 RESET_OPTIONS = ("prompt", "answer", "split", "noise")
-Columns = dict[str, Any]  # tensors, or a list of what each row has, by name
+Fields = dict[str, Any]  # tensors, or a list of what each row has, by name
 TOLERANCE = 1e-5  # between a score when it was paid and the same at the end
 
 
@@ -148,8 +148,8 @@ class Episodes:
             state[row] = 0
         self.prompt_mask[row, -len(ids) :] = 1
         if rules.turns is not None:
-            told = self._prompt_columns([row])
-            (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
+            columns = self._prompt_columns([row])
+            (self.talks[row],) = begin(columns, 1, rules.max_new_tokens)
 
     def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Append tokens (R,) to the rows (R,) int64; returns the reward of each row, (B,)."""
@@ -182,15 +182,15 @@ class Episodes:
 
     def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
         """Append one token to each row, and the environment's answer if it ends a turn."""
-        some = [self.talks[i] for i in rows.tolist()]
-        rules.act(some, tokens[:, None].tolist())
-        for i, talk in zip(rows.tolist(), some, strict=True):
+        talks = [self.talks[i] for i in rows.tolist()]
+        rules.act(talks, tokens[:, None].tolist())
+        for i, talk in zip(rows.tolist(), talks, strict=True):
             begun, self.lengths[i] = int(self.lengths[i]), len(talk.ids)
             new = torch.tensor(talk.ids[begun:], device=self.device)
             self.response_ids[i, begun : len(talk.ids)] = new
             self.terminated[i], self.truncated[i] = talk.terminated, talk.truncated
 
-    def _prompt_columns(self, rows: list[int]) -> Columns:
+    def _prompt_columns(self, rows: list[int]) -> Fields:
         form, examples = self.rules.form, [self.examples[i] for i in rows]
         return {
             "prompts": [form.text(e.prompt) for e in examples],
@@ -199,7 +199,7 @@ class Episodes:
             "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
         }
 
-    def columns(self, rows: Tensor | None = None) -> Columns:
+    def columns(self, rows: Tensor | None = None) -> Fields:
         """The rollout's columns of some rows (R,), or of all, padded to the longest response so
         far: the input of a policy."""
         if rows is None:
@@ -251,7 +251,7 @@ class Episodes:
             print(*texts, sep="\n")
         return texts if mode == "ansi" else None
 
-    def _check_causal(self, rows: Tensor, columns: Columns, scores: Tensor) -> None:
+    def _check_causal(self, rows: Tensor, columns: Fields, scores: Tensor) -> None:
         """Check that the rewards paid so far equal the scores of the whole row, token by token."""
         gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
         wrong = (gap.any(1) & self.ended[rows]).nonzero()

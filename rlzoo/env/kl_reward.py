@@ -6,50 +6,32 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from rlzoo.env.episodes import Columns
-from rlzoo.errors import RlzooError
+from rlzoo.env.episodes import Fields
 from rlzoo.lm.policy import Policy
 from rlzoo.plugin.border import Bound
-from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import load_zoo
 
 
 class KLRewardWrapper(gymnasium.Wrapper):
-    """reward - coef * KL penalty of each token, as in a recipe with kl.place=reward.
+    """reward - coef * KL penalty of each token, with the penalty, the coefficient and the spread of
+    the environment's recipe, as if it said kl.place=reward.
 
     policy, reference: the penalty compares their softmax(logits / policy.temperature); for a
         penalty to a teacher, the teacher is the reference.
-    penalty: a KL penalty or its name; None, and None for coef and spread ("token" or "last"): the
-        environment's recipe decides.
 
     Each step costs a forward pass of each model over the whole row, without a KV cache.
     info gains log_prob, ref_log_prob and kl (the penalty in nats, before the coefficient).
     """
 
-    def __init__(
-        self,
-        env: gymnasium.Env,
-        policy: Policy,
-        reference: Policy,
-        penalty: Component | Bound | str | None = None,
-        coef: float | None = None,
-        spread: str | None = None,
-    ):
+    def __init__(self, env: gymnasium.Env, policy: Policy, reference: Policy):
         super().__init__(env)
         recipe = env.unwrapped.rules.plan.recipe  # type: ignore[attr-defined]
         kl = recipe.config.kl
         self.policy, self.reference = policy, reference
-        self.coef = kl.coef if coef is None else coef
-        self.spread = kl.spread if spread is None else spread
-        if self.spread not in ("token", "last"):
-            raise RlzooError(f"spread must be 'token' or 'last'. Got {self.spread!r}")
-        if penalty is None:
-            penalty = Bound.of(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
-        elif isinstance(penalty, str):
-            penalty = load_zoo().kl_penalties[penalty]
-        self.penalty = penalty
+        self.coef, self.spread = kl.coef, kl.spread
+        self.penalty = Bound.of(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Columns]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Fields]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         columns = self._columns()
         penalty = self.penalty(columns)  # (1, t + 1)
@@ -62,7 +44,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         return observation, float(reward) - self.coef * kl, terminated, truncated, info
 
     @torch.no_grad()
-    def _columns(self) -> Columns:
+    def _columns(self) -> Fields:
         """The row's columns, including those that a KL penalty may need."""
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device

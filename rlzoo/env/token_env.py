@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium.error import ResetNeeded
 
-from rlzoo.env.episodes import Columns, Episodes, Rules
+from rlzoo.env.episodes import Episodes, Fields, Rules
 
 
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -55,13 +55,13 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.render_mode = render_mode
 
     def reset(
-        self, *, seed: int | None = None, options: Columns | None = None
-    ) -> tuple[np.ndarray, Columns]:
+        self, *, seed: int | None = None, options: Fields | None = None
+    ) -> tuple[np.ndarray, Fields]:
         super().reset(seed=seed)
         self.episodes.start(0, self.np_random, options or {})
         return self._observe()
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Columns]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Fields]:
         if bool(self.episodes.ended):
             raise ResetNeeded("the episode is over; call reset()")
         reward = self.episodes.act(torch.tensor([0]), torch.tensor([int(action)]))
@@ -69,7 +69,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         ends = bool(self.episodes.terminated), bool(self.episodes.truncated)
         return observation, reward.item(), *ends, info
 
-    def columns(self) -> Columns:
+    def columns(self) -> Fields:
         """The episode so far as a batch of one row, the input of a policy."""
         return self.episodes.columns()
 
@@ -78,7 +78,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         texts = self.episodes.render(self.render_mode)
         return texts[0] if texts else None
 
-    def _observe(self) -> tuple[np.ndarray, Columns]:
+    def _observe(self) -> tuple[np.ndarray, Fields]:
         episodes, columns = self.episodes, self.columns()
         info = {
             "prompt": columns["prompts"][0],

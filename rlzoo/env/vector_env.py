@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from rlzoo.env.episodes import Columns, Episodes, Rules
+from rlzoo.env.episodes import Episodes, Fields, Rules
 from rlzoo.errors import RlzooError
 
 
@@ -57,8 +57,8 @@ class TokenVectorEnv(VectorEnv):
         self._random = [seeding.np_random()[0] for _ in range(num_envs)]
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Columns | None = None
-    ) -> tuple[Any, Columns]:
+        self, *, seed: int | Sequence[int | None] | None = None, options: Fields | None = None
+    ) -> tuple[Any, Fields]:
         options = dict(options or {})
         everyone = np.ones(self.num_envs, dtype=bool)
         chosen = torch.as_tensor(options.pop("reset_mask", everyone), device=self.episodes.device)
@@ -75,7 +75,7 @@ class TokenVectorEnv(VectorEnv):
             self.episodes.start(i, self._random[i], mine)
         return self._out(self.episodes.observations()), self._infos(chosen)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Columns]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Fields]:
         episodes = self.episodes
         actions = torch.as_tensor(actions, device=episodes.device)
         over = episodes.ended
@@ -87,7 +87,7 @@ class TokenVectorEnv(VectorEnv):
         acting = (~over).nonzero().squeeze(1)
         rewards = episodes.act(acting, actions[acting])
         terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()
-        infos: Columns = {}
+        infos: Fields = {}
         ended = terminated | truncated
         if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(ended.any()):
             final = episodes.observations()
@@ -100,7 +100,7 @@ class TokenVectorEnv(VectorEnv):
         results = (episodes.observations(), rewards, terminated, truncated)
         return *map(self._out, results), infos
 
-    def columns(self) -> Columns:
+    def columns(self) -> Fields:
         """The episodes so far as a batch, the input of a policy."""
         return self.episodes.columns()
 
@@ -112,7 +112,7 @@ class TokenVectorEnv(VectorEnv):
         for i in indices(over):
             self.episodes.start(i, self._random[i], {})
 
-    def _infos(self, rows: Tensor) -> Columns:
+    def _infos(self, rows: Tensor) -> Fields:
         """gymnasium's format: `name` holds a value per row; `_name` marks the rows with one."""
         episodes = self.episodes
         infos = {

@@ -39,13 +39,13 @@ class SafeConsole(Console):
             if names == len(columns) or _width(one, columns) <= self.width:
                 parts.append(one)
                 continue
-            split, some = [], columns[:names]
+            split, group = [], columns[:names]
             for column in columns[names:]:
-                if len(some) > names and _width(one, [*some, column]) > self.width:
-                    split.append(some)
-                    some = columns[:names]
-                some = [*some, column]
-            parts += [_with(one, some, titled=not i) for i, some in enumerate([*split, some])]
+                if len(group) > names and _width(one, [*group, column]) > self.width:
+                    split.append(group)
+                    group = columns[:names]
+                group = [*group, column]
+            parts += [_with(one, group, titled=not i) for i, group in enumerate([*split, group])]
         super().print(*parts, **options)
 
     def on_broken_pipe(self) -> None:

@@ -72,10 +72,11 @@ def build_world(plan: Plan) -> World:
     if critic is not None and shared:
         policy = replace(policy, value_head=critic.head)
     others = [p.model for p in (reference, *teachers.values()) if p and p.model is not policy.model]
-    own = [] if critic is None or shared else [critic.trunk, critic.head]
-    for network in [*others, *own, policy.model] if sharded else ():  # the others are copies of it
+    critic_parts = [] if critic is None or shared else [critic.trunk, critic.head]
+    # The policy last: the others are copies of it.
+    for network in [*others, *critic_parts, policy.model] if sharded else ():
         shard(network)
-    for trunk in [policy.model, *others, *own[:1]] if compiled else ():
+    for trunk in [policy.model, *others, *critic_parts[:1]] if compiled else ():
         _compile(trunk)
     engine = Engine(
         policy, Passes(config.train, ranks, sharded, notes), reference, teachers, critic,
@@ -108,9 +109,9 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
     model, task, name = plan.recipe.config.model, plan.task, plan.task_name
     tokenizer, notes = policy.tokenizer, list(policy.decoder.notes)  # of its loading
     prompt_format = PromptFormat(tokenizer, model.chat, model.system)
-    asked = drawn(task, name, "train")
-    notes += prompt_format.examined(asked, model.chat_args)
-    if unread := prompt_format.unread(asked):
+    prompts = drawn(task, name, "train")
+    notes += prompt_format.examined(prompts, model.chat_args)
+    if unread := prompt_format.unread(prompts):
         notes.append(unread)
     fixed = plan.recipe.config.rollout.ignore_eos
     ends = [] if fixed else prompt_format.ends(task, name, policy.eos_ids)
@@ -131,13 +132,13 @@ def _fit_prompts(
     limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
     room = None if longest is None else max(0, longest[0] - limit)
 
-    seen, said = 0, time.monotonic()
+    seen, spoken_at = 0, time.monotonic()
 
     def count(prompt: Prompt) -> int:
-        nonlocal seen, said
+        nonlocal seen, spoken_at
         seen += 1
-        if time.monotonic() - said > PATIENCE:
-            said = time.monotonic()
+        if time.monotonic() - spoken_at > PATIENCE:
+            spoken_at = time.monotonic()
             say(f"rlzoo: task {name!r}: {seen:,} prompts tokenized so far")
         return len(prompt_format.encode(prompt))
 
@@ -179,14 +180,14 @@ def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:
     if policy.limit is None:
         return
     examples = examples_of(plan.task, plan.task_name, "train")
-    told = prompt_format.told({
+    columns = prompt_format.told({
         "prompts": [prompt_format.text(e.prompt) for e in examples],
         "messages": [prompt_format.messages(e.prompt) for e in examples],
         "answers": [e.answer for e in examples],
         "prompt_mask": torch.ones(1),
     })  # fmt: skip
     new = plan.recipe.config.rollout.max_new_tokens
-    if (longest := int(told["prompt_mask"].sum(1).max()) + new) > policy.limit[0]:
+    if (longest := int(columns["prompt_mask"].sum(1).max()) + new) > policy.limit[0]:
         raise ModelError(
             f"critic.privileged=answer: with its answer before it, a prompt of task "
             f"{plan.task_name!r} and rollout.max_new_tokens={new} are {longest} tokens, which "

@@ -50,7 +50,7 @@ class Critic(nn.Module):
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.support = None if support is None else support.to(self.head.weight)
         self.reads = reads
-        if shared and not policy.plain_head:
+        if shared and not policy.traits.plain_head:
             raise ModelError(
                 "critic.trunk: shared requires a model whose head is one linear layer, unlike "
                 f"that of {type(policy.model).__name__}; use critic.trunk=own"
@@ -60,24 +60,16 @@ class Critic(nn.Module):
         """V, or logits of its bins, before each response token and after the last:
         (B, T + 1[, K])."""
         policy = self._policy[0]
+        columns = self.reads(columns) if self.trunk is not None else columns
+        rows = align(columns, trees=self._as_policy and not policy.traits.no_trees)
         if self.trunk is None:
-            return self._of_the_policy(columns)
-        columns = self.reads(columns)
-        rows = align(columns, trees=self._as_policy and not policy.no_trees)
-        with policy.reading(self.trunk, rows):
-            hidden = self.trunk(input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
-        hidden = hidden[:, -rows.keep :]
-        return self._read(hidden.flatten(0, 1)[rows.at], columns)
-
-    def _of_the_policy(self, columns: Columns) -> Tensor:
-        policy = self._policy[0]
-        rows = align(columns, trees=not policy.no_trees)
-        hidden = policy.run(rows, lambda h: h)
-        return self._read(hidden.flatten(0, 1)[rows.at], columns)
-
-    def _read(self, hidden: Tensor, columns: Columns) -> Tensor:
-        """The head's output (B, T + 1[, K]) for hidden states at the response."""
-        out = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1)
+            hidden = policy.run(rows, lambda h: h)
+        else:
+            with policy.reading(self.trunk, rows):
+                hidden = self.trunk(input_ids=rows.ids, position_ids=rows.place, use_cache=False)[0]
+            hidden = hidden[:, -rows.keep :]
+        hidden = hidden.flatten(0, 1)[rows.at].to(self.head.weight.dtype)
+        out = self.head(hidden).squeeze(-1)
         return widen(out, columns["response_ids"].shape[1] + 1)
 
     def columns(self, prediction: Tensor) -> dict[str, Tensor]:

@@ -80,8 +80,8 @@ def origin(path: str, folder: Path) -> tuple[str, str]:
     if folder.is_relative_to(constants.HF_HUB_CACHE):
         return path, f"{path}: from the hub's cache, revision {folder.name[:12]}"
     if (file := folder / CONVERTED).is_file():
-        said = json.loads(file.read_text("utf-8"))
-        return said["source"], said["note"]
+        converted = json.loads(file.read_text("utf-8"))
+        return converted["source"], converted["note"]
     return str(folder.resolve()), ""
 
 
@@ -96,14 +96,14 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
             return folder
     except LocalEntryNotFoundError:
         pass
-    here = f"{key}: {name!r} is not a local folder, and the hub id"
+    subject = f"{key}: {name!r} is not a local folder, and the hub id"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
-        raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}")
+        raise ModelError(f"{subject} is not in the cache ({constants.HF_HUB_CACHE}), and {why}")
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(f"{here} cannot be loaded: {said_by(error)}") from None
+        raise ModelError(f"{subject} cannot be loaded: {said_by(error)}") from None
 
 
 # ---------------------------------------------------------------- loading
@@ -134,9 +134,9 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     return config
 
 
-def _refuse_layers(said: Any) -> None:
+def _refuse_layers(settings: Any) -> None:
     """Raise ValueError for more layers than a model has: making a list of them takes all memory."""
-    for key, value in said.items() if isinstance(said, dict) else ():
+    for key, value in settings.items() if isinstance(settings, dict) else ():
         if key in LAYERS and isinstance(value, int) and value > MOST_LAYERS:
             raise ValueError(f"{key}={value}, but at most {MOST_LAYERS} layers are supported")
         _refuse_layers(value)
@@ -169,11 +169,11 @@ def load_tokenizer(
     whether responses end with EOS, so that a tokenizer without one is refused."""
     from transformers import AutoTokenizer
 
-    own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
-    need_sentencepiece(own)
+    home = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
+    need_sentencepiece(home)
     with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
-            own, local_files_only=True, trust_remote_code=trust_remote_code
+            home, local_files_only=True, trust_remote_code=trust_remote_code
         )
         tokenizer("1")  # where settings of a wrong type show
     tokenizer.padding_side = "left"
@@ -215,10 +215,10 @@ def load_causal_lm(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    asked = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
+    options = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
     if not (folder / "config.json").is_file():
         need("peft", str(folder))
-        return _with_adapter(load_causal_lm(_under(folder), **asked), folder)  # type: ignore[arg-type]
+        return _with_adapter(load_causal_lm(_under(folder), **options), folder)  # type: ignore[arg-type]
     config = load_config(folder, trust_remote_code=trust_remote_code)
     if quantized_by(config) in DEQUANTIZED:
         # On a GPU, too: what is trained has masters.
@@ -304,16 +304,16 @@ def limit_of(config: Any) -> tuple[int, str] | None:
     """The longest row (tokens) that the model reads correctly, and a name for that limit, if
     any."""
     config = config.get_text_config()
-    said = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
-    own = [said[n] for n in POSITIONS if said.get(n)]
-    limits = [(n, f"the model's {n} positions") for n in own]
+    settings = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
+    positions = [settings[n] for n in POSITIONS if settings.get(n)]
+    limits = [(n, f"the model's {n} positions") for n in positions]
     # A sparse choice of keys is made for a pass: rows next to each other change it.
-    limits += [(said[n], f"the {said[n]} keys of {n}") for n in SPARSE if said.get(n)]
+    limits += [(settings[n], f"the {settings[n]} keys of {n}") for n in SPARSE if settings.get(n)]
     rope = getattr(config, "rope_parameters", None) or {}
     for one in (rope, *rope.values()):  # of the model, or of each kind of layer
         kind = one.get("rope_type") if isinstance(one, dict) else None
         if kind in ("longrope", "dynamic"):
-            n = one.get("original_max_position_embeddings") or own[0]
+            n = one.get("original_max_position_embeddings") or positions[0]
             limits.append(
                 (n, f"the {n} positions after which its {kind} RoPE depends on other rows")
             )

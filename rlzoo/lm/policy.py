@@ -17,26 +17,11 @@ from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
 from rlzoo.accel.decode import Decoder, wide
-from rlzoo.accel.passes import Aligned, activations, align
+from rlzoo.accel.passes import Aligned, Traits, activations, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import eos_ids, limit_of
 from rlzoo.mdp.batch import widen
-
-
-@dataclass(frozen=True)
-class Traits:
-    """The result of trial passes of a model (`rlzoo.lm.probe`); the defaults suit any model.
-
-    plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
-    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
-    length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
-    """
-
-    plain_head: bool = False
-    no_trees: str = "not tried"
-    pads: bool = True
-    sampled_as_scored: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +51,7 @@ class Policy:
     recompute: bool = False
     adapter: bool = True
     value_head: nn.Linear | None = None
-    traits: Traits = Traits()
+    traits: Traits = field(default_factory=Traits)
     decoder: Decoder = field(default_factory=Decoder)
 
     @classmethod
@@ -89,18 +74,6 @@ class Policy:
     @property
     def pad_id(self) -> int:
         return int(self.tokenizer.pad_token_id)
-
-    @property
-    def pads(self) -> bool:
-        return self.traits.pads
-
-    @property
-    def no_trees(self) -> str:
-        return self.traits.no_trees
-
-    @property
-    def plain_head(self) -> bool:
-        return self.traits.plain_head
 
     def bytes_of_position(self, *, grad: bool) -> int:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
@@ -134,8 +107,8 @@ class Policy:
     @torch.no_grad()
     def move_towards(self, other: "Policy", share: float) -> None:
         """Move the weights by `share` of the way to those of `other`, the same network."""
-        for own, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
-            own.lerp_(new, share)
+        for weight, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            weight.lerp_(new, share)
 
     @contextmanager
     def adapted(self) -> Iterator[None]:
@@ -212,7 +185,7 @@ class Policy:
             more = tuple(name for name in want if name != "observation_nll")
             how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
             return self.with_observations(columns, want=more, **how)
-        rows = align(columns, trees=not self.no_trees)
+        rows = align(columns, trees=not self.traits.no_trees)
         size = columns["response_ids"].shape
         if "log_pi" in want:
             chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
@@ -225,7 +198,7 @@ class Policy:
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
             lm_head = self.model.get_output_embeddings()
-            found = head.log_prob_stats(
+            stats = head.log_prob_stats(
                 hidden.flatten(0, 1)[picked],  # nothing is spent on padding
                 lm_head.weight,
                 lm_head.bias,
@@ -237,7 +210,7 @@ class Policy:
                 sum_pi_squared="sum_pi_squared" in want,
                 accumulate=accumulate,
             )
-            out = _placed([found[n] for n in names], where, size)
+            out = _placed([stats[n] for n in names], where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
@@ -248,14 +221,16 @@ class Policy:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
             log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
-            found = {
+            stats = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
                 "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
                 "sum_pi_squared": (2 * source).exp().sum(-1),
             }
-            return _placed([found[n] for n in names], where, size)
+            return _placed([stats[n] for n in names], where, size)
 
-        scored = self.run(rows, table) if self.plain_head else table_of_logits(self.run(rows))
+        scored = (
+            self.run(rows, table) if self.traits.plain_head else table_of_logits(self.run(rows))
+        )
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = scored[..., len(names) :].squeeze(-1)
@@ -269,8 +244,8 @@ class Policy:
         all_of_it = {**columns, "response_mask": columns["response_attention"]}
         out = self.log_prob_stats(all_of_it, **options)
         nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
-        own = {name: x * mask for name, x in out.items() if name != "values"}
-        return {**out, **own, "observation_nll": nll}
+        chosen = {name: x * mask for name, x in out.items() if name != "values"}
+        return {**out, **chosen, "observation_nll": nll}
 
     def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
@@ -280,14 +255,14 @@ class Policy:
     def full_kl(self, columns: Mapping[str, Tensor], other: "Policy") -> dict[str, Tensor]:
         """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
         `ref_log_probs`; both (B, T)."""
-        if not (self.plain_head and other.plain_head):
+        if not (self.traits.plain_head and other.traits.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = head.divergence(ours["log_pi"], theirs["log_pi"])
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
-                rows = align(columns, trees=not policy.no_trees)
+                rows = align(columns, trees=not policy.traits.no_trees)
                 picked, ids, where = chosen_tokens(columns, rows)
                 hidden = policy.run(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
@@ -296,8 +271,8 @@ class Policy:
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         size = columns["response_ids"].shape
-        found = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
-        return {"full_kl": found[..., 0], "ref_log_probs": found[..., 1]}
+        table = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
+        return {"full_kl": table[..., 0], "ref_log_probs": table[..., 1]}
 
     @torch.no_grad()
     def generate(
@@ -348,9 +323,9 @@ def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor,
     return picked, columns["response_ids"][mask], F.pad(mask, (0, 1)).flatten().nonzero()[:, 0]
 
 
-def _placed(found: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
+def _placed(columns: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
     """(R, T + 1, K): K columns (N,) put to their places `where` (N,) in (R, T + 1) laid flat, 0
     elsewhere."""
-    x = torch.stack([*found], -1)
-    full = x.new_zeros(size[0] * (size[1] + 1), len(found))
-    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(found))
+    x = torch.stack([*columns], -1)
+    full = x.new_zeros(size[0] * (size[1] + 1), len(columns))
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(columns))

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from rlzoo.accel import recompute
 from rlzoo.accel.decode import Decoder
 from rlzoo.accel.hf_internals import attention_of, plain_cache
-from rlzoo.accel.passes import Aligned, align
+from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm
-from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.policy import Policy
 
 LONGEST = 64  # positions of a probe
 
@@ -34,7 +34,7 @@ WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Trial:
     """passed: None if it does not apply. message: the size of the disagreement, its reason, or the
     error. off: the disagreement; None if a pass raised an error."""
 
@@ -66,7 +66,7 @@ def layout(policy: Policy) -> Traits:
 
 def examine(
     policy: Policy, *, checkpointing: bool = False, saving: bool = False
-) -> tuple[list[Finding], Traits]:
+) -> tuple[list[Trial], Traits]:
     """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
     where the policy has one; with `checkpointing` and `saving` those, too. And its traits, as far
     as they were found out."""
@@ -77,25 +77,25 @@ def examine(
     if not traits.plain_head:
         head = replace(head, message="more than a linear layer")
     traits = replace(traits, no_trees=never_trees(policy.model) or trees_disagree(policy))
-    trees = Finding("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
+    trees = Trial("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
     with probed(replace(policy, traits=traits)) as twin:
         columns = _rows(twin)
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
             return [head, scored, trees], traits
         gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
-        found = [head, scored, trees, gradient]
-        if checkpointing and found[-1].passed:
-            found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
+        findings = [head, scored, trees, gradient]
+        if checkpointing and findings[-1].passed:
+            findings.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
         sampled, traits = _sampled(twin, columns)
         twin = replace(twin, traits=traits)
-        found.append(sampled)
+        findings.append(sampled)
         if policy.decoder.static:
-            found.append(_tried("static cache", lambda: _static(twin, columns)))
+            findings.append(_tried("static cache", lambda: _static(twin, columns)))
         if saving:
-            found.append(_tried("saving", lambda: _saving(twin, columns)))
-    return found, traits
+            findings.append(_tried("saving", lambda: _saving(twin, columns)))
+    return findings, traits
 
 
 def enforce(policy: Policy, path: str) -> Probed:
@@ -157,17 +157,17 @@ def plain_head(policy: Policy) -> bool:
     return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
 
-def _tried(name: str, check: Any) -> Finding:
+def _tried(name: str, check: Any) -> Trial:
     """A model's own code may raise anything, which is also a finding."""
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
-        return Finding(name, None, "not enough memory for this check")
+        return Trial(name, None, "not enough memory for this check")
     except ModelError as error:
-        return Finding(name, False, str(error))
+        return Trial(name, False, str(error))
     except Exception as error:
-        return Finding(name, False, _said(error))
-    return Finding(name, passed, message, *off)
+        return Trial(name, False, _said(error))
+    return Trial(name, passed, message, *off)
 
 
 def _said(error: Exception) -> str:
@@ -210,8 +210,8 @@ def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
 
 def windows(config: Any) -> dict[str, int]:
     """The config's limits on how far a token sees: windows, chunks, blocks."""
-    said = config.get_text_config().to_dict()
-    return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
+    settings = config.get_text_config().to_dict()
+    return {n: x for n, x in settings.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
 
 def _off(a: Tensor, b: Tensor) -> float:
@@ -258,18 +258,18 @@ def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     return True, f"independent of the other rows, within {off:.0e} nats", off
 
 
-def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Finding, Traits]:
+def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Trial, Traits]:
     """Tokens sampled with the cache have the same log-probs as in a full pass; or they have if no
     prompt is padded; or they are not scored as they are sampled."""
     traits = replace(policy.traits, pads=True)
-    found = _tried("sampling", lambda: _sampling(replace(policy, traits=traits), columns))
-    if found.passed is not False or found.off is None:
-        return found, traits
+    finding = _tried("sampling", lambda: _sampling(replace(policy, traits=traits), columns))
+    if finding.passed is not False or finding.off is None:
+        return finding, traits
     apart = replace(traits, pads=False)
     again = _tried("sampling", lambda: _sampling(replace(policy, traits=apart), columns))
     if again.passed:
         return replace(again, message=f"{again.message} if no prompt is padded"), apart
-    return found, replace(traits, sampled_as_scored=False)
+    return finding, replace(traits, sampled_as_scored=False)
 
 
 @torch.no_grad()
@@ -310,11 +310,11 @@ def _gradients(policy: Policy, columns: Mapping[str, Tensor]) -> list[Tensor]:
     with torch.enable_grad():
         loss = policy.log_probs(columns).sum()
         reached = torch.autograd.grad(loss, small, allow_unused=True)
-    found = [x for x in reached if x is not None]
-    largest = max(float(x.abs().max()) for x in found)
+    gradients = [x for x in reached if x is not None]
+    largest = max(float(x.abs().max()) for x in gradients)
     if not 0 < largest < torch.inf:
         raise ModelError(f"the largest entry of the gradient is {largest}")
-    return found
+    return gradients
 
 
 def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:

@@ -43,33 +43,35 @@ class PromptFormat:
 
     def messages(self, prompt: Prompt) -> list[dict[str, Any]]:
         """The prompt as chat messages, whose contents are text."""
-        found = (
+        messages = (
             [{"role": "user", "content": prompt}]
             if isinstance(prompt, str)
             else [{**m, "content": _text_of(m["content"])} for m in prompt]
         )
         if self.system and self.templated(prompt) and not _has_system(prompt):
-            return [{"role": "system", "content": self.system}, *found]
-        return found
+            return [{"role": "system", "content": self.system}, *messages]
+        return messages
 
     def text(self, prompt: Prompt) -> str:
         """The text that the policy reads."""
         if isinstance(prompt, str) and not self.templated(prompt):
             return prompt
-        said = self.messages(prompt)
+        messages = self.messages(prompt)
         if not self.templated(prompt):
-            return "\n".join(m["content"] for m in said)
+            return "\n".join(m["content"] for m in messages)
         if not self.tokenizer.chat_template:
             raise ModelError(
                 "the prompts are chat messages, but the tokenizer has no chat template; "
                 "model.chat=never joins them into one text"
             )
         _refuse_answered(prompt)
-        if role := self._omits(tuple(m["role"] for m in said)):
+        if role := self._omits(tuple(m["role"] for m in messages)):
             raise ModelError(
-                f"the chat template omits the text of a {role} message: {in_short(said)}"
+                f"the chat template omits the text of a {role} message: {in_short(messages)}"
             )
-        return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
+        return through_template(
+            self.tokenizer, messages, tokenize=False, add_generation_prompt=True
+        )
 
     def examined(
         self, prompts: Sequence[Prompt], chat_args: object = None, key: str = "model.chat_args"
@@ -94,12 +96,14 @@ class PromptFormat:
                 raise ModelError(
                     f"{name} has no effect, because no prompt uses the chat template{how}"
                 )
-        own = sum(map(_has_system, through))
-        if self.system and own == len(through) > 0:
+        with_system = sum(map(_has_system, through))
+        if self.system and with_system == len(through) > 0:
             raise ModelError("model.system has no effect: all prompts have a system message")
-        if self.system and own:
-            notes.append(f"{own} of {len(through)} prompts have a system message of their own, "
-                         "which replaces model.system")  # fmt: skip
+        if self.system and with_system:
+            notes.append(
+                f"{with_system} of {len(through)} prompts have a system message of their own, "
+                "which replaces model.system"
+            )
         if through and 2 * len(rendered) > len(prompts):
             raise ModelError(
                 "the prompts are rendered already, because they contain special tokens of the chat "
@@ -140,12 +144,12 @@ class PromptFormat:
     def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
         """Token ids of each, by one call of the tokenizer for each way in which they are read."""
         keys = [(self.text(prompt), self.templated(prompt)) for prompt in prompts]
-        found: dict[tuple[str, bool], list[int]] = {}
+        ids: dict[tuple[str, bool], list[int]] = {}
         for chat in {templated for _, templated in keys}:  # a template writes the special tokens
             new = [key for key in dict.fromkeys(keys) if key[1] is chat]
             rows = encode_each(self.tokenizer, [t for t, _ in new], add_special_tokens=not chat)
-            found |= zip(new, rows, strict=True)
-        return [found[key] for key in keys]
+            ids |= zip(new, rows, strict=True)
+        return [ids[key] for key in keys]
 
     def tokens(self, text: str, follows: bool = False) -> list[int]:
         """Token ids of a text by the chat template, or of one that follows others; raises where
@@ -165,13 +169,13 @@ class PromptFormat:
         for text, messages, answer in zip(*(columns[n] for n in names), strict=True):
             *before, last = messages
             plain = "\n".join(m["content"] for m in messages) == text
-            said = f"{answer}\n{text if plain else last['content']}"
+            prompt = f"{answer}\n{text if plain else last['content']}"
             if not plain:
-                chat = [*before, {**last, "content": said}]
-                said = through_template(
+                chat = [*before, {**last, "content": prompt}]
+                prompt = through_template(
                     self.tokenizer, chat, tokenize=False, add_generation_prompt=True
                 )
-            rows.append(encode(self.tokenizer, said, add_special_tokens=plain))
+            rows.append(encode(self.tokenizer, prompt, add_special_tokens=plain))
         mask = columns["prompt_mask"]
         ids, seen = left_pad(rows, int(self.tokenizer.pad_token_id), mask.device)
         return {**columns, "prompt_ids": ids, "prompt_mask": seen.to(mask)}
@@ -230,10 +234,10 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     a prompt has been answered."""
     if chat == "never":
         return "prompts are plain text, because model.chat=never disables the chat template"
-    asked = list(prompts)
-    for prompt in asked:
+    listed = list(prompts)
+    for prompt in listed:
         _refuse_answered(prompt)
-    if chat == "always" or not any(isinstance(prompt, str) for prompt in asked):
+    if chat == "always" or not any(isinstance(prompt, str) for prompt in listed):
         return f"prompts are formatted with the chat template (model.chat={chat})"
     return (
         "prompts are plain text, although the tokenizer has a chat template; a chat model needs "

@@ -80,8 +80,8 @@ def _render(
             for m in messages
         ]
     chosen = tokenizer.get_chat_template(chat_template, how.get("tools"))
-    own = type(tokenizer).apply_chat_template  # not what `bind` put in its place
-    return own(tokenizer, messages, chat_template=_on(chosen), **{**given, **how})
+    render = type(tokenizer).apply_chat_template  # not what `bind` put in its place
+    return render(tokenizer, messages, chat_template=_on(chosen), **{**given, **how})
 
 
 @cache

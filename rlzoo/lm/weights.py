@@ -20,17 +20,17 @@ PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its che
 def checksum(path: Path) -> str:
     """SHA-256 (16 digits) of a model's weights, independent of names: the size of each file and 64
     evenly spaced pieces of 64 KiB, so that a large model costs no more to hash."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     kinds = (".safetensors", ".bin", "adapter_config.json")
     inside = [path] if path.is_file() else path.iterdir()
     for file in sorted(p for p in inside if p == path or p.name.endswith(kinds)):
         size = file.stat().st_size
-        found.update(f"{file.name} {size}".encode())
+        digest.update(f"{file.name} {size}".encode())
         with file.open("rb") as stream:
             for i in range(PIECES):
                 stream.seek(max(0, size - PIECE) * i // (PIECES - 1))
-                found.update(stream.read(PIECE))
-    return found.hexdigest()[:16]
+                digest.update(stream.read(PIECE))
+    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager
@@ -58,8 +58,8 @@ def said_by(error: Exception) -> str:
             "it contains its own code, which runs only with model.trust_remote_code=true on the "
             "command line (resume, export: --trust-remote-code)"
         )
-    told = isinstance(error, OSError | ValueError | ImportError)
-    return first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
+    plain = isinstance(error, OSError | ValueError | ImportError)
+    return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
 
 
 # While it loads, transformers ties no weights, in all threads; two loads at once would leave it so
@@ -72,11 +72,11 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
     read, lack a weight (it would be random) or hold one that is not finite."""
     with LOADING, reading(f"{folder}: cannot be loaded"):
         import_models()
-        model, found = kind.from_pretrained(
+        model, info = kind.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
         )
-    if missing := sorted(found["missing_keys"]):
-        unknown = sorted(found["unexpected_keys"])
+    if missing := sorted(info["missing_keys"]):
+        unknown = sorted(info["unexpected_keys"])
         there = f"; the files contain {_some(unknown)} instead" if unknown else ""
         raise ModelError(f"{folder}: weights are missing: {_some(missing)}{there}")
     refuse_non_finite(model, folder)

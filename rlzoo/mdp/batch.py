@@ -46,10 +46,10 @@ class Batch(UserDict[str, Any]):
         """The columns with at most two dimensions in the host's memory; itself if it is there."""
         if self["response_mask"].device.type == "cpu":
             return self
-        found = Batch(self["response_mask"].cpu())
+        batch = Batch(self["response_mask"].cpu())
         flat = {n: x for n, x in self.items() if isinstance(x, Tensor) and x.ndim <= 2}
-        found.data = {**self.data, **{n: x.detach().cpu() for n, x in flat.items()}}
-        return found
+        batch.data = {**self.data, **{n: x.detach().cpu() for n, x in flat.items()}}
+        return batch
 
 
 def take(columns: Columns, rows: Tensor) -> dict[str, Any]:

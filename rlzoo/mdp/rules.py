@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import groupby, islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Split, Task, Tokenizer
 from rlzoo.recipe.plan import Plan
 
+T = TypeVar("T")
+
 Scorer = Callable[[Columns], Tensor]  # (B,) for outcomes, or (B, T)
 
 PLAIN = (str, int, float, type(None))  # bools are ints
@@ -34,12 +36,12 @@ def draw_examples(
     """n examples of a task; raises ComponentError, naming the task, if it returns anything else."""
     label = f"task {name!r}: draw"
     with border(label):
-        found = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
-    if len(found) != n:
-        got = "more" if len(found) > n else len(found)
+        drawn = list(islice(task.draw(cast(Split, split), n, generator), n + 1))
+    if len(drawn) != n:
+        got = "more" if len(drawn) > n else len(drawn)
         raise ComponentError(f"{label} returned {got} {split} prompts instead of {n}")
     examples = []
-    for item in found:
+    for item in drawn:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
             raise ComponentError(
                 f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
@@ -157,9 +159,9 @@ def _parts(tokenizer: Any, row: Iterable[int], hidden: Mapping[int, str]) -> Ite
         if unseen:
             yield from (hidden[i] for i in ids)
         else:
-            some = list(ids)
-            text = tokenizer.decode(some, skip_special_tokens=False)
-            yield spaced(text, piece_of(tokenizer, some[0])) if began else text
+            shown = list(ids)
+            text = tokenizer.decode(shown, skip_special_tokens=False)
+            yield spaced(text, piece_of(tokenizer, shown[0])) if began else text
         began = True
 
 
@@ -252,17 +254,17 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
 def pays_at_the_end(plan: Plan, columns: Columns) -> bool:
     """Whether all scores are outcomes, judging by what the scorers return for these rows. If so,
     unfinished rows need no scoring."""
-    found = dict(columns)
+    known = dict(columns)
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
         raw = _task_scores(plan, columns)
         if raw.ndim > 1:
             return False
-        found["task_scores"] = at_last_action(raw, columns["response_mask"])
+        known["task_scores"] = at_last_action(raw, columns["response_mask"])
     for _, bound in plan.rewards.values():
-        part = bound(found)
+        part = bound(known)
         # From `task_scores` only, it has a token's shape by form; its value for a 0 decides.
         of_outcome = bound.needs == ("task_scores",)
-        if part.ndim > 1 and not (of_outcome and not part[found["task_scores"] == 0].any()):
+        if part.ndim > 1 and not (of_outcome and not part[known["task_scores"] == 0].any()):
             return False
     return True
 
@@ -303,7 +305,7 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     except BaseException as error:  # a user's function may raise anything: name the row
         if out_of_memory(error):
             raise
-        row = _first_row_that_raises(scorer, columns)
+        row = first_that_raises(lambda i: scorer(_row_of(columns, i)), range(len(mask)))
         raise ComponentError(f"{label} raised {told(error)} {_show_row(columns, row)}") from error
     if out.ndim == 1:
         ended = columns["terminated"] | columns["truncated"]
@@ -315,17 +317,21 @@ def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:
     return out
 
 
-def _first_row_that_raises(scorer: Scorer, columns: Columns) -> int | None:
-    rows = columns["response_mask"].shape[0]
-    for i in range(rows):
-        one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
+def first_that_raises(function: Callable[[T], object], items: Iterable[T]) -> T | None:
+    """The first item for which a user's function raises anything; None if none does by itself."""
+    for item in items:
         try:
-            scorer(one)
+            function(item)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # the same border as above
-            return i
+        except BaseException:  # the same border as where it was called for all
+            return item
     return None
+
+
+def _row_of(columns: Columns, i: int) -> Columns:
+    rows = len(columns["response_mask"])
+    return {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
 
 
 def _show_row(columns: Columns, row: int | None) -> str:

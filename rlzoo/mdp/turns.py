@@ -20,7 +20,14 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
-from rlzoo.mdp.rules import continued, decoded, piece_of, token_name, unknown_character
+from rlzoo.mdp.rules import (
+    continued,
+    decoded,
+    first_that_raises,
+    piece_of,
+    token_name,
+    unknown_character,
+)
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD, Columns
@@ -121,7 +128,7 @@ class Turns:
             SystemExit,
         ) as error:  # a user's function may raise anything: name the row, stop
             raise self._fault(
-                _first_that_raises(respond, names, rows),
+                first_that_raises(lambda row: respond(*_told([row], names)), rows),
                 f"respond raised {type(error).__name__}: {error}",
             ) from error
         if not isinstance(answers, list) or len(answers) != len(rows):
@@ -167,8 +174,8 @@ class Turns:
             raise self._fault(
                 row, f"the chat template does not accept an answer from {role!r}: {error}"
             ) from None
-        _, found, text = whole.partition(MARK)
-        if not found:
+        _, mark, text = whole.partition(MARK)
+        if not mark:
             raise self._fault(row, "the chat template omits the policy's text")
         if after_eos:  # the template closes the policy's turn; the policy has done so itself
             ends = (token_name(self.tokenizer, i) for i in self.eos_ids)
@@ -202,16 +209,16 @@ class Turns:
         turns = [self.texts(row) for row in rows]
         if "state_keys" in self.plan.needs:
             tensors["state_keys"] = self._state_keys(rows, turn_ids, turns)
-        found: dict[str, Any] = {n: x.to(device) for n, x in tensors.items()}
-        return found | {"turns": turns, "responses": ["".join(said) for said in turns]}
+        columns: dict[str, Any] = {n: x.to(device) for n, x in tensors.items()}
+        return columns | {"turns": turns, "responses": ["".join(texts) for texts in turns]}
 
     def _state_keys(
         self, rows: Sequence[Conversation], turn_ids: Tensor, turns: list[list[str]]
     ) -> Tensor:
         """(B, T) int64: at each action the key of the state in which its turn began."""
         states = [
-            Conversation(row.about, turns=said[: 2 * k])  # as it was when turn k + 1 began
-            for row, said in zip(rows, turns, strict=True)
+            Conversation(row.about, turns=texts[: 2 * k])  # as it was when turn k + 1 began
+            for row, texts in zip(rows, turns, strict=True)
             for k in range(row.count)
         ]
         method = self.plan.abilities.state_keys
@@ -261,20 +268,20 @@ def reach(stops: Sequence[str]) -> int:
 
 def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) -> bool:
     text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    found = [stop for stop in stops if stop in text]
-    if not found:
+    complete = [stop for stop in stops if stop in text]
+    if not complete:
         return False
     hides = any(piece_of(tokenizer, i) is None for i in tokens)  # ids within the stop, say
-    return not hides or any(stop in decoded(tokenizer, [tokens])[0] for stop in found)
+    return not hides or any(stop in decoded(tokenizer, [tokens])[0] for stop in complete)
 
 
 def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
     """New conversations from the columns of a batch's prompts."""
-    found = []
+    conversations = []
     for i in range(rows):
         about = {name: _told_of(columns[name], i) for name in TOLD if name in columns}
-        found.append(Conversation(about, limit, _by_template(about)))
-    return found
+        conversations.append(Conversation(about, limit, _by_template(about)))
+    return conversations
 
 
 def _told_of(column: Any, row: int) -> Any:
@@ -301,23 +308,14 @@ def _by_template(about: Columns) -> bool:
 
 def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
     """The columns `names` of some rows, in the form that `respond` takes."""
-    found: list[Any] = []
+    arguments: list[Any] = []
     for name in names:
         values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]
         values = own(values)  # a task may do with them what it likes
-        found.append(torch.tensor([int(v) for v in values]) if name == "prompt_index" else values)
-    return found
-
-
-def _first_that_raises(
-    respond: Any, names: Sequence[str], rows: list[Conversation]
-) -> Conversation | None:
-    for row in rows:
-        try:
-            respond(*_told([row], names))
-        except (Exception, SystemExit):  # the same border as above
-            return row
-    return None
+        arguments.append(
+            torch.tensor([int(v) for v in values]) if name == "prompt_index" else values
+        )
+    return arguments
 
 
 def _number(plan: Plan, state: Conversation, key: Any) -> int:
@@ -335,8 +333,8 @@ def fault(plan: Plan, about: Columns | None, turns: Sequence[str], text: str) ->
     where = f"task {plan.task_name!r}: {text}"
     if about is None:
         return ConversationError(f"{where} (on several rows together, but not on any single row)")
-    said = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
+    spoken = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
     turn = (len(turns) + 1) // 2
     return ConversationError(
-        f"{where} (prompt {in_short(about['prompts'])}, turn {turn}: {in_short(said)})"
+        f"{where} (prompt {in_short(about['prompts'])}, turn {turn}: {in_short(spoken)})"
     )

@@ -24,25 +24,22 @@ CORE = str(Path(__file__).resolve().parents[1])
 class Bound:
     """A component with its options from the recipe: `Bound.of` makes one.
 
-    options: checked, and complete. needs: its own, and those of its parts. called: as the recipe
-    has it, where that is longer than the component's name (`distribution/name`).
+    options: checked, and complete. needs: its own, and those of its parts. name: as the recipe has
+    it, which may be longer than the component's (`distribution/name`).
     """
 
     component: Component
     options: Mapping[str, Any]
     needs: tuple[str, ...]
-    called: str = ""
+    name: str
 
     @classmethod
     def of(cls, component: Component, options: Mapping[str, Any], called: str = "") -> "Bound":
         """Raises ComponentError for options that the component does not have."""
         checked = component.check_options(options)
         ordered = {name: checked[name] for name in {**options, **checked}}
-        return cls(component, ordered, component.needs_with(checked), called)
-
-    @property
-    def name(self) -> str:
-        return self.called or self.component.name
+        needs = component.needs_with(checked)
+        return cls(component, ordered, needs, called or component.name)
 
     @property
     def gamma(self) -> float:
@@ -90,9 +87,9 @@ def watched(label: str) -> Iterator[None]:
         raise
     finally:
         if os.getpid() != process:
-            told = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
+            line = f"rlzoo: {label} copied the process with os.fork; rlzoo ended the copy\n"
             with suppress(OSError):
-                os.write(2, told.encode())
+                os.write(2, line.encode())
             os._exit(1)
 
 

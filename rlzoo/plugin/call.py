@@ -28,7 +28,7 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
     mask = columns.get("response_mask")
     inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
     if component.parts:
-        results = [call(part, columns, own) for part, own in component.parts_of(options)]
+        results = [call(part, columns, chosen) for part, chosen in component.parts_of(options)]
         options = {**options, component.parts: results}
     with torch.set_grad_enabled(torch.is_grad_enabled() and component.kind not in NO_GRADIENT):
         output = component.function(*inputs.values(), **options)
@@ -170,15 +170,15 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
         and any(getattr(x, "requires_grad", False) for x in call.inputs.values())
     ):
         raise call.fault("returned a loss without a gradient; is it detached?")
-    found = {}
+    checked = {}
     for name, x in metrics.items():  # entries without weight may be anything
         if not isinstance(x, Tensor) or (call.shape is not None and x.shape != call.shape):
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             wanted = tuple(call.shape or ())
             raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {wanted}")
         x = x.detach().to(loss.dtype)
-        found[name] = x if call.mask is None else zero_off_mask(x, call.mask)
-    return loss, found
+        checked[name] = x if call.mask is None else zero_off_mask(x, call.mask)
+    return loss, checked
 
 
 def _column(call: _Call, output: object) -> object:
@@ -235,19 +235,19 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     policy's."""
     if not isinstance(output, Mapping):
         raise call.fault(f"returned {type(output).__name__}, not a mapping of columns")
-    found, policy = dict(output), call.columns["policy"]
+    columns, policy = dict(output), call.columns["policy"]
     rows, limit = call.columns["uniforms"].shape
     wraps = "sample" in call.component.needs
     known = [*ROLLOUT, "task_scores"] if wraps else list(TOKENS)
-    if other := [n for n in found if n not in known]:
+    if other := [n for n in columns if n not in known]:
         close = nearest(str(other[0]), known)
         raise call.fault(
             f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
         )
-    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in found else ())]
-    if missing := [n for n in needed if n not in found]:
+    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in columns else ())]
+    if missing := [n for n in needed if n not in columns]:
         raise call.fault(f"returned no {missing[0]!r}")
-    ids = found["response_ids"]
+    ids = columns["response_ids"]
     whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
     if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
         raise call.fault(
@@ -261,7 +261,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             f"{policy.vocabulary - 1}"
         )
     double = next(policy.model.parameters()).dtype == torch.float64
-    for name, x in found.items():
+    for name, x in columns.items():
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
@@ -275,8 +275,8 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
         elif name in LOG_PROBS:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
-            found[name] = x.detach().to(torch.float64 if double else torch.float32)
-    return found | {"response_ids": ids.long()}
+            columns[name] = x.detach().to(torch.float64 if double else torch.float32)
+    return columns | {"response_ids": ids.long()}
 
 
 def _what(x: object) -> str:

@@ -109,11 +109,11 @@ class Component:
         _, stated, after = self.doc.partition("Source:")
         if stated:  # to the end of its paragraph
             return " ".join(after.split("\n\n")[0].split())
-        found = _ARXIV.search(self.doc)
-        if not found:
+        arxiv = _ARXIV.search(self.doc)
+        if not arxiv:
             return ""
-        before = re.split(r"[.\n(]", self.doc[: found.start()].removesuffix("("))[-1]
-        return " ".join(f"{before}{found.group()}".split()).strip(" (")
+        before = re.split(r"[.\n(]", self.doc[: arxiv.start()].removesuffix("("))[-1]
+        return " ".join(f"{before}{arxiv.group()}".split()).strip(" (")
 
     @property
     def elsewhere(self) -> tuple[str, ...]:

@@ -82,8 +82,8 @@ def _modules(name: str) -> Iterator[tuple[str, Path | None]]:
 
 def installed(group: str) -> list[EntryPoint]:
     """The entry points of a group; for a distribution found twice, the first on the path."""
-    found: dict[str, Distribution] = {}
+    by_name: dict[str, Distribution] = {}
     for dist in distributions():
         if f"[{group}]" in (dist.read_text("entry_points.txt") or ""):
-            found.setdefault(dist.name, dist)
-    return [point for dist in found.values() for point in dist.entry_points.select(group=group)]
+            by_name.setdefault(dist.name, dist)
+    return [point for dist in by_name.values() for point in dist.entry_points.select(group=group)]

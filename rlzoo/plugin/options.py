@@ -58,13 +58,13 @@ class Option:
     @classmethod
     def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
         """The option of an annotation; raises ValueError on one that recipes cannot express."""
-        found, meaning, discount = None, "", False
+        interval, meaning, discount = None, "", False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
-            found = next((e for e in extras if isinstance(e, Range)), None)
+            interval = next((e for e in extras if isinstance(e, Range)), None)
             meaning = next((e for e in extras if isinstance(e, str)), "")
             discount = any(isinstance(e, _DiscountMark) for e in extras)
-        option = cls(name, annotation, default, found, meaning, discount)
+        option = cls(name, annotation, default, interval, meaning, discount)
         option._describe(annotation)
         if default is not REQUIRED:
             option.check(default)

@@ -95,8 +95,8 @@ class Abilities:
 
 def abilities(task: object) -> Abilities:
     """The optional members of a task or of a task class. Only this function looks them up."""
-    found: dict[str, Any] = {f.name: getattr(task, f.name, f.default) for f in fields(Abilities)}
-    return Abilities(**found)
+    members: dict[str, Any] = {f.name: getattr(task, f.name, f.default) for f in fields(Abilities)}
+    return Abilities(**members)
 
 
 class Logger(Protocol):

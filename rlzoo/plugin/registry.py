@@ -102,11 +102,11 @@ class Shelf(UserDict[str, Component]):
     def __missing__(self, name: str) -> Component:
         """`distribution/name` where the plain name is enough. Raises UnknownName otherwise."""
         plain = name.rpartition("/")[2]
-        found = [c for c in self.claims.get(plain, ()) if c.full_name == name]
-        if len(found) == 1:
-            return found[0]
-        if found or name in self.clashes:
-            raise UnknownName(self.clashes.get(name) or self._clash(name, found))
+        matching = [c for c in self.claims.get(plain, ()) if c.full_name == name]
+        if len(matching) == 1:
+            return matching[0]
+        if matching or name in self.clashes:
+            raise UnknownName(self.clashes.get(name) or self._clash(name, matching))
         hint = nearest(name, self) + left_out(name, self._broken)
         raise UnknownName(f"no {KINDS[self.kind].singular} {name!r}{hint}")
 
@@ -183,8 +183,8 @@ def _load(plugins: Sequence[object]) -> Zoo:
             continue  # named twice, in RLZOO_PLUGINS and to load_zoo
         seen.add(one)
         with loader.attempt(origin):
-            found = _components(manager, plugin, origin)
-            components += [dataclasses.replace(c, distribution=distribution) for c in found]
+            for component in _components(manager, plugin, origin):
+                components.append(dataclasses.replace(component, distribution=distribution))
     while True:  # until no component needs a column that no component makes
         known = {**COLUMNS, **{c.name: c for c in components if c.kind == "columns"}}
         needs = ((c, _fault(c, need, known)) for c in components for need in c.needs)
@@ -272,9 +272,9 @@ def _import_file(path: Path) -> types.ModuleType:
 def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list[Component]:
     """One plugin's components, all read and checked; raises on the first fault."""
     hooks = [f"register_{kind}" for kind in KINDS]
-    own = vars(plugin) if hasattr(plugin, "__dict__") else {}
-    for name in [hook for hook in hooks if hook in own]:
-        value = own[name]
+    members = vars(plugin) if hasattr(plugin, "__dict__") else {}
+    for name in [hook for hook in hooks if hook in members]:
+        value = members[name]
         value = inspect.unwrap(getattr(value, "__func__", value))  # of a staticmethod
         if callable(value) and not hasattr(value, f"{GROUP}_impl"):
             raise ComponentError(f"{name} lacks @hookimpl")

@@ -46,10 +46,10 @@ def sketch(*, own: bool = False) -> Zoo | None:
             seen.add(real)
             about = file.stat()
             version = about.st_ino, about.st_mtime_ns, about.st_size
-            found = _read(file, version, origin, distribution)
-            if not found and origin.endswith(".py"):
+            in_file = _read(file, version, origin, distribution)
+            if not in_file and origin.endswith(".py"):
                 raise _Unclear  # the user's file registers nothing: loading reports it
-            components += found
+            components += in_file
     except (_Unclear, OSError, SyntaxError, ValueError):
         return None
     return Zoo(components)
@@ -82,20 +82,20 @@ def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> lis
         return []
     components = []
     tree = ast.parse(source)
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found[node.name] = node
+            definitions[node.name] = node
             continue
         for part in ast.walk(node):  # imported, assigned, in a branch
             names = (getattr(part, field, None) for field in ("id", "name", "asname"))
             if not HOOKS.keys().isdisjoint(names):
                 raise _Unclear
     for hook, kind in HOOKS.items():
-        if hook not in found:
+        if hook not in definitions:
             continue
-        for name in _registered(found[hook]):
-            if (what := found.get(name)) is None:
+        for name in _registered(definitions[hook]):
+            if (what := definitions.get(name)) is None:
                 raise _Unclear
             line = min(node.lineno for node in (what, *what.decorator_list))
             init: ast.stmt = what

@@ -23,9 +23,9 @@ def warnings(plan: Any) -> Iterator[str]:
     """Raises ComponentError if a condition cannot be read or has an unknown key."""
     for bound in filter(None, (plan.estimator, plan.policy_loss, plan.value_loss, plan.kl)):
         for condition, why in bound.component.caution.items():
-            found = CONDITION.fullmatch(condition)
-            key = found[1] if found else condition
-            if not found or key not in KEYS:
+            match = CONDITION.fullmatch(condition)
+            key = match[1] if match else condition
+            if not match or key not in KEYS:
                 raise ComponentError(
                     f"{bound.component.label}: caution {condition!r} must be KEY = VALUE (or "
                     f"!=, <, >), where KEY is a key of a recipe{nearest(key, KEYS)}"
@@ -33,5 +33,5 @@ def warnings(plan: Any) -> Iterator[str]:
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it
             have = OmegaConf.select(plan.recipe.config, key)
-            if COMPARISONS[found[2]](have, read_value(key, found[3])):
+            if COMPARISONS[match[2]](have, read_value(key, match[3])):
                 yield f"{key}={have} with {bound.name}: {why}"

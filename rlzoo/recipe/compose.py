@@ -139,7 +139,7 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
     known: dict[str, None] = {}
     try:
         for i in range(max(map(len, values.values()), default=1)):
-            row = [f"{k}={some[min(i, len(some) - 1)]}" for k, some in values.items()]
+            row = [f"{k}={texts[min(i, len(texts) - 1)]}" for k, texts in values.items()]
             known |= dict.fromkeys(compose(row, zoo, need_recipe=False).origins)
     except RlzooError:
         return words  # the fault is in another word, which gets its own error
@@ -188,8 +188,8 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
         if not os.path.isfile(name):
-            said = no_recipe(name) if "://" in name else f"there is no file {name}"
-            raise RecipeError(f"recipe: {said}", key=name, kind="not-found")
+            line = no_recipe(name) if "://" in name else f"there is no file {name}"
+            raise RecipeError(f"recipe: {line}", key=name, kind="not-found")
         return Path(name), rest
     if file := find_config("recipes", name):
         return file, rest

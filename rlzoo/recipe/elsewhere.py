@@ -94,7 +94,7 @@ MEANT = {word: here for here, words in ELSEWHERE.items() for word in words}
 
 def meant(text: str, zoo: Zoo | None = None) -> str:
     """rlzoo's KEY or KEY=VALUE for a word, or a path of words, of elsewhere; empty if not known.
-    zoo: whose components are asked as well."""
+    zoo: its components count as well."""
     known = dict(MEANT)
     for section, kind in SECTIONS.items():
         for name, component in zoo.shelves[kind].items() if zoo else ():

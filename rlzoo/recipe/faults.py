@@ -67,7 +67,7 @@ def faults(plan: Any) -> Iterator[str]:
         betas = list(recipe.value(key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
             yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
-    if config.critic.low >= config.critic.high:
+    if plan.critic and config.critic.low >= config.critic.high:
         yield f"{recipe.blame('critic.low')}: must be below critic.high"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
         yield "train: give a budget with train.steps, train.tokens or train.minutes"
@@ -126,12 +126,12 @@ def refuse_idle(plan: Any) -> None:
     if not plan.critic:
         absent = dict.fromkeys(("critic", "value_loss"), f"{plan.estimator.name!r} uses no critic")
     if plan.kl is None:
-        absent["kl"] = "kl.coef is 0 or kl.place is none"
-    there = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
+        absent["kl"] = "kl.coef=0 or kl.place=none"
+    read_keys = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
     for key, origin in plan.recipe.origins.items():
         part, last = key.partition(".")[0], key.rpartition(".")[2]
         if origin == COMMAND_LINE and part in absent and key not in OF_REFERENCE:
-            longer = [other for other in there if last in other.rpartition(".")[2]]
+            longer = [other for other in read_keys if last in other.rpartition(".")[2]]
             hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
             line = f"{plan.recipe.blame(key)}: has no effect, because {absent[part]}{hint}"
             raise RecipeError(line, key=key, kind="no-effect")

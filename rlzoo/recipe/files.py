@@ -31,10 +31,10 @@ class Layer:
 
 def config_dirs() -> list[Path]:
     """`./configs`, then `$RLZOO_CONFIGS`, then the shipped ones; the first that has a file wins."""
-    here = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[1]
     # An editable install may leave an old copy in site-packages: the checkout's own come first.
-    checkout = here.parent / "configs"
-    shipped = checkout if (here.parent / "pyproject.toml").is_file() else here / "configs"
+    checkout = package.parent / "configs"
+    shipped = checkout if (package.parent / "pyproject.toml").is_file() else package / "configs"
     extra = os.environ.get("RLZOO_CONFIGS")
     dirs = [Path("configs"), *([Path(extra)] if extra else []), shipped]
     return [d for d in dirs if d.is_dir()]

@@ -325,16 +325,16 @@ class Config(Section):
 
 def _read(section: type, prefix: str = "") -> dict[str, Option]:
     """The options of a section and of those within, by their keys."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for name, kind in get_type_hints(section, include_extras=True).items():
         key = f"{prefix}{name}"
         if isinstance(kind, type) and issubclass(kind, Section):
-            found |= _read(kind, f"{key}.")
+            options |= _read(kind, f"{key}.")
         elif get_args(kind)[:1] == (Chosen,):
-            found[f"{key}.name"] = Option.read(f"{key}.name", Annotated[str, get_args(kind)[1]])
+            options[f"{key}.name"] = Option.read(f"{key}.name", Annotated[str, get_args(kind)[1]])
         else:
-            found[key] = Option.read(key, kind)
-    return found
+            options[key] = Option.read(key, kind)
+    return options
 
 
 KEYS: dict[str, Option] = _read(Config)

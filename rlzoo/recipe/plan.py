@@ -133,19 +133,21 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         *([("kl", kl.needs)] if kl else ()),
         *((f"columns.{name}", (name,)) for name in many["columns"]),
     ]
-    own = many["columns"]
+    extra_columns = many["columns"]
     if correction := single.get("correction"):
         if (shape := correction.component.shape) != "BT":
             raise RecipeError(
                 f"{recipe.blame('correction.name')}: column {correction.name!r} has the shape "
                 f"{shape}; a correction needs (B, T)"
             )
-        own |= {correction.name: correction}
+        extra_columns |= {correction.name: correction}
         wanted.append(("correction", (correction.name,)))
-    columns, needs = _close(wanted, own, zoo)
+    columns, needs = _close(wanted, extra_columns, zoo)
     critic = not needs.isdisjoint((*CRITIC_COLUMNS, "returns"))
     if critic:
-        columns, needs = _close([*wanted, ("value_loss", single["value_loss"].needs)], own, zoo)
+        columns, needs = _close(
+            [*wanted, ("value_loss", single["value_loss"].needs)], extra_columns, zoo
+        )
     plan = Plan(
         recipe=recipe,
         task=task,
@@ -176,11 +178,14 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
 
 
 def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
-    """What the plan says of updates."""
-    train, own = config.train, config.critic
+    """The part of a plan that concerns updates."""
+    train, critic_keys = config.train, config.critic
     passes = {
         "actor": (train.epochs, train.minibatches),
-        "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
+        "critic": (
+            critic_keys.epochs or train.epochs,
+            critic_keys.minibatches or train.minibatches,
+        ),
     }
     once = all(passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",)))
     more = config.actor.entropy_coef or (kl and config.kl.place == "loss")

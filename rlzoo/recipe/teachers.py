@@ -21,23 +21,23 @@ def faults(plan: Any) -> Iterator[str]:
     """Faults: a prompt without a teacher, or a teacher without a prompt."""
     keys = plan.recipe.config.teacher
     if plan.teacher and not plan.teachers:
-        asked = next(name for name in COLUMNS if name in plan.needs)
+        column = next(name for name in COLUMNS if name in plan.needs)
         yield (
-            f"teacher: a component uses {asked!r}; give teacher.name (a preset of configs/model/) "
+            f"teacher: a component uses {column!r}; give teacher.name (a preset of configs/model/) "
             "or teacher.path (a folder)"
         )
     if not keys.domains:
         return
-    blame, there = plan.recipe.blame("teacher.domains"), list(plan.abilities.domains)
-    if not there:
+    blame, domains = plan.recipe.blame("teacher.domains"), list(plan.abilities.domains)
+    if not domains:
         yield f"{blame}: task {plan.task_name!r} does not define domains for its prompts"
     for name, path in keys.domains.items():
-        if name not in there:
-            known = ", ".join(there)
-            yield f"{blame}: no prompt has the domain {name!r}{nearest(str(name), there)} ({known})"
+        if name not in domains:
+            near, known = nearest(str(name), domains), ", ".join(domains)
+            yield f"{blame}: no prompt has the domain {name!r}{near} ({known})"
         if not isinstance(path, str):
             yield f"{blame}: {name}: must be a folder or a hub id. Got {path!r}"
-    left = [name for name in there if name not in keys.domains]
+    left = [name for name in domains if name not in keys.domains]
     if left and keys.path is None:
         yield f"{blame}: there is no teacher for {', '.join(left)}; give teacher.path for these"
     if "teacher" in plan.needs:

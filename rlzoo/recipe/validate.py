@@ -91,8 +91,8 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         try:
             chosen[section] = zoo.shelves[kind][name]
         except RlzooError as error:
-            there = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
-            known = f" ({there})" if "did you" not in str(error) else ""
+            listed = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
+            known = f" ({listed})" if "did you" not in str(error) else ""
             line = f"{key} ({origins.get(key, '?')}): {error}{_meant(name, zoo) or known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None
     return chosen

@@ -61,12 +61,12 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
             if IMPORTED in read_layer(Path(file)).values
             else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         )
-        said = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
+        line = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
     elif any(other.startswith("recipe=") for other in others):
-        said = f"expected key=value, got {word!r}"
+        line = f"expected key=value, got {word!r}"
     else:
-        said = no_recipe(word)
-    return RecipeError(said)
+        line = no_recipe(word)
+    return RecipeError(line)
 
 
 def no_recipe(name: str) -> str:

@@ -45,17 +45,17 @@ def converse(
     width = max(talk.limit - talk.begin for talk in talks)
     live = torch.arange(len(talks))
     while len(live):
-        some = [talks[i] for i in live.tolist()]
-        at = torch.tensor([len(talk.ids) - talk.begin for talk in some])
+        speaking = [talks[i] for i in live.tolist()]
+        at = torch.tensor([len(talk.ids) - talk.begin for talk in speaking])
         now = take(prompts, live)
         so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
         now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
-        most = max(talk.limit - len(talk.ids) for talk in some)
+        most = max(talk.limit - len(talk.ids) for talk in speaking)
         if policy.limit:  # one row's history and another's limit: together they may be too much
             most = max(1, min(most, policy.limit[0] - now["prompt_ids"].shape[1]))
         drawn = speak(live, now, at, most)
-        said = drawn.pop("response_ids").tolist()
-        taken = torch.tensor(rules.act(some, said))
+        responses = drawn.pop("response_ids").tolist()
+        taken = torch.tensor(rules.act(speaking, responses))
         for name, x in drawn.items():
             whole = extra.setdefault(name, x.new_zeros(len(talks), width))
             row, t = (torch.arange(x.shape[1]) < taken[:, None]).nonzero().T
@@ -64,10 +64,10 @@ def converse(
             whole[there] = x[tuple(i.to(x.device) for i in source)]
         if not bool(taken.all()):
             raise RlzooError(f"sampler {plan.base_sampler.name!r} returned a row without tokens")
-        live = live[torch.tensor([not talk.over for talk in some])]
-    found = rules.columns(talks, policy.pad_id, policy.device)
-    steps = found["response_ids"].shape[1]
-    return found | {name: x[:, :steps] for name, x in extra.items()}
+        live = live[torch.tensor([not talk.over for talk in speaking])]
+    columns = rules.columns(talks, policy.pad_id, policy.device)
+    steps = columns["response_ids"].shape[1]
+    return columns | {name: x[:, :steps] for name, x in extra.items()}
 
 
 def continued(
@@ -98,6 +98,6 @@ def continued(
         if at > 0:
             talks.append(turns.resume(columns, row, at, min(longest, at + limit)))
         else:
-            own = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
-            talks += turns.begin(own, 1, limit)
+            prompt = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
+            talks += turns.begin(prompt, 1, limit)
     return talks

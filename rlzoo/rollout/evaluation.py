@@ -86,12 +86,12 @@ def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     kinds = [repr(e) if alone else str(i) for i, e in enumerate(examples)]
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
-    found = []
+    per_batch = []
     with world.meter.apart():
         for batch in _respond_to(world, [*distinct.values()], greedy=True):
             right = right_rows(world.plan, batch)
-            found.append((batch["sequence_scores"] if right is None else right).cpu())
-    values = torch.cat(found)[[place[kind] for kind in kinds]]
+            per_batch.append((batch["sequence_scores"] if right is None else right).cpu())
+    values = torch.cat(per_batch)[[place[kind] for kind in kinds]]
     return {GREEDY: sum(float(x.sum()) for x in values.split(_size(world))) / n}
 
 
@@ -133,8 +133,8 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
             "response_mask": real.to(mask.dtype).to(policy.device),
             "response_attention": real.to(mask.dtype).to(policy.device),
         }
-        found = engine.scores(columns, ("log_probs",))
-        total += found["log_probs"].double().sum(1).exp().cpu()
+        scored = engine.scores(columns, ("log_probs",))
+        total += scored["log_probs"].double().sum(1).exp().cpu()
     # Without EOS, a response has a fixed length.
     fits = torch.tensor(
         [len(a) < limit if policy.eos_ids else len(a) == limit for a in answers], dtype=torch.bool
@@ -161,7 +161,6 @@ def held_out(
     samples: int = 1,
     *,
     split: str = "test",
-    stream: str = "eval",
     greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
@@ -169,16 +168,15 @@ def held_out(
     Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
     samples leave the first ones as they are.
     """
-    examples = draw(world, split, n, stream, 0)
+    examples = draw(world, split, n, "eval", 0)
     for first in range(0, n * samples, n):
-        yield from _respond_to(world, examples, stream=stream, first=first, greedy=greedy)
+        yield from _respond_to(world, examples, first=first, greedy=greedy)
 
 
 def _respond_to(
     world: World,
     examples: list[Example],
     *,
-    stream: str = "eval",
     first: int = 0,
     greedy: bool = False,
 ) -> Iterator[Batch]:
@@ -189,7 +187,7 @@ def _respond_to(
             decoding(world),
             examples[start : start + size],
             1,
-            stream=stream,
+            stream="eval",
             step=0,
             first_row=first + start,
             sampler=world.plan.base_sampler,

@@ -60,9 +60,9 @@ def collect(
     """
     sampler = sampler or world.plan.sampler
 
-    def work(some: list[Example], first: int) -> Batch:
-        rows = torch.arange(len(some) * samples) + first_row + first * samples
-        prompts = _prompts(world, some, samples, rows)
+    def work(part: list[Example], first: int) -> Batch:
+        rows = torch.arange(len(part) * samples) + first_row + first * samples
+        prompts = _prompts(world, part, samples, rows)
         drawn = respond(world, sampler, prompts, rows, stream=stream, step=step,
                         max_new_tokens=limit, greedy=greedy)  # fmt: skip
         return _scored(world, prompts, drawn, rows, stream, step)
@@ -197,16 +197,16 @@ def _finish(
     """
     policy = world.policy
     if "response_mask" not in drawn:
-        said = drawn["response_ids"].cpu()
-        found = mdp.episode_columns(
-            said,
+        ids = drawn["response_ids"].cpu()
+        columns = mdp.episode_columns(
+            ids,
             policy.eos_ids,
             policy.room(prompt_mask, limit),
             policy.pad_id,
             policy.min_new_tokens,
         )
-        drawn["responses"] = mdp.decode(world.tokenizer, found, policy.eos_ids)
-        drawn |= {name: x.to(policy.device) for name, x in found.items()}
+        drawn["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
+        drawn |= {name: x.to(policy.device) for name, x in columns.items()}
     elif missing := sorted(world.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
         raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
     mask = drawn["response_mask"]
@@ -235,8 +235,8 @@ def resources(
     later = (f"{streams[-1]}{i}" for i in itertools.count())
     rows = (world, columns, itertools.chain(streams, later), step, first)
     return {
-        "sample": Sample(*rows),
-        "score": Score(*rows),
+        "sample": Sampling(*rows),
+        "score": Scoring(*rows),
         "policy": world.policy,
         "reference": world.reference,
         "teacher": world.engine.teachers.get(None),
@@ -256,7 +256,7 @@ class _Resource:
     first: int
 
 
-class Sample(_Resource):
+class Sampling(_Resource):
     """`sample`: responses to any prompts. `max_new_tokens`: the recipe's length limit.
     `prompt_format`: how texts and messages become tokens."""
 
@@ -319,7 +319,7 @@ def _by_the_reference(world: World) -> World:
     return replace(world, engine=replace(world.engine, policy=world.reference))
 
 
-class Score(_Resource):
+class Scoring(_Resource):
     """`score`: scores other responses to the batch's prompts."""
 
     def __call__(self, other: Columns) -> Tensor:

@@ -28,7 +28,7 @@ FILES = 10_000  # read in a folder; only names and sizes of others count
 def contents(values: Mapping[str, Any]) -> dict[str, str]:
     """Recipe key -> the file or folder that its value names and a SHA-256 (16 digits) of what is in
     it, after a space. values: a flat recipe."""
-    found = {}
+    digests = {}
     for key, value in values.items():
         texts = value if isinstance(value, list) else [value]
         paths = [p for text in texts for p in _named(key, text)]
@@ -36,8 +36,8 @@ def contents(values: Mapping[str, Any]) -> dict[str, str]:
             continue
         with suppress(OSError):  # what may not be read is the component's affair
             more = " with its imports" if any(len(sources(p)) > 1 for p in paths) else ""
-            found[key] = f"{', '.join(map(str, paths))}{more} {digest(paths)}"
-    return found
+            digests[key] = f"{', '.join(map(str, paths))}{more} {digest(paths)}"
+    return digests
 
 
 def _named(key: str, value: Any) -> Iterator[Path]:
@@ -74,10 +74,10 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
+    for folder_here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
         for name in files:
-            path = Path(here, name)
+            path = Path(folder_here, name)
             if not name.startswith(".") and path.is_file():
                 yield path
 
@@ -94,14 +94,14 @@ def _parts(file: Path, size: int, most: int) -> Iterator[bytes]:
 def sources(file: Path) -> list[Path]:
     """A file and, if it is Python, those of its own folder or package that its text imports, and so
     on."""
-    found: list[Path] = []
+    files: list[Path] = []
     left = [file] if file.suffix == ".py" else []
     root = next((up for up in file.parents if not (up / "__init__.py").is_file()), file.parent)
     while left:
         one = left.pop()
-        if one in found:
+        if one in files:
             continue
-        found.append(one)
+        files.append(one)
         with suppress(OSError, SyntaxError, ValueError, RecursionError):
             for name in _imported(ast.parse(one.read_bytes())):
                 for place in (one.parent, root, root.parent):
@@ -109,7 +109,7 @@ def sources(file: Path) -> list[Path]:
                     for path in (near.with_suffix(".py"), near / "__init__.py"):
                         if path.is_file() and _package(path) == _package(file):
                             left.append(path)
-    return [file, *sorted(found[1:])]
+    return [file, *sorted(files[1:])]
 
 
 def _package(path: Path) -> str:

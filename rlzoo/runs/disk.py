@@ -40,17 +40,17 @@ def read_mapping(path: Path, **kinds: type) -> dict[str, Any]:
 
     kinds: the type of some of its values, where they are there and not null; float: any number."""
     try:
-        found = read_json(path)
-        if not isinstance(found, dict):
+        mapping = read_json(path)
+        if not isinstance(mapping, dict):
             raise ValueError("it does not contain a mapping")
         for key, kind in kinds.items():
-            value = found.get(key)
+            value = mapping.get(key)
             fits = is_number(value) if kind is float else isinstance(value, kind)
             if value is not None and not fits:
                 raise ValueError(f"its {key!r} must not be {in_short(value)}")
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}") from None
-    return found
+    return mapping
 
 
 def is_number(value: Any) -> bool:
@@ -109,14 +109,14 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     leads out of it, or directly in it to nothing, at a file with a second name, and where
     `refuse_devices` does."""
     root = os.path.realpath(place)
-    for path, found in _below(root):
-        if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
+    for path, status in _below(root):
+        if stat.S_ISLNK(status.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
             raise error(f"{path}: is a link to {os.readlink(path)}, outside the run's folder; "
                         "replace the link with its target, or remove it")  # fmt: skip
-        direct = stat.S_ISLNK(found.st_mode) and os.path.dirname(path) == root
+        direct = stat.S_ISLNK(status.st_mode) and os.path.dirname(path) == root
         if direct and not os.path.exists(path):  # a folder of a run cannot be made there
             raise error(f"{path}: is a broken link; remove it")
-        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
             raise error(f"{path}: has another hard link; replace it with a copy")
     refuse_devices(place, error)
 
@@ -124,9 +124,9 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
 def refuse_devices(place: Path, error: type[RlzooError] = RunError) -> None:
     """Raise `error` where something below a folder is, or leads to, a pipe or a device: reading it
     may never end."""
-    for path, found in _below(place):
+    for path, status in _below(place):
         with suppress(FileNotFoundError):  # a link to nothing
-            kind = os.stat(path).st_mode if stat.S_ISLNK(found.st_mode) else found.st_mode
+            kind = os.stat(path).st_mode if stat.S_ISLNK(status.st_mode) else status.st_mode
             if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
                 raise error(f"{path}: is a pipe or a device, not a file; remove it")
 

@@ -23,11 +23,11 @@ DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
 def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """How a run's evaluations decode, by `eval.` keys; what is null is as in its rollouts."""
-    found = {}
+    settings = {}
     for name in DECODING:
         value = recipe.get(f"eval.{name}")
-        found[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
-    return found
+        settings[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
+    return settings
 
 
 def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:

@@ -101,8 +101,8 @@ class RunFolder:
             return
         with open(path, "rb") as file:
             for raw in file:
-                found = STEP.match(raw)
-                if not raw.endswith(b"\n") or (found and int(found[1]) > step):
+                match = STEP.match(raw)
+                if not raw.endswith(b"\n") or (match and int(match[1]) > step):
                     break
                 keep += len(raw)
         if keep < path.stat().st_size:
@@ -225,12 +225,12 @@ def _remove_own(folder: Path) -> None:
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:
     """The entries `step-N` plus the suffix in a folder, oldest first, complete or not."""
-    found = [
+    paths = [
         path
         for path in place.glob(f"step-*{suffix}")
         if path.name[5:].removesuffix(suffix).isdecimal()
     ]
-    return sorted(found, key=step_of)
+    return sorted(paths, key=step_of)
 
 
 def step_of(saved: Path) -> int:

@@ -32,8 +32,8 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
     while (handle := _take(file)) is None:
         if time.monotonic() >= end:
             with suppress(FileNotFoundError):  # or it has gone this moment
-                told = " ".join(file.read_text(encoding="utf-8", errors="replace").split())
-                who = f" ({told})" if told else ""
+                holder = " ".join(file.read_text(encoding="utf-8", errors="replace").split())
+                who = f" ({holder})" if holder else ""
             raise RunError(f"{place}: another process is using it{who}")
         time.sleep(0.05)
     try:
@@ -57,8 +57,8 @@ def is_locked(place: Path) -> bool:
 def _take(file: Path) -> int | None:
     """The open file where it could be locked."""
     with suppress(OSError):
-        found = os.lstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        status = os.lstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise RunError(f"{file}: is a link or not a file, so it is not a lock; remove it")
     while True:
         try:

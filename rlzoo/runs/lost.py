@@ -15,15 +15,15 @@ def lost(
     steps, evaluations: after which steps metrics.jsonl has a line, of either kind. samples: how
     many a step keeps.
     """
-    if told := _told(_missing(steps, done)):
-        yield f"metrics.jsonl lacks the lines of {told}"
+    if steps_text := _told(_missing(steps, done)):
+        yield f"metrics.jsonl lacks the lines of {steps_text}"
     kept = evaluated_steps(folder)
-    if told := _told(sorted(kept.difference(evaluations, [done]))):
-        yield f"metrics.jsonl lacks the evaluations after {told}"
-    if told := _told(sorted({*evaluations} - kept)):
-        yield f"evaluations/ has no results per prompt after {told}"
-    if samples and (told := _told(_missing(_sampled(folder), done))):
-        yield f"samples.jsonl has no samples from {told}"
+    if steps_text := _told(sorted(kept.difference(evaluations, [done]))):
+        yield f"metrics.jsonl lacks the evaluations after {steps_text}"
+    if steps_text := _told(sorted({*evaluations} - kept)):
+        yield f"evaluations/ has no results per prompt after {steps_text}"
+    if samples and (steps_text := _told(_missing(_sampled(folder), done))):
+        yield f"samples.jsonl has no samples from {steps_text}"
 
 
 def _missing(steps: Iterable[int], done: int) -> list[int]:
@@ -38,7 +38,7 @@ def _missing(steps: Iterable[int], done: int) -> list[int]:
 def _sampled(folder: RunFolder) -> Iterator[int]:
     path = folder.path / "samples.jsonl"
     with open(path, "rb") if path.exists() else nullcontext(()) as lines:
-        yield from (int(found[1]) for raw in lines if (found := STEP.match(raw)))
+        yield from (int(match[1]) for raw in lines if (match := STEP.match(raw)))
 
 
 def _told(steps: list[int]) -> str:

@@ -127,13 +127,13 @@ def _sources(plan: Plan) -> dict[str, Any]:
         for section, b in plan.chosen.items()
     }
     recipe = flatten(plan.recipe.stored())
-    found = contents(recipe)
+    digests = contents(recipe)
     for section, b in plan.chosen.items():
         file = _file_of(b.component)
         if b.component.distribution != OWN and file and (imported := sources(file)[1:]):
             places = ", ".join(map(str, imported))
-            found[f"{section} {b.name}"] = f"{places} {digest(imported)}"
-    return {"versions": versions, "components": components, "recipe": recipe, "contents": found}
+            digests[f"{section} {b.name}"] = f"{places} {digest(imported)}"
+    return {"versions": versions, "components": components, "recipe": recipe, "contents": digests}
 
 
 def _file_of(component: Component) -> Path | None:

@@ -70,22 +70,22 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
     needs = needs - {"ref_log_probs"} if plan.own_reference else needs
     want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
     values = () if engine.critic is None else ("values",)
-    found = engine.scores(batch, (*want, *values), kept)
-    taught = "teacher_log_probs" in found  # as well, for the KL
+    scores = engine.scores(batch, (*want, *values), kept)
+    taught = "teacher_log_probs" in scores  # as well, for the KL
     for name, scored in SCORED.items():
         extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
-        if scored in found and name not in batch and (name in needs or extra):
-            batch.add(name, found[scored])
+        if scored in scores and name not in batch and (name in needs or extra):
+            batch.add(name, scores[scored])
     if plan.own_reference:
         batch.add("ref_log_probs", batch["old_log_probs"])
     for name in filter(batch.__contains__, FROZEN):
         if not bool(batch[name].isfinite().all()):
             raise _impossible(batch, name, world.tokenizer)
     if engine.critic is not None:
-        batch.add("values", found["values"])
+        batch.add("values", scores["values"])
         bootstrap = plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
-        batch.add("bootstrap_values", torch.where(keep, found["last_values"], 0))
+        batch.add("bootstrap_values", torch.where(keep, scores["last_values"], 0))
 
 
 def _impossible(batch: Columns, name: str, tokenizer: Any) -> ModelError:

@@ -16,7 +16,6 @@ from rlzoo.ops import (
 )
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs import metrics as names
-from rlzoo.step.critic_quality import explained, slope, thirds
 
 
 def _spread(name: str, x: Tensor, std: Tensor) -> dict[str, float]:
@@ -111,3 +110,44 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL_PER_RESPONSE] = masked_sum(gap, mask).mean().item()
     return out
+
+
+# ---------------------------------------------------------------- how good a critic is
+
+# `values` V and `returns` G, Monte Carlo or the exact V^pi, are (N,) floats, over tokens or states;
+# `weight` (N,): how often each counts.
+
+
+def mean(x: Tensor, weight: Tensor) -> float:
+    return float((weight * x).sum() / weight.sum())
+
+
+def variance(x: Tensor, weight: Tensor) -> float:
+    return mean((x - mean(x, weight)).square(), weight)
+
+
+def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.0) -> float:
+    """1 - Var(G - V) / Var(G); 0 if G does not vary.
+
+    noise: added to both variances where `returns` are the expected ones, the mean
+    of Var(G | s).
+    """
+    spread = variance(returns, weight) + noise
+    if spread < 1e-12:
+        return 0.0
+    return 1 - (variance(returns - values, weight) + noise) / spread
+
+
+def slope(values: Tensor, returns: Tensor, weight: Tensor) -> float | None:
+    """Slope of the regression of G on V: 1 where returns rise by x when values do, below 1 where
+    the critic exaggerates; None if V does not vary."""
+    spread = variance(values, weight)
+    if spread < 1e-12:
+        return None
+    both = (values - mean(values, weight)) * (returns - mean(returns, weight))
+    return mean(both, weight) / spread
+
+
+def thirds(place: Tensor, length: Tensor) -> Tensor:
+    """0, 1 or 2: which third of a response of `length` actions its action number `place` is in."""
+    return (3 * place).div(length.clamp(min=1), rounding_mode="floor").clamp(max=2)

@@ -70,8 +70,8 @@ def update(
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**take(batch, part), "response_mask": mask[part]}
-                found = gradients(engine, plan, rows, kl_coef, names, kept)
-                _step(engine, plan, optimizers, found, names, totals)
+                sums = gradients(engine, plan, rows, kl_coef, names, kept)
+                _step(engine, plan, optimizers, sums, names, totals)
     kept.passes.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
@@ -89,9 +89,9 @@ def _minibatches(plan: Plan, batch: Batch, parts: int, generator: torch.Generato
     groups = group_ids.unique()
     groups = groups[torch.randperm(len(groups), generator=generator)]
     return [
-        torch.isin(group_ids, some).nonzero()[:, 0]
-        for some in groups.tensor_split(parts)
-        if len(some)
+        torch.isin(group_ids, chosen).nonzero()[:, 0]
+        for chosen in groups.tensor_split(parts)
+        if len(chosen)
     ]
 
 
@@ -115,14 +115,14 @@ def gradients(
     if engine.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     whole: Sums = defaultdict(list)  # what is measured once, and not pass by pass
-    some, couple = None, None
+    with_signal, couple = None, None
     if "critic" not in names and plan.skips_silent and "log_probs" not in kept:
-        some = _with_signal(engine, plan, rows, weights["actor"], whole)
+        with_signal = _with_signal(engine, plan, rows, weights["actor"], whole)
     if "actor" in names and plan.policy_loss.component.couples != "row":
         couple = partial(_coupled_gradient, plan, weights["actor"], whole)
     with _named(plan, names):
         loss_of = partial(_loss, engine, plan, weights, kl_coef)
-        terms = engine.backward(rows, names, loss_of, rows=some, couple=couple, kept=kept)
+        terms = engine.backward(rows, names, loss_of, rows=with_signal, couple=couple, kept=kept)
     once = {name: [float(x) for x in xs] for name, xs in whole.items()}
     return {n: sum([*once.get(n, ()), *terms.get(n, ())]) for n in {**once, **terms}}
 

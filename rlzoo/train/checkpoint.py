@@ -97,8 +97,8 @@ def load_checkpoint(
 
     load_more: reads what else a checkpoint's folder holds."""
     troubles = []
-    found = saved_steps(folder)
-    for path in reversed(found):
+    saved = saved_steps(folder)
+    for path in reversed(saved):
         try:
             fault = damage(path, [f"{name}.safetensors" for name in networks])
             if fault:
@@ -114,7 +114,7 @@ def load_checkpoint(
             troubles.append(f"checkpoint {path.name} is damaged ({fault}); using the previous one")
         else:
             return state, troubles
-    if found:
+    if saved:
         raise CheckpointError(f"{folder}: every checkpoint is damaged: {'; '.join(troubles)}")
     return None, troubles
 
@@ -124,12 +124,12 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
     CheckpointError where they do not fit, or a file is damaged or not there."""
     try:
         state = _read_state(path)
-        found = {name: load_file(path / f"{name}.safetensors") for name in networks}
+        tensors = {name: load_file(path / f"{name}.safetensors") for name in networks}
     except UNREADABLE as error:
         raise Damaged(f"{path} cannot be read: {first_line(error)}") from None
     for name, network in networks.items():
         try:
-            _load_network(network, found[name])
+            _load_network(network, tensors[name])
         except RuntimeError as error:  # weights of other widths
             text = str(error).splitlines()[-1].strip()
             raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
@@ -187,8 +187,8 @@ def _trained(network: nn.Module) -> dict[str, Tensor]:
 
 
 def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    own = network.state_dict()
-    tensors = {name: spread_like(x, own.get(name)) for name, x in tensors.items()}
+    state = network.state_dict()
+    tensors = {name: spread_like(x, state.get(name)) for name, x in tensors.items()}
     missing, unexpected = network.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) & set(_trained(network)):
         names = [*unexpected, *missing][:3]

@@ -73,8 +73,8 @@ def _found() -> dict[int, Any]:
     """The default handlers still in place; empty off the main thread, where none can be set."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    found = {number: signal.getsignal(number) for number in DEFAULT}
-    return {n: former for n, former in found.items() if former in (DEFAULT[n], stop_here)}
+    handlers = {number: signal.getsignal(number) for number in DEFAULT}
+    return {n: former for n, former in handlers.items() if former in (DEFAULT[n], stop_here)}
 
 
 @contextmanager
@@ -83,11 +83,11 @@ def asked_to_stop(say: Callable[[], None], in_waits: bool = False) -> Iterator[A
     thread, or where a signal is ignored (`nohup`) or has another handler. Handlers are restored at
     the end. in_waits: a component that waits raises StoppedWaiting."""
     former = _found()
-    asked = Asked(say, former, in_waits=in_waits)
+    stop = Asked(say, former, in_waits=in_waits)
     for number in former:
-        signal.signal(number, asked.hear)
+        signal.signal(number, stop.hear)
     try:
-        yield asked
+        yield stop
     finally:
         waiting.signals.clear()
         for number, handler in former.items():

@@ -90,18 +90,18 @@ class Loop:
         On Ctrl-C or a similar signal, it ends with a checkpoint and raises Stopped.
         """
         self._show_notes()
-        with asked_to_stop(self.display.stopping, in_waits=self.engine.alone) as asked:
+        with asked_to_stop(self.display.stopping, in_waits=self.engine.alone) as stop:
             steps, every = self.trainer.steps, self.config.eval.every
             last = self.evaluations[-1]["step"] if self.evaluations else None
             if last is None or (last != steps and self._is_due(every)):
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
-                if number := max(self.engine.gather(asked.number)):
+                if number := max(self.engine.gather(stop.number)):
                     self.save()
                     raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
                 # A stop does not wait for an evaluation: resuming makes it.
-                if self._is_due(every) and not max(self.engine.gather(asked.number)):
+                if self._is_due(every) and not max(self.engine.gather(stop.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
                     self.save()
@@ -221,8 +221,8 @@ class Loop:
         return bool(every) and self.trainer.steps % every == 0
 
     def _reason(self) -> str | None:
-        found = stopping.reason(self.config.stop, self.evaluations, self.last)
-        return found or self.engine.gather(self.told_to_stop)[0]
+        reason = stopping.reason(self.config.stop, self.evaluations, self.last)
+        return reason or self.engine.gather(self.told_to_stop)[0]
 
     def _restore(self) -> State | None:
         """Resume from the last complete checkpoint, if there is one; returns its state."""
@@ -280,9 +280,9 @@ class Loop:
         for name, logger in list(self.loggers.items()):
             try:
                 with border(f"logger {name!r}"):
-                    said = getattr(logger, method)(*map(dict, what))
-                if isinstance(said, str):
-                    self.told_to_stop = f"logger {name!r}: {said}"
+                    answer = getattr(logger, method)(*map(dict, what))
+                if isinstance(answer, str):
+                    self.told_to_stop = f"logger {name!r}: {answer}"
             except RlzooError as error:
                 if disk_is_full(error):  # nothing else would go better
                     raise

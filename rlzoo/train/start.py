@@ -152,9 +152,9 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
     has = ""
     if url:
         with locked(folder.path):
-            here = taken_up(folder.path, url)
-            assert here.store is not None
-            pushed = here.store.push(here.path)
+            run = taken_up(folder.path, url)
+            assert run.store is not None
+            pushed = run.store.push(run.path)
             has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
     display.note(f"{path} is already finished{has}, so there is nothing to resume")
     return Trained(folder.path, folder.summary())
@@ -181,15 +181,15 @@ def _train(
 
     ranks = open_ranks(plan.recipe.config.device)
     shown = display if display is not None and ranks.first else Silent()
-    with ExitStack() as held:
-        held.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
-        found: RunFolder | RlzooError | None = None
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
+        opened: RunFolder | RlzooError | None = None
         if ranks.first:
             try:
-                found = held.enter_context(place)
+                opened = stack.enter_context(place)
             except RlzooError as error:  # the other processes wait for either
-                found = error
-        folder = ranks.gather(found)[0]
+                opened = error
+        folder = ranks.gather(opened)[0]
         if isinstance(folder, RlzooError):
             raise folder
         assert folder is not None
@@ -204,8 +204,8 @@ def _train(
                 stopped.add_note(f"on another machine, use `{there}`")
             raise
         except Exception as error:
-            said = of_the_machine(error)
-            if said is None:
+            reason = of_the_machine(error)
+            if reason is None:
                 raise
             where = "" if getattr(error, "filename", None) else f"{folder.path}: "
-            raise Unfinished(f"{where}{said}; `{typed(again)}` continues the run") from error
+            raise Unfinished(f"{where}{reason}; `{typed(again)}` continues the run") from error

@@ -17,7 +17,7 @@ KL = "actor/ref_kl_per_response"  # in a step's line where the plan needs one of
 
 def best(evaluations: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     """The evaluation with the highest headline; the earliest if several are equal."""
-    return max(evaluations, key=lambda found: headline(found)[1])  # the first of equals
+    return max(evaluations, key=lambda line: headline(line)[1])  # the first of equals
 
 
 def reason(
@@ -36,8 +36,8 @@ def reason(
         return f"{what} {value:.3f} reached the target {stop.target:g}"
     if stop.patience is not None:
         mark, since = headline(evaluations[0])[1], 0
-        for found in evaluations[1:]:
-            value = headline(found)[1]
+        for line in evaluations[1:]:
+            value = headline(line)[1]
             if value > mark and value >= mark + stop.min_delta:
                 mark, since = value, 0
             else:
@@ -61,7 +61,7 @@ class Flat:
 
     critic: bool
     steps: int = 0
-    said: bool = False
+    reported: bool = False
 
     def hear(
         self, line: Mapping[str, float], evaluations: Sequence[Mapping[str, float]]
@@ -70,9 +70,9 @@ class Flat:
         same = line[SCORE_STD] < 1e-8
         groups = not self.critic and line[NO_SIGNAL] >= 1
         self.steps = self.steps + 1 if same or groups else 0
-        if self.said or self.steps < FLAT:
+        if self.reported or self.steps < FLAT:
             return None
-        self.said = True
+        self.reported = True
         if max((e.get(ACCURACY, 0.0) for e in evaluations[-1:]), default=0.0) >= 0.95:
             return (
                 f"nearly every sample of the last {FLAT} steps is correct, so there is little "

@@ -109,10 +109,6 @@ def reinforce(c, gamma=1.0):
     return _to_go(c["rewards"], c["response_mask"], gamma)
 
 
-def remax(c):
-    return (reinforce(c) - c["greedy_scores"][:, None]) * c["response_mask"]
-
-
 def _by_group(c, rewards, formula):
     """formula(R of the group, own place in it, rows) at every action; a group of one gives 0."""
     out = torch.zeros_like(c["response_mask"])
@@ -172,13 +168,6 @@ def gpg(c, f_norm=1.0):
     return len(spread) / max(1, sum(spread)) / f_norm * dr_grpo(c)
 
 
-def passk_max(c):
-    def formula(r, i, _, flat):
-        return 0.0 if flat else max(r) - max(r[:i] + r[i + 1 :])
-
-    return _by_group(c, c["sequence_rewards"], formula)
-
-
 def _subsets_max(r, k):
     """Mean over the subsets of size k of their largest element."""
     sets = list(itertools.combinations(r, k))
@@ -203,28 +192,6 @@ def maxrl(c):
         return 0.0 if flat or mean <= 0 else (r[i] - mean) / mean
 
     return _by_group(c, c["sequence_scores"], formula)
-
-
-def gdpo(c, eps=1e-6):
-    parts = zip(c["score_weights"], c["score_components"].unbind(1), strict=True)
-    return sum(w * _by_group(c, part, _grpo(eps)) for w, part in parts)
-
-
-def otb(c, handle_zero_tail=True):
-    mask = c["response_mask"]
-    to_go, out = _to_go(c["rewards"], mask), torch.zeros_like(mask)
-    energy = 1 - 2 * c["old_log_probs"].exp() + c["sum_pi_squared"]
-    for i in range(len(mask)):
-        mates = _mates(c, i)
-        seen = to_go[mates][mask[mates].bool()]
-        signal = len(mates) > 1 and len(seen) and seen.max() - seen.min() > 1e-6
-        for k, t in enumerate(_actions(mask, i) if signal else []):
-            alive = [(j, _actions(mask, j)) for j in mates if mask[j].sum() > k]
-            weights = [sum(energy[j, s].clamp(min=0) for s in a[: k + 1]) for j, a in alive]
-            top = sum(w * to_go[j, a[k]] for w, (j, a) in zip(weights, alive, strict=True))
-            base = top / sum(weights) if sum(weights) > 0 else 0.0
-            out[i, t] = to_go[i, t] - (0.0 if handle_zero_tail and len(alive) == 1 else base)
-    return out
 
 
 def batch_mean(c, gamma=1.0):
@@ -376,10 +343,12 @@ def mix(c, parts=("dr_grpo", "mc"), weights=(0.5, 0.5), normalize=()):
     return total if returns is None else (total, returns)
 
 
+# Compared with verl's own numbers in tests/zoo/test_reference.py instead.
+IN_VERL = {"gdpo", "otb", "passk_max", "remax"}
 ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
-              rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
+              rloo, reinforce, opo, gpg, pkpo, maxrl, vineppo, prime,
               gigpo, turn_gae, a_star_po, batch_mean, confidence, mix, softmax_grpo, raft,
               blend, spo)
 }  # fmt: skip

@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from rlzoo.accel.passes import Traits
 from rlzoo.lm.build import build_world
-from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import Probed
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -121,3 +122,8 @@ def watch_passes(monkeypatch):
 def with_gradient(seen):
     """How many positions of `watch_passes` had a gradient."""
     return sum(positions for positions, grad in seen if grad)
+
+
+def hold_trait(monkeypatch, name, value):
+    """Every policy has this trait, whatever a probe finds out."""
+    monkeypatch.setattr(Traits, name, property(lambda traits: value, lambda *given: None))

@@ -50,8 +50,8 @@ def test_log_probs_are_those_of_the_bare_row_whatever_the_padding(make, bare, na
     found = []
     for left, right in ((0, 0), (5, 3)):
         columns = columns_of(prompts, responses, left=left, right=right, groups=groups)
-        in_line = align(columns, trees=not policy.no_trees).line is not None
-        assert in_line == (not policy.no_trees)
+        in_line = align(columns, trees=not policy.traits.no_trees).line is not None
+        assert in_line == (not policy.traits.no_trees)
         with torch.no_grad():
             found.append(policy.log_prob_stats(columns, want=("entropy",)))
             del columns["group_ids"]  # then each row goes by itself
@@ -83,7 +83,7 @@ def test_logits_that_are_scaled_after_the_head_are_seen(make, tmp_path, kind):
     model.save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
     world = make(tmp_path)
-    assert not world.policy.plain_head
+    assert not world.policy.traits.plain_head
     prompts, responses, _ = ragged(4)
     found = world.policy.log_probs(columns_of(prompts, responses))
     for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
@@ -100,7 +100,7 @@ def test_logits_that_are_scaled_after_the_head_are_seen(make, tmp_path, kind):
 
 @EACH
 def test_the_others_heads_are_plain(make, name):
-    assert make(name).policy.plain_head
+    assert make(name).policy.traits.plain_head
 
 
 def test_a_model_with_a_state_instead_of_a_cache_is_sampled_by_its_own_loop(make, tmp_path):
@@ -121,7 +121,7 @@ def test_a_model_with_a_state_instead_of_a_cache_is_sampled_by_its_own_loop(make
 
 
 def test_only_models_without_a_window_read_a_prompt_once(make):
-    takes = {name for name in CONFIGS if not make(name).policy.no_trees}
+    takes = {name for name in CONFIGS if not make(name).policy.traits.no_trees}
     assert takes == {"gpt2", "llama", "gemma"}
 
 

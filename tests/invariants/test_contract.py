@@ -101,15 +101,15 @@ SMALL_WEIGHTS = {"initializer_range": 0.02}
 def test_trees_are_for_plain_full_attention_alone(make, odd, name, changes):
     """Whatever 9 positions of a model with small weights may look like."""
     world = make(odd(name, **changes), "rollout.max_new_tokens=2")
-    assert world.policy.no_trees
+    assert world.policy.traits.no_trees
     prompts, responses, groups = ragged(4, each=2, prompt=(3, 3), response=(2, 4))
     columns = columns_of(prompts, responses, groups=groups)
-    assert align(columns, trees=not world.policy.no_trees).place is None
+    assert align(columns, trees=not world.policy.traits.no_trees).place is None
 
 
 @pytest.mark.parametrize("name", ["phimoe", "mixtral", "persimmon", "opt_350m"])
 def test_plain_ones_still_take_them(make, odd, name):
-    assert not make(odd(name)).policy.no_trees
+    assert not make(odd(name)).policy.traits.no_trees
 
 
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, 
 
     monkeypatch.setattr(Policy, "run", slip)
     world = make("llama")
-    assert world.policy.no_trees
+    assert world.policy.traits.no_trees
     assert "logits are off by 0.5" in world.notes[0]
 
 
@@ -286,7 +286,7 @@ def test_a_critic_reads_hidden_states_whatever_the_trunk_is_called(make, odd, na
 
 def test_gemma_3n_caps_its_logits(make, odd):
     world = make(odd("gemma3n"))
-    assert world.policy.plain_head
+    assert world.policy.traits.plain_head
     columns = columns_of(*ragged(3)[:2])
     with torch.no_grad():
         log_pi = world.policy.logits(columns)[:, :-1].log_softmax(-1)

@@ -13,7 +13,7 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import Rows, decode, draw
+from rlzoo.accel.decode import Decoding, decode, draw
 from rlzoo.accel.generation import by_generation
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
@@ -149,14 +149,14 @@ def test_positions_beyond_the_models_are_refused(make):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_no_rows_outlive_their_rollout(cache, make, monkeypatch):
     world = make("gpt2", f"rollout.cache={cache}")
-    made, plain = [], Rows.__init__
+    made, plain = [], Decoding.__init__
 
     def remembered(self, *given):
         plain(self, *given)
         made.append(weakref.ref(self))
         made.extend(weakref.ref(layer) for layer in self.cache.cache.layers)
 
-    monkeypatch.setattr(Rows, "__init__", remembered)
+    monkeypatch.setattr(Decoding, "__init__", remembered)
     gc.collect()
     gc.disable()  # what is left is left to the collector: a cycle
     try:

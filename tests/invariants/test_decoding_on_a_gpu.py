@@ -12,7 +12,7 @@ from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import config_of
 from rlzoo.accel import static
-from rlzoo.accel.decode import Decoder, Rows
+from rlzoo.accel.decode import Decoder, Decoding
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
 
@@ -52,8 +52,9 @@ def test_graphs_give_the_cpus_tokens_and_the_host_waits_once_in_sixteen():
 
 
 def test_a_step_that_waits_is_told_and_not_captured(monkeypatch):
-    want, plain = sampled(policy_on("cpu"), 40), Rows.say
-    monkeypatch.setattr(Rows, "say", lambda self, logits: (plain(self, logits), self.now.item()))
+    want, plain = sampled(policy_on("cpu"), 40), Decoding.say
+    waits = lambda rows, logits: (plain(rows, logits), rows.now.item())  # noqa: E731
+    monkeypatch.setattr(Decoding, "say", waits)
     with pretend_gpu() as gpu:
         policy = policy_on("cuda")
         found = sampled(policy, 40)
@@ -85,7 +86,7 @@ class Refused:
     """A capture that fails: within, or at its end, or both."""
 
     def __init__(self, monkeypatch, within, at_end):
-        self.times, plain, capture = 0, Rows.step, torch.cuda.graph
+        self.times, plain, capture = 0, Decoding.step, torch.cuda.graph
 
         def step(rows):
             if torch.cuda.is_current_stream_capturing():
@@ -103,7 +104,7 @@ class Refused:
                     if at_end is not None and self.times == 1:
                         raise at_end
 
-        monkeypatch.setattr(Rows, "step", step)
+        monkeypatch.setattr(Decoding, "step", step)
         monkeypatch.setattr(torch.cuda, "graph", captured)
 
 

@@ -10,6 +10,7 @@ from helpers.rewards_for_tests import LETTERS
 from helpers.runs import CLOCK
 from helpers.worlds import (
     changed,
+    hold_trait,
     rolled,
     state_of,
     step,
@@ -239,8 +240,8 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
     calls = []
     # Found out by passes of their own. In a tree, rows lie in another order after shuffling, and
     # bfloat16 rounds their sums otherwise.
-    monkeypatch.setattr(Policy, "plain_head", True)
-    monkeypatch.setattr(Policy, "no_trees", "" if autocast == "none" else "rounding")
+    hold_trait(monkeypatch, "plain_head", True)
+    hold_trait(monkeypatch, "no_trees", "" if autocast == "none" else "rounding")
     monkeypatch.setattr("rlzoo.lm.build.enforce", unprobed)
     for place in (Critic, Policy):
         name = "predict" if place is Critic else "run"

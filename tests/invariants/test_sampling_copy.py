@@ -6,7 +6,7 @@ import torch
 from helpers.architectures import LORA
 from helpers.odd_models import save_odd
 from helpers.worlds import rolled, step
-from rlzoo.accel.decode import Rows
+from rlzoo.accel.decode import Decoding
 from rlzoo.accel.sampling_copy import SamplingCopy
 
 
@@ -74,7 +74,7 @@ def test_a_copy_in_half_precision_follows_each_update(make, words):
 
 def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
     world = make("gemma2", "rollout.dtype=bfloat16", "rollout.cache=static")
-    policy, seen, plain = world.policy, set(), Rows.step
+    policy, seen, plain = world.policy, set(), Decoding.step
     model = policy.decoder.copy.model
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert world.reference.decoder.copy is None
@@ -84,7 +84,7 @@ def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
         plain(self)
         seen.update(x.dtype for c in self.cache.cache.layers for x in (c.keys, c.values))
 
-    monkeypatch.setattr(Rows, "step", watched)
+    monkeypatch.setattr(Decoding, "step", watched)
     batch = rolled(world)
     assert seen == {torch.bfloat16}
     # Updates divide by what the policy says, not its copy.

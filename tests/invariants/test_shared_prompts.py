@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.rewards_for_tests import LETTERS
-from helpers.worlds import rolled, unprobed, weights_after
+from helpers.worlds import hold_trait, rolled, unprobed, weights_after
 from rlzoo.accel import passes as memory
 from rlzoo.accel.passes import align, lengths
 from rlzoo.lm.critic import Critic
@@ -17,7 +17,7 @@ ROWS = ["rollout.prompts=4", "rollout.samples=8"]
 
 def scored(policy, columns, trees, monkeypatch):
     """Log-probs, and their gradient in all weights."""
-    monkeypatch.setattr(Policy, "no_trees", "" if trees else "rows")
+    hold_trait(monkeypatch, "no_trees", "" if trees else "rows")
     policy.model.zero_grad()
     log_probs = policy.log_probs(columns)
     (log_probs * columns["response_mask"]).sum().backward()
@@ -55,7 +55,7 @@ def test_attention_sees_rows_and_no_mask(make, monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
     world.policy.log_probs(batch)
     p, n = lengths(batch)
-    assert not world.policy.no_trees
+    assert not world.policy.traits.no_trees
     assert set(seen) == {((len(p), int((p + n).max())), None, True)}
 
 

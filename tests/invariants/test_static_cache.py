@@ -13,10 +13,11 @@ from helpers.grids import grid
 from helpers.launches import Launches
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
-from rlzoo.accel.decode import Rows
+from rlzoo.accel.decode import Decoding
+from rlzoo.accel.passes import Traits
 from rlzoo.lm import probe
 from rlzoo.lm.loading import UNWANTED
-from rlzoo.lm.policy import Policy, Traits
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
 
 TEN = ["gpt2", "llama", "qwen2", "mistral", "gemma2", "gemma3", "phi3", "gpt_oss", "qwen3_moe"]
@@ -63,7 +64,7 @@ def sampled(policy, *, static, new=NEW, greedy=False, rows=20):
 def steps(monkeypatch):
     """Of each step of decoding: (rows and columns there is room for, its Launches; None after the
     second of such a shape)."""
-    seen, plain = [], Rows.step
+    seen, plain = [], Decoding.step
 
     def counted(self):
         shape = tuple(self.cache.seen.shape)
@@ -72,7 +73,7 @@ def steps(monkeypatch):
             plain(self)
         seen.append((shape, launches))
 
-    monkeypatch.setattr(Rows, "step", counted)
+    monkeypatch.setattr(Decoding, "step", counted)
     return seen
 
 
@@ -127,9 +128,9 @@ def test_ten_architectures_are_held():
 
 
 def test_the_host_looks_at_most_once_in_sixteen_tokens(monkeypatch):
-    policy, looks, plain = policy_of("llama"), [], Rows.look
+    policy, looks, plain = policy_of("llama"), [], Decoding.look
     policy = replace(policy, eos_ids=[policy.vocabulary])
-    monkeypatch.setattr(Rows, "look", lambda self, said: looks.append(said) or plain(self, said))
+    monkeypatch.setattr(Decoding, "look", lambda self, n: looks.append(n) or plain(self, n))
     waits = []
     for new in (16, 35):
         looks.clear()
@@ -164,7 +165,7 @@ def test_rows_that_have_ended_leave_in_buckets_and_room_grows_in_some(steps):
 def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, error):
     policy = policy_of("llama")
     want = sampled(policy, static=static, new=8)
-    plain, calls = Rows.step, []
+    plain, calls = Decoding.step, []
 
     def short(self):
         calls.append(len(self.live))
@@ -172,28 +173,28 @@ def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, er
             raise error
         return plain(self)
 
-    monkeypatch.setattr(Rows, "step", short)
+    monkeypatch.setattr(Decoding, "step", short)
     for _ in range(2):
         hold_to_be_alike(sampled(policy, static=static, new=8), want)
     assert policy.decoder.notes == [
         "out of memory while sampling; continuing with 5 rows at a time (same tokens)"
     ]
     assert [n for n in calls if n > 5] == [20, 20, 20, 20, 10]
-    monkeypatch.setattr(Rows, "step", lambda self: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(Decoding, "step", lambda self: (_ for _ in ()).throw(error))
     with pytest.raises(type(error), match=str(error)):  # one row alone is too much
         sampled(policy, static=static, new=8)
 
 
 @pytest.mark.landing
 def test_a_run_is_told_once_that_memory_ran_out(make, monkeypatch):
-    world, plain = make("llama"), Rows.step
+    world, plain = make("llama"), Decoding.step
 
     def short(self):
         if len(self.live) > 4:
             raise torch.OutOfMemoryError
         return plain(self)
 
-    monkeypatch.setattr(Rows, "step", short)
+    monkeypatch.setattr(Decoding, "step", short)
     for number in range(2):
         rolled(world, number)
     assert [n for n in world.notes if "4 rows at a time" in n] == world.notes
@@ -202,7 +203,7 @@ def test_a_run_is_told_once_that_memory_ran_out(make, monkeypatch):
 
 def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
     policy = policy_of("llama")
-    monkeypatch.setattr(Rows, "step", lambda self: [][1])
+    monkeypatch.setattr(Decoding, "step", lambda self: [][1])
     with pytest.raises(IndexError):
         sampled(policy, static=False)
     assert policy.decoder.notes == []

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from helpers import ROOT
+from helpers.estimator_oracles import IN_VERL
 from rlzoo import load_zoo
 from rlzoo.ops import group_mean, group_std, reward_to_go, whiten
 from rlzoo.step.columns import KLController
@@ -389,6 +390,10 @@ def test_off_the_mask(zoo):
 
 
 # ------------------------------------------------------------------------------- the docs
+
+
+def test_what_has_no_oracle_is_compared():
+    assert {pair.component for pair in ESTIMATORS} >= IN_VERL
 
 
 def test_docs_name_what_is_compared():

@@ -1,12 +1,12 @@
 """V compared with the actual returns, by position and in bins of V; arguments as in
-`rlzoo.step.critic_quality`."""
+`rlzoo.step.metrics`."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.step import critic_quality as quality
+from rlzoo.step import metrics as quality
 
 
 def cells(

@@ -17,7 +17,7 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.step import critic_quality as quality
+from rlzoo.step import metrics as quality
 from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
 from rlzoo_lab.credit import first_gradient

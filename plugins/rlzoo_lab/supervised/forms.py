@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlzoo.errors import in_short
-from rlzoo_zoo.data import Message, Prompt, column, decoded, no_column, prompt_of
+from rlzoo_zoo.data import Message, Prompt, column, from_json, no_column, prompt_of
 
 # The columns of a row; "-" where the response is a whole conversation, which has the prompt.
 DEMONSTRATIONS = {
@@ -112,12 +112,12 @@ def with_context(row: Mapping[str, Any], prompt: Prompt) -> Prompt:
         before.insert(0, {"role": "system", "content": row[name]})
     elif name and chat[0]["content"] != row[name]:
         raise ValueError(f"{name!r} is not the system message of the conversation")
-    tools = decoded(row.get("tools")) or value(row, "input.tools")
+    tools = from_json(row.get("tools")) or value(row, "input.tools")
     return prompt_of([*before, *chat], tools) if before or tools else prompt
 
 
 def _turns(history: Any) -> list[Message]:
-    pairs = decoded(history) or []
+    pairs = from_json(history) or []
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         raise ValueError(f"must be pairs of earlier turns. Got {in_short(history)}")
     roles = ("user", "assistant")

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rlzoo.errors import DataError, in_short
 from rlzoo_lab.supervised import forms
 from rlzoo_lab.supervised.forms import named, needed
-from rlzoo_zoo.data import MEDIA, Message, Prompt, decoded, prompt_of, read
+from rlzoo_zoo.data import MEDIA, Message, Prompt, from_json, prompt_of, read
 
 Response = str | Message
 SPOKEN = {"tool_calls", "reasoning_content", "reasoning", "thinking"}  # next to a message's text
@@ -89,7 +89,7 @@ class Reader(Generic[Row]):
             try:
                 if line.values is None:
                     raise ValueError(line.fault)
-                if media := next((m for m in MEDIA if decoded(line.values.get(m))), None):
+                if media := next((m for m in MEDIA if from_json(line.values.get(m))), None):
                     raise ValueError(f"{media!r} is not empty; only text is read")
                 form, columns = forms.recognised(line.values, self.forms, self.columns, names or {})
                 rows.append(self.parse(line.values, columns))

@@ -1,7 +1,6 @@
 """`rlzoo trace`: one response, token by token.  No torch here."""
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_tokens
 from rlzoo_lab.data.words import is_run
 from rlzoo_lab.trace.html import page
-from rlzoo_lab.trace.tables import trace_view
+from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.view.numbers import is_number
+from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
 OPEN = True  # an option that it does not declare is a column, or an option of an estimator
@@ -44,15 +44,12 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     traced = trace(arguments, load_zoo())
-
-    def view(console: Any) -> Iterator[Any]:
-        explain = arguments.explain or traced.source == TYPED
-        yield from trace_view(traced, console, explain=explain)
+    shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:
         write_atomically(path, page(traced).encode())
 
-    return Result(asdict(traced), view, files={"html": write})
+    return Result(asdict(traced), shown, files={"html": write})
 
 
 def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:

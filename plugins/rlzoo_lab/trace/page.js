@@ -27,7 +27,8 @@ function gae({ rewards, values, mask, end, gamma }, lam) {
 // Replaces the saved advantages and returns of one estimator by those at another lambda. What
 // follows from them is marked as stale.
 function recompute(name, lam, same) {
-  const { values, columns, depends } = data[name];
+  const { values, columns, depends } = data[name],
+    tokens = document.querySelectorAll(".tokens")[name].children;
   const a = gae(data[name], lam),
     top = Math.max(...Object.values(a).map(Math.abs));
   for (const t of Object.keys(a)) {
@@ -36,9 +37,8 @@ function recompute(name, lam, same) {
     paint(cells[columns.advantage], a[t], top);
     if (columns.return) cells[columns.return].textContent = write(a[t] + values[t]);
     for (const i of depends) cells[i].classList.toggle("stale", !same);
-    const token = document.querySelector(`.tokens a[href="#t${name}-${t}"]`);
-    token.title = `token ${t}: advantage ${write(a[t])}`;
-    paint(token, a[t], top);
+    tokens[t].title = `token ${t}: ${write(a[t])}`;
+    paint(tokens[t], a[t], top);
   }
   for (const lines of document.querySelectorAll(`pre[data-of="${name}"]`))
     lines.classList.toggle("stale", !same);

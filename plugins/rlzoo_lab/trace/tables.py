@@ -1,13 +1,11 @@
-"""A trace in the terminal: tables, a legend and the arithmetic."""
+"""A trace as blocks: its tokens, one table with a row for each, a legend and the arithmetic."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from rlzoo.format.text import printable
-from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
+from rlzoo_lab.trace.trace import Derivation, Numbers, Trace
+from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import aligned, number, option_text
-from rlzoo_lab.view.shade import Colour, largest, shade
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
@@ -30,153 +28,126 @@ OWN = {
     "policy_loss": "policy\nloss",
 }
 
+ROWS = "t"  # the name of the table, in links
+KEY = """Blue tokens are made more likely, orange ones less; a stronger color means a larger
+advantage. Point at a token to see its row."""
 
-def own_columns(credit: Credit) -> dict[str, str]:
-    """Batch column -> header of an estimator's output; advantages appear once if not whitened."""
+Place = tuple[int | None, str, str]  # of a column: its estimator, its batch column, its header
+
+
+def blocks(traced: Trace, explain: bool) -> list[Block]:
+    """Everything that `rlzoo trace` prints, with estimators side by side. explain: with the
+    arithmetic."""
+    names = [c.label if len(traced.credits) > 1 else "response" for c in traced.credits]
+    width = max(map(len, names), default=0)
+    shown = [words(traced, i, name.ljust(width)) for i, name in enumerate(names)]
+    if not any(token.text for token in traced.tokens):
+        shown = []
+    elif not names:
+        shown = [words(traced, None, "response")]
+    return [*head(traced), *shown, table(traced, side_by_side(traced)), *foot(traced, explain)]
+
+
+def page_blocks(traced: Trace) -> list[Block]:
+    """Those of the page, where each of several estimators has its own table."""
+    out = head(traced)
+    out += [Text(KEY, "faint")] if traced.credits else [words(traced, None, "")]
+    shared = inputs(traced)
+    if len(traced.credits) != 1:
+        out += [Text("Inputs", "title"), table(traced, shared, ROWS)]
+        shared = []
+    for i, credit in enumerate(traced.credits):
+        out += [Text(credit.label, "title"), words(traced, i, "")]
+        out.append(table(traced, [*shared, *outputs(traced, i)], f"{ROWS}{i}"))
+    return [*out, *foot(traced, explain=True)]
+
+
+def head(traced: Trace) -> list[Block]:
+    """Where the response comes from, and its texts."""
+    out: list[Block] = [Text(f"{traced.source}, response {traced.row} of {traced.rows}", "title")]
+    if traced.prompt is not None:
+        told = "" if traced.answer is None else f"   answer {traced.answer}"
+        told += "" if traced.score is None else f"   score {number(traced.score)}"
+        out.append(Text(f"prompt {printable(traced.prompt)}{told}"))
+    if traced.response is not None:
+        out.append(Text(f"text {printable(traced.response)}"))
+    return out
+
+
+def foot(traced: Trace, explain: bool) -> list[Block]:
+    """The legend, the notes and the arithmetic."""
+    out: list[Block] = [Text(meaning, "faint") for meaning in legend(traced)]
+    out += map(Note, traced.notes)
+    for where, derivation in all_derivations(traced) if explain else ():
+        out.append(Text("\n".join([f"{where}{derivation.formula}", *derivation.lines]), "code"))
+    return out
+
+
+def words(traced: Trace, i: int | None, label: str) -> Tokens:
+    """The tokens, shaded by the advantages of an estimator."""
+    texts = [token.text for token in traced.tokens]
+    values: Numbers = [None] * len(texts)
+    if i is not None:
+        values = traced.credits[i].columns["advantages"]
+    return Tokens(label, texts, values, ROWS if i is None else f"{ROWS}{i}")
+
+
+def inputs(traced: Trace) -> list[Place]:
+    """The columns that do not depend on the estimator."""
+    return [(None, name, header) for name, header in SHARED.items() if name in traced.columns]
+
+
+def outputs(traced: Trace, i: int, above: str = "") -> list[Place]:
+    """The columns of an estimator; advantages appear once if not whitened."""
+    credit = traced.credits[i]
     headers = {name: header for name, header in OWN.items() if name in credit.columns}
     if not credit.whitened and "raw_advantages" in headers:
         headers["raw_advantages"] = headers.pop("advantages")
-    return headers
+    found: list[Place] = [(i, name, above + header) for name, header in headers.items()]
+    return [*found, *([(i, "clipped", f"{above}clipped")] if credit.clipped is not None else [])]
 
 
-def _styles(values: Numbers) -> list[Any]:
-    from rich.style import Style
-
-    def style(shaded: tuple[Colour, float] | None) -> Style:
-        if shaded is None:
-            return Style()
-        colour, strength = shaded
-        # Towards white where it is weak; black letters can be read on all of it.
-        r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
-        return Style(color="black", bgcolor=f"rgb({r},{g},{b})")
-
-    top = largest(values)
-    return [style(shade(v, top)) for v in values]
-
-
-@dataclass
-class Shown:
-    """A table column: a header, and a text and a style for each row."""
-
-    header: str
-    texts: list[str]
-    styles: list[Any] | None = None
-
-
-def _columns(traced: Trace) -> list[list[Shown]]:
-    """Columns in the groups in which they are to stay together."""
-    end = traced.bootstrap is not None
-    blank = [""] if end else []
-
-    def plain(header: str, values: Numbers, last: str | None = None) -> Shown:
-        texts = [*map(number, values), *([last or ""] if end else [])]
-        return Shown(header, aligned(texts, max(map(len, header.split("\n")))))
-
-    shared = []
-    for name, header in SHARED.items():
-        if name in traced.columns:
-            last = number(traced.bootstrap) if name == "values" else None
-            shared.append(plain(header, traced.columns[name], last))
-    deltas = [c.columns["delta"] for c in traced.credits if "delta" in c.columns]
-    once = bool(deltas) and all(d == deltas[0] for d in deltas)
+def side_by_side(traced: Trace) -> list[Place]:
+    """All columns; a delta that all estimators have in common is there once."""
+    found, deltas = inputs(traced), [c.columns.get("delta") for c in traced.credits]
+    known = [delta for delta in deltas if delta is not None]
+    once = bool(known) and all(delta == known[0] for delta in known)
     if once:
-        shared.append(plain("delta", deltas[0]))
-    groups = [shared]
-    for credit in traced.credits:
+        found.append((deltas.index(known[0]), "delta", "delta"))
+    for i, credit in enumerate(traced.credits):
         above = credit.label.replace(" ", "\n") + "\n" if len(traced.credits) > 1 else ""
-        group = []
-        for name, header in own_columns(credit).items():
-            if name == "delta" and once:
-                continue
-            column = plain(above + header, credit.columns[name])
-            if "advantages" in name:
-                column.styles = [*_styles(credit.columns[name]), *blank]
-            group.append(column)
-        if credit.clipped is not None:
-            group.append(Shown(f"{above}clipped", [*credit.clipped, *blank]))
-        groups.append(group)
-    return groups
+        found += [place for place in outputs(traced, i, above) if not (once and "delta" in place)]
+    return found
 
 
-def _table(traced: Trace, columns: Sequence[Shown]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("t", justify="right", vertical="bottom", no_wrap=True)
-    table.add_column("token", overflow="fold", max_width=24)
-    for column in columns:
-        table.add_column(Text(column.header, justify="right"), no_wrap=True)
-    marks: list[Any] = [""] * len(traced.tokens)
-    if len(traced.credits) == 1:
-        marks = _styles(traced.credits[0].columns["advantages"])
-    for i, (token, mark) in enumerate(zip(traced.tokens, marks, strict=True)):
-        cells = [Text(c.texts[i], style=c.styles[i] if c.styles else "") for c in columns]
-        style = "" if token.action else "dim"
-        table.add_row(str(token.t), Text(token.text, style=mark), *cells, style=style)
-    if traced.bootstrap is not None:
-        last = [Text(c.texts[-1]) for c in columns]
-        table.add_row(str(len(traced.tokens)), "(end)", *last, style="dim")
-    return table
-
-
-def tables(traced: Trace, console: Any) -> Iterator[Any]:
-    """The fewest tables that show all columns in the console's width."""
-    from rich.measure import Measurement
-
-    def fits(columns: Sequence[Shown]) -> bool:
-        table = _table(traced, columns)
-        free = console.options.update(max_width=100_000)
-        return Measurement.get(console, free, table).maximum <= console.width
-
-    page: list[Shown] = []
-    for group in _columns(traced):
-        together = fits([*page, *group]) or fits(group)
-        for columns in [group] if together else [[column] for column in group]:
-            if page and not fits([*page, *columns]):
-                yield _table(traced, page)
-                page = []
-            page = [*page, *columns]
-    if page or not traced.columns:
-        yield _table(traced, page)
+def table(traced: Trace, places: Sequence[Place], name: str = "") -> Table:
+    """A row for each token, and one for what follows the last if there is a value of it."""
+    ended = traced.bootstrap is not None and any(column == "values" for _, column, _ in places)
+    n, end = len(traced.tokens), [""] if ended else []
+    owners = {i for i, _, _ in places if i is not None}
+    shades: Sequence[float | None] = ()
+    if len(owners) == 1 and len(traced.credits) == 1:
+        shades = [*traced.credits[0].columns["advantages"], *(None for _ in end)]
+    columns = [
+        Column("t", [*(str(token.t) for token in traced.tokens), *(str(n) for _ in end)]),
+        Column("token", [*(token.text for token in traced.tokens), *("(end)" for _ in end)],
+               left=True, shades=shades),
+    ]  # fmt: skip
+    for i, column, header in places:
+        if i is not None and column == "clipped":
+            columns.append(Column(header, [*(traced.credits[i].clipped or ()), *end], left=True))
+            continue
+        values = (traced.columns if i is None else traced.credits[i].columns)[column]
+        last = [number(traced.bootstrap)] if end and column == "values" else end
+        columns.append(_numbers(header, values, last, shaded="advantages" in column))
+    faint = [i for i, token in enumerate(traced.tokens) if not token.action]
+    return Table(columns, faint=[*faint, *(n for _ in end)], name=name)
 
 
-def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
-    """A trace as terminal output."""
-    from rich.text import Text
-
-    def line(*pieces: Any) -> Any:
-        return Text.assemble(*pieces, overflow="fold")
-
-    yield line((traced.source, "bold"), f", response {traced.row} of {traced.rows}")
-    if traced.prompt is not None:
-        answer = "" if traced.answer is None else f"   answer {traced.answer}"
-        scored = "" if traced.score is None else f"   score {number(traced.score)}"
-        yield line(("prompt ", "dim"), printable(traced.prompt), (answer + scored, "dim"))
-    if traced.response is not None:
-        yield line(("text ", "dim"), printable(traced.response))
-    width = max((len(c.label) for c in traced.credits), default=0)
-    for credit in traced.credits if any(t.text for t in traced.tokens) else ():
-        name = f"{credit.label:<{width}} " if len(traced.credits) > 1 else "response "
-        styles = _styles(credit.columns["advantages"])
-        texts = (t.text for t in traced.tokens)
-        yield line((name, "dim"), *zip(texts, styles, strict=True))
-    if not traced.credits:
-        yield line(("response ", "dim"), *(t.text for t in traced.tokens))
-    yield from tables(traced, console)
-    for meaning in legend(traced):
-        yield line((meaning, "dim"))
-    for note in traced.notes:
-        yield line((note, "yellow"))
-    if explain:
-        for where, derivation in all_derivations(traced):
-            yield line()
-            yield line((where, "bold"), derivation.formula)
-            for step in derivation.lines:
-                for i, piece in enumerate(Text(step).wrap(console, max(20, console.width - 6))):
-                    piece.rstrip()
-                    yield line("      " if i else "  ", piece)
+def _numbers(header: str, values: Numbers, last: Sequence[str], *, shaded: bool) -> Column:
+    """Numbers with their points below each other."""
+    texts = aligned([*map(number, values), *last], max(map(len, header.split("\n"))))
+    return Column(header, texts, shades=[*values, *(None for _ in last)] if shaded else ())
 
 
 def legend(traced: Trace) -> list[str]:

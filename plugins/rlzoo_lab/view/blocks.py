@@ -13,7 +13,8 @@ from rlzoo_lab.view.numbers import NONE
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph. kind: `title`, `strong`, `faint` or `warn`."""
+    """A paragraph. kind: `title`, `strong`, `faint`, `warn`, or
+    `code`: a heading and lines of arithmetic."""
 
     text: str
     kind: str = ""

@@ -7,6 +7,7 @@ from rlzoo.format.text import printable
 from rlzoo_lab.view import page as html
 from rlzoo_lab.view.blocks import Block, Curve, Note, Series, Table, Text, Tokens
 from rlzoo_lab.view.chart import draw, tint
+from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.page import folded, row, tag
 from rlzoo_lab.view.shade import largest, style
 
@@ -14,17 +15,22 @@ KINDS = {"faint": "muted"}
 
 
 def body(blocks: Iterable[Block]) -> str:
-    """The blocks one after another; notes as one list, where the first is."""
-    blocks = list(blocks)
-    notes = "".join(tag("li", block.text) for block in blocks if isinstance(block, Note))
-    parts, first = [], True
+    """The blocks one after another."""
+    return "".join(parts(list(blocks)))
+
+
+def parts(blocks: Sequence[Block]) -> list[str]:
+    """Each block; all notes are one list, where the first is."""
+    notes = [block for block in blocks if isinstance(block, Note)]
+    items = "".join(tag("li", note.text) for note in notes)
+    out = []
     for block in blocks:
-        if isinstance(block, Note):
-            parts += [f'<h2>Notes</h2><ul class="notes">{notes}</ul>'] * first
-            first = False
+        if not isinstance(block, Note):
+            out.append(_part(block))
         else:
-            parts.append(_part(block))
-    return "".join(parts)
+            first = block is notes[0]
+            out.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>' if first else "")
+    return out
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
@@ -43,6 +49,8 @@ def _part(block: Text | Table | Curve | Tokens) -> str:
     match block:
         case Text(kind="title"):
             return tag("h2", block.text)
+        case Text(kind="code"):
+            return tag("pre", block.text)
         case Text():
             return tag("p", block.text, KINDS.get(block.kind, block.kind))
         case Table():
@@ -63,7 +71,7 @@ def table(block: Table) -> str:
     def cell(name: str, text: str, i: int, shade: str = "") -> str:
         left = not i or block.columns[i].left
         said = ' class="left" style="text-align:left"' if left else shade
-        return f"<{name}{said}>{escape(text)}</{name}>"
+        return f"<{name}{said}>{escape(text if left else _padded(text))}</{name}>"
 
     lines = []
     for n, cells in enumerate(zip(*(c.cells for c in block.columns), strict=True)):
@@ -78,6 +86,17 @@ def table(block: Table) -> str:
         wide = f'<td colspan="{len(block.columns) - 1}">failed: {escape(why)}</td>'
         lines.append(row([tag("th", name), wide], "failed"))
     return html.table((cell("th", c.name, i) for i, c in enumerate(block.columns)), lines)
+
+
+def _padded(text: str) -> str:
+    """Figure and punctuation spaces put decimal points below each other."""
+    shown = text.strip()
+    if shown == text or not is_number(shown):
+        return shown.replace("-", "\u2212") if is_number(shown) else text
+    short = text[len(text.rstrip()) :]
+    if short and "." not in shown:
+        short = "\u2008" + short[1:]
+    return shown.replace("-", "\u2212") + short.replace(" ", "\u2007")
 
 
 def _name(block: Table, n: int, text: str) -> str:

@@ -26,6 +26,10 @@ def rendered(blocks: Iterable[Block], console: Any) -> list[Any]:
 def _parts(block: Block, console: Any) -> list[Any]:
     match block:
         case Text():
+            if block.kind == "code":
+                head, *lines = block.text.splitlines()
+                indented = [part for line in lines for part in _wrapped(line, console)]
+                return ["", RichText(head, style="bold", overflow="fold"), *indented]
             return [RichText(block.text, style=STYLES.get(block.kind, ""), overflow="fold")]
         case Note():
             return [RichText(f"note: {block.text}", style="yellow", overflow="fold")]
@@ -38,6 +42,14 @@ def _parts(block: Block, console: Any) -> list[Any]:
             drawn = [s for s in block.series if s.name is not None and len(s.y)]
             return [RichText(f"{s.name or block.name}  {brief(s.y[0])} {sparkline(s.y, BARS)} "
                              f"{brief(s.y[-1])}") for s in drawn]  # fmt: skip
+
+
+def _wrapped(line: str, console: Any) -> list[RichText]:
+    """A line of arithmetic; what does not fit is indented."""
+    pieces = RichText(line).wrap(console, max(20, console.width - 6))
+    for piece in pieces:
+        piece.rstrip()
+    return [RichText.assemble("      " if i else "  ", piece) for i, piece in enumerate(pieces)]
 
 
 def _table(block: Table, console: Any) -> RichTable:
@@ -54,12 +66,15 @@ def _made(block: Table, heads: Sequence[str]) -> RichTable:
     table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
                       padding=(0, 1, 0, 0))  # fmt: skip
     for i, (head, column) in enumerate(zip(heads, block.columns, strict=True)):
-        names = not i
+        names = not i and not all(cell.isdigit() for cell in column.cells)
+        # Numbers that were aligned by their points have blanks after them, which rich would strip.
+        padded = len({*map(len, column.cells)}) == 1 and any(c[-1:] == " " for c in column.cells)
         longest = max((len(word) for cell in column.cells for word in cell.split()), default=0)
         table.add_column(
             RichText(head, justify="left" if names or column.left else "right"),
-            justify="left" if names or column.left else "right",
-            style="bold" if names else "", overflow="fold", vertical="top",
+            justify="left" if names or column.left else "default" if padded else "right",
+            style="bold" if names else "", overflow="fold",
+            vertical="bottom" if "\n" in "".join(heads) else "top",
             no_wrap=not (names or column.left) or (not names and _short(column)),
             min_width=min(longest, FOLDS) if names else None,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo.errors import DataError, in_short
-from rlzoo_zoo.data import MEDIA, column, decoded, hold_out, no_column, prompt_of, read
+from rlzoo_zoo.data import MEDIA, column, from_json, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, unreadable, verdicts
 from rlzoo_zoo.rewards.numeric import numeric
@@ -241,7 +241,7 @@ class Dataset:
         for row in read(path, format=format, subset=subset, split=split):
             fault, places[row.number] = row.fault, row.place
             if row.values is not None:
-                media |= {name for name in MEDIA if decoded(row.values.get(name))}
+                media |= {name for name in MEDIA if from_json(row.values.get(name))}
                 columns = {**columns, **row.values} if row.values.keys() - columns else columns
                 found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:

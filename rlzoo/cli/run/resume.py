@@ -18,5 +18,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     names = ("dir", "store", "trust_remote_code")
-    told = {name: getattr(arguments, name) for name in names}
-    return shown(lambda display: resume(arguments.path, display=display, **told), arguments)
+    options = {name: getattr(arguments, name) for name in names}
+    return shown(lambda display: resume(arguments.path, display=display, **options), arguments)

@@ -112,7 +112,7 @@ def check(name: str, folder: Path, zoo: Any, new: int = NEW) -> Row:
     except Exception as error:  # a stranger's model: whatever it raises goes into the table
         return Row(name, dict.fromkeys(asked, Cell("wrong", None, crash(error))), [], None)
     found = {cell: case.cell(cell) for cell in asked}
-    return Row(name, found, case.notes, not case.models.policy.no_trees)
+    return Row(name, found, case.notes, not case.models.policy.traits.no_trees)
 
 
 def without(line: str, folder: Path) -> str:

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 import pytest
 import torch
 from rich.cells import cell_len
-from rich.console import Console
 from safetensors.torch import load_file
 
 import rlzoo
@@ -19,12 +18,15 @@ from helpers import ROOT
 from helpers.worlds import one_thread
 from rlzoo import RlzooError, cli
 from rlzoo.cli.verb import perform
+from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import readable
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace import tables as trace
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.view import numbers
+from rlzoo_lab.view.shade import shade
+from rlzoo_lab.view.terminal import rendered
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 
@@ -53,8 +55,8 @@ def find(zoo, *words):
 
 
 def screen(traced, width, *, explain=False):
-    console = Console(width=width, record=True, force_terminal=False, file=io.StringIO())
-    for part in trace.trace_view(traced, console, explain=explain):
+    console = SafeConsole(width=width, record=True, force_terminal=False, file=io.StringIO())
+    for part in rendered(trace.blocks(traced, explain), console):
         console.print(part)
     return console.export_text()
 
@@ -430,9 +432,9 @@ def test_nothing_is_clipped_at_any_width(zoo, run_folder, width, estimators):
 
 def test_one_table_where_the_terminal_is_wide(zoo, run_folder):
     traced = find(zoo, str(run_folder))
-    narrow, wide = (Console(width=w) for w in (80, 140))
-    assert len(list(trace.tables(traced, wide))) == 1
-    assert len(list(trace.tables(traced, narrow))) == 2
+    for width, tables in ((80, 2), (140, 1)):
+        lines = screen(traced, width).splitlines()
+        assert sum(set(line.strip()) == {"─"} for line in lines) == tables
 
 
 def test_wide_and_broken_characters_stay_aligned(zoo):
@@ -485,13 +487,13 @@ def test_numbers_have_no_more_digits_than_they_need(x, text):
 
 
 def test_colour_says_sign_and_size():
-    (blue, strong), (_, weak) = trace.shade(2.0, 2.0), trace.shade(0.5, 2.0)
-    (orange, _) = trace.shade(-1.0, 2.0)
+    (blue, strong), (_, weak) = shade(2.0, 2.0), shade(0.5, 2.0)
+    (orange, _) = shade(-1.0, 2.0)
     assert strong == 1
     assert weak == 0.25
     assert blue != orange
-    assert trace.shade(0.0, 2.0) is None
-    assert trace.shade(1e-7, 1e-7) is None  # rounding
+    assert shade(0.0, 2.0) is None
+    assert shade(1e-7, 1e-7) is None  # rounding
 
 
 def test_json_is_one_document_with_every_column(zoo, run_folder, capsys):

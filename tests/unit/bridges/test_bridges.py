@@ -586,7 +586,7 @@ def test_the_table_and_the_document():
 
 
 def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
-    point = EntryPoint("bridge", "rlzoo_bridges.command", "rlzoo.verbs")
+    point = EntryPoint("bridge", "rlzoo_bridges.command:verb", "rlzoo.verbs")
     monkeypatch.setattr(cli, "brought", lambda: {"bridge": point})
     assert cli.main(["bridge", "skyrl", "recipe=grpo"]) == 0
     out, err = capsys.readouterr()

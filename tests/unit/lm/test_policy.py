@@ -12,8 +12,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.step.columns import add_columns
-from rlzoo.step.critic_quality import explained
-from rlzoo.step.metrics import batch_metrics
+from rlzoo.step.metrics import batch_metrics, explained
 
 
 def rolled(zoo, words, recipe="ppo_gae"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from helpers.worlds import rolled, step, world_of
+from helpers.worlds import hold_trait, rolled, step, world_of
 from rlzoo.errors import RecipeError
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.recipe.compose import compose
@@ -30,7 +30,7 @@ def sure(words):
 def test_it_reads_the_answer_before_the_prompt(zoo, sure, trees, monkeypatch):
     """As the trunk does by itself, row by row; the policy reads what it always read."""
     told, plain = sure(zoo, TOLD), sure(zoo)
-    monkeypatch.setattr(type(told.policy), "no_trees", "" if trees else "rows")
+    hold_trait(monkeypatch, "no_trees", "" if trees else "rows")
     batch = rolled(told)
     tokens = told.tokenizer
     for i in range(batch.rows):

@@ -43,7 +43,7 @@ def world(request, zoo, tmp_path):
 
 def test_its_numbers_are_those_of_torch(world):
     policy = world.policy
-    assert policy.plain_head == (type(policy.model.lm_head) is nn.Linear)
+    assert policy.traits.plain_head == (type(policy.model.lm_head) is nn.Linear)
     batch = collect(world, draw(world, "train", 4, "train", 0), 4, stream="train", step=0)
     assert not torch.isin(batch["response_ids"], torch.tensor(OFF)).any()
     found = policy.log_prob_stats(batch, want=("entropy", "sum_pi_squared"), entropy_grad=True)

@@ -5,7 +5,7 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, world_of
-from rlzoo.step import critic_quality as quality
+from rlzoo.step import metrics as quality
 from rlzoo.step.metrics import batch_metrics, critic_metrics
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.oracle.episodes import enumerate_episodes

@@ -46,7 +46,7 @@ def test_a_run_is_resumed_only_where_it_could_have_been_started(zoo, words, tmp_
     ("word", "key", "near"),
     [
         ("clip=0.1", "value_loss.clip", "policy_loss.clip_low"),
-        ("low=-1", "critic.low", "policy_loss.clip_low"),
+        ("low=3", "critic.low", "policy_loss.clip_low"),
         ("high=1", "critic.high", "policy_loss.clip_high"),
         ("critic.lr=5", "critic.lr", "actor.lr"),
         ("kl.target=3", "kl.target", "kl.coef"),

@@ -18,7 +18,7 @@ MIX = ZOO.estimators["mix"]
 MIXTURES = [
     {"parts": ["grpo", "gae"], "weights": [0.25, -2.0]},
     {"parts": ["gae_decoupled", "mc"], "weights": [1.0, 0.5], "normalize": [True, False]},
-    {"parts": ["rloo", "passk_max"], "weights": [1.0, 3.0], "normalize": [True, True]},
+    {"parts": ["rloo", "maxrl"], "weights": [1.0, 3.0], "normalize": [True, True]},
     {"parts": ["vineppo"], "weights": [1.0], "normalize": [False]},
 ]
 
