@@ -88,6 +88,7 @@ doctor = Verb(
         ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
         ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
+    function="rlzoo_lab.api.verbs:doctor",
 )
 report = Verb(
     "RUN [--out FILE]",
