@@ -1,6 +1,5 @@
 """Each rule on metrics that trigger it and on metrics that do not; no alarm on a healthy run."""
 
-import argparse
 import json
 from zlib import crc32
 
@@ -9,9 +8,8 @@ import pytest
 import rlzoo
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
-from rlzoo.cli.verb import perform
+from rlzoo.cli import main
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor import symptoms
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES
@@ -575,11 +573,7 @@ def healthy(zoo, tmp_path_factory):
 
 
 def ask(capsys, path, *words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    doctor.add_arguments(parser)
-    status = perform(doctor, parser.parse_args([str(path), *words]))
-    return status, capsys.readouterr().out
+    return main(["doctor", str(path), *words]), capsys.readouterr().out
 
 
 @pytest.mark.process
