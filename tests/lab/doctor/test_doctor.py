@@ -626,7 +626,7 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
     assert "not valid YAML" in ask(capsys, cut)[1]
     (tmp_path / "empty").mkdir()
     with pytest.raises(RlzooError, match=r"empty is not a run folder"):
-        ask(capsys, tmp_path / "empty")
+        rlzoo.doctor(tmp_path / "empty")
 
 
 def test_a_critic_without_error_is_not_cut_off():
