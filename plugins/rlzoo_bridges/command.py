@@ -19,6 +19,7 @@ verb = Verb(
         ("rlzoo bridge trl", "list the components that TRL supports"),
         ("rlzoo bridge verl recipe=grpo", "print the command that starts grpo in verl"),
     ),
+    group="carry over",
 )
 
 

@@ -10,12 +10,14 @@ show = Verb(
         ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
         ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
     ),
+    group="train",
 )
 new = Verb(
     "KIND NAME",
     "scaffold a plugin package",
     "rlzoo_lab.new",
     examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
+    group="plug in",
 )
 check = Verb(
     "NAME | model=PATH | --all",
@@ -23,6 +25,7 @@ check = Verb(
     "rlzoo_lab.check",
     examples=(("rlzoo check gae", "check one component"),),
     function="rlzoo_lab.api.verbs:check",
+    group="plug in",
 )
 base = Verb(
     "TASK [key=value ...] --out DIR",
@@ -31,6 +34,7 @@ base = Verb(
     examples=(
         ("rlzoo base addition --out start", "train a model that occasionally adds correctly"),
     ),
+    group="train",
 )
 sweep = Verb(
     "RECIPE key=a,b,c seed=0,1,2 ...",
@@ -48,6 +52,7 @@ sweep = Verb(
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ),
     function="rlzoo_lab.api.verbs:sweep",
+    group="compare",
 )
 compare = Verb(
     "RUN_OR_SWEEP ...",
@@ -58,6 +63,7 @@ compare = Verb(
         ("rlzoo compare runs/sweep-x", "rows"),
     ),
     function="rlzoo_lab.api.verbs:compare",
+    group="compare",
 )
 diagnose = Verb(
     "RECIPE estimator=a,b ... | RUN",
@@ -68,6 +74,7 @@ diagnose = Verb(
         ("rlzoo diagnose runs/a", "on a batch that a run saved"),
     ),
     function="rlzoo_lab.api.verbs:diagnose",
+    group="compare",
 )
 trace = Verb(
     "RUN | RECIPE | --rewards R,R,...",
@@ -78,6 +85,7 @@ trace = Verb(
         ("rlzoo trace runs/a --row 3 --html a.html", "write a response of a run as a page"),
     ),
     function="rlzoo_lab.api.verbs:trace",
+    group="study",
 )
 doctor = Verb(
     "RUN [--retrain] | --environment",
@@ -89,6 +97,7 @@ doctor = Verb(
         ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
     function="rlzoo_lab.api.verbs:doctor",
+    group="study",
 )
 report = Verb(
     "RUN [--out FILE]",
@@ -99,12 +108,14 @@ report = Verb(
         ("rlzoo report runs/a --watch", "rewrite the page while it trains"),
     ),
     function="rlzoo_lab.api.verbs:report",
+    group="study",
 )
 play = Verb(
     "[--out FILE]",
     "write an interactive page that shows the effect of lambda",
     "rlzoo_lab.play",
     examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
+    group="study",
 )
 eval = Verb(
     "RUN | model=... task=...",
@@ -115,6 +126,7 @@ eval = Verb(
         ("rlzoo eval model=tiny task=addition", "an untrained model"),
     ),
     function="rlzoo_lab.api.verbs:evaluate",
+    group="compare",
 )
 import_ = Verb(
     "SOURCE --out RUN [--from TRAINER]",
@@ -124,6 +136,7 @@ import_ = Verb(
         ("rlzoo import trl-output --out runs/a", "afterwards, use doctor, report and compare"),
         ("rlzoo import exported.csv --out runs/b", "metrics exported from wandb"),
     ),
+    group="carry over",
 )
 export = Verb(
     "RUN DIR",
@@ -131,12 +144,14 @@ export = Verb(
     "rlzoo_lab.export",
     examples=(("rlzoo export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
+    group="carry over",
 )
 sft = Verb(
     "DATA --model MODEL --out DIR",
     "fine-tune a model on prompts and responses",
     "rlzoo_lab.supervised.sft",
     examples=(("rlzoo sft pairs.jsonl --model nano --out start", "train a model to start from"),),
+    group="train",
 )
 reward = Verb(
     "train DATA --model MODEL --out DIR",
@@ -149,6 +164,7 @@ reward = Verb(
             "train on judged steps",
         ),
     ),
+    group="train",
 )
 serve = Verb(
     "RECIPE [key=value ...] [--port N]",
@@ -157,4 +173,5 @@ serve = Verb(
     examples=(
         ("rlzoo serve grpo model=turns", "serve an OpenAI-compatible endpoint and train its model"),
     ),
+    group="train",
 )

@@ -54,6 +54,7 @@ VERBS = {
             ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
             ("rlzoo run grpo --store s3://bucket/a", "also copy the run to a URL"),
         ),
+        group="train",
     ),
     "resume": Verb(
         "RUN|URL",
@@ -63,6 +64,7 @@ VERBS = {
             ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
+        group="train",
     ),
     "plugins": Verb(
         "[KIND] [WORD]",
@@ -73,6 +75,7 @@ VERBS = {
             ("rlzoo plugins estimators", "one kind"),
             ("rlzoo plugins gae", "components that mention gae, with needs, options and source"),
         ),
+        group="plug in",
     ),
     "recipes": Verb(
         "[WORD]",
@@ -82,6 +85,7 @@ VERBS = {
             ("rlzoo recipes", "all"),
             ("rlzoo recipes critic", "recipes that mention a critic"),
         ),
+        group="train",
     ),
 }
 
@@ -311,7 +315,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
     elif first in ("help", "-h", "--help") and not rest:
-        print(guide.table([(name, described(name).help) for name in every_verb()]))
+        print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
         print(f"rlzoo {__version__}")
     else:

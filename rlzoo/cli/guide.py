@@ -3,11 +3,13 @@
 Imports neither torch nor rich, so that `rlzoo --help` is fast.
 """
 
+import itertools
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rlzoo.cli.verb import GROUPS, Verb
 from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.component import KINDS
 
@@ -17,7 +19,8 @@ FIRST: Lines = [
     ("rlzoo run ppo_gae model=speller task=spelling lam=0.8", "train with PPO (half a minute)"),
     ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value changes any setting"),
     ("rlzoo recipes", "list the methods; `rlzoo plugins` lists their parts"),
-    ("rlzoo doctor RUN", "report what is wrong with a run"),
+    ("rlzoo trace RUN", "one response, token by token; `rlzoo report RUN` writes a page"),
+    ("rlzoo doctor RUN", "report what is wrong with a run; `rlzoo play` explains lambda"),
     ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2", "several runs, paired by seed, with a verdict"),
     ("rlzoo new estimator my_estimator", "your own plugin, with its tests"),
 ]
@@ -44,11 +47,18 @@ def start(verbs: list[str]) -> str:
     return "\n\n".join([fold(head), columns(lines), fold(foot)])
 
 
-def table(verbs: Lines) -> str:
-    """The text of `rlzoo help`: every verb."""
+def table(verbs: Mapping[str, Verb]) -> str:
+    """The text of `rlzoo help`: every verb, by what a person wants."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
     foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
-    return "\n\n".join([fold(head), columns(verbs), fold(foot)])
+    names = sorted(verbs, key=lambda name: [*GROUPS, verbs[name].group].index(verbs[name].group))
+    grouped = itertools.groupby(names, lambda name: verbs[name].group)
+    heads = {f"  {next(members)}": group or "other" for group, members in grouped}
+    lines = []
+    for line in columns([(name, verbs[name].help) for name in names]).splitlines():
+        start = f"  {line[2:].partition(' ')[0]}"
+        lines += [heads[start], line] if start in heads else [line]
+    return "\n\n".join([fold(head), "\n".join(lines), fold(foot)])
 
 
 def epilog(examples: Sequence[tuple[str, str]], takes_keys: bool) -> str:

@@ -21,6 +21,9 @@ WORDS_HELP = "the name of a recipe, and settings"
 STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a"
 
 
+GROUPS = ("train", "study", "compare", "plug in", "carry over")
+
+
 @dataclass(frozen=True)
 class Verb:
     """A verb as `rlzoo help` lists it.
@@ -28,6 +31,7 @@ class Verb:
     usage, help: the arguments after its name, and its purpose. module: where its `add_arguments`
     and `run` are, imported when the verb is used. examples: (what to type, what it does).
     function: "module:name" of the Python function that declares its options, if there is one.
+    group: one of `GROUPS`, under which the help lists it; any other is listed last.
     """
 
     usage: str
@@ -35,6 +39,7 @@ class Verb:
     module: str
     examples: tuple[tuple[str, str], ...] = ()
     function: str = ""
+    group: str = ""
 
 
 @dataclass

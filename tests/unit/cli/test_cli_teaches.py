@@ -12,6 +12,7 @@ from importlib.metadata import PathDistribution
 import pytest
 
 from rlzoo.cli import described, every_verb, guide, main, parse
+from rlzoo.cli.verb import GROUPS, Verb
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
@@ -38,10 +39,10 @@ def typed(capsys, tmp_path, monkeypatch):
     return call
 
 
-def test_alone_it_shows_six_things_to_do_first(typed):
+def test_alone_it_shows_seven_things_to_do_first(typed):
     status, out, err = typed("")
     assert (status, err) == (0, "")
-    assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 6
+    assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 7
 
 
 @pytest.mark.parametrize("verb", every_verb())
@@ -453,3 +454,16 @@ def test_recipes_in_a_pipe_are_whole(typed, monkeypatch):
 
 def test_help_names_completion(typed):
     assert "register-python-argcomplete rlzoo" in typed("help")[1]
+
+
+def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((100, 24)))
+    verbs = {name: described(name) for name in every_verb()}
+    assert {verb.group for verb in verbs.values()} == set(GROUPS)
+    theirs = Verb("X", "does x", "their.module")
+    text = guide.table({"theirs": theirs, **verbs})
+    heads = [line for line in text.splitlines() if line in (*GROUPS, "other")]
+    assert heads == [*GROUPS, "other"]
+    listed = re.findall(r"^  ([a-z]+) ", text, re.MULTILINE)
+    assert sorted(listed) == sorted([*verbs, "theirs"])
+    assert text.index("\nother\n") < text.index("  theirs ")
