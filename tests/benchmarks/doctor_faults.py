@@ -251,8 +251,8 @@ def nan_reward(out, draw):
 A, K, D, M = "task=addition", "task=key_door", "task=reverse_dense", "task=addition_mixed"
 
 RATE = r"actor\.lr"
-CRITIC = r"critic_explains_nothing|critic explains"
-WRONG_REWARD = r"reward_is_not_what_is_right"
+CRITIC = r"critic"
+WRONG_REWARD = r"reward_does_not_measure_correctness"
 
 FAULTS = [
     Case("lr x20", "ppo_gae", f"{A} actor.lr=4e-3", RATE),

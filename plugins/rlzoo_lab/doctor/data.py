@@ -24,6 +24,7 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
+from rlzoo_lab.stats import distinct, wilson
 from rlzoo_lab.view.numbers import option_text
 
 TEACHER_KL, LIMIT = "actor/teacher_kl", "rollout.max_new_tokens"
@@ -82,6 +83,24 @@ def data_differ_before_training(run: Record) -> Finding | None:
         )
         advice = "Compare a held-out prompt and answer with a training one, character by character."
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
+
+
+@cause(names.REWARD)
+def prompts_are_cut(run: Record) -> Finding | None:
+    """Nearly all prompts are as long as the limit at which prompts are cut."""
+    limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
+    length = fmean(run.series("prompt_length/mean") or [0.0])
+    if not limit or not how.startswith("cut") or length < 0.9 * limit:
+        return None
+    side = "start" if how == "cut_start" else "end"
+    return Finding(
+        "problem" if not run.improved else "warning",
+        f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
+        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
+        f"held-out ones. The reward went from {course(run)}.",
+        "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
+        {"limit": limit, "mean": length},
+    )
 
 
 def _texts(run: Record) -> list[dict[str, Any]]:
@@ -180,24 +199,6 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     )
 
 
-@cause(names.REWARD)
-def prompts_are_cut(run: Record) -> Finding | None:
-    """Nearly all prompts are as long as the limit at which prompts are cut."""
-    limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
-    length = fmean(run.series("prompt_length/mean") or [0.0])
-    if not limit or not how.startswith("cut") or length < 0.9 * limit:
-        return None
-    side = "start" if how == "cut_start" else "end"
-    return Finding(
-        "problem" if not run.improved else "warning",
-        f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
-        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
-        f"held-out ones. The reward went from {course(run)}.",
-        "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
-        {"limit": limit, "mean": length},
-    )
-
-
 @aside(names.TRUNCATED, least=3)
 def training_is_cut_shorter(run: Record) -> Finding | None:
     """Responses are longer in evaluations than the training limit allows."""
@@ -241,6 +242,42 @@ def evaluation_samples_differently(run: Record) -> Finding | None:
         f"{first:.0%}, so the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
+    )
+
+
+@aside()
+def evaluation_too_small(run: Record) -> Finding | None:
+    """An evaluation has too few prompts."""
+    if not run.evaluations:
+        return None
+    n, index = run.key("eval.samples", 1024), run.by_prompt.get("index")
+    different = n if index is None else min(n, distinct(index))
+    if different >= 48:
+        return None
+    low, high = wilson(different // 2, different)
+    # Some tasks of the zoo have few prompts on purpose.
+    few = n < 48 or (high - low > 2 / 3 and own_data(run))
+    return Finding(
+        "warning" if few else "note",
+        f"eval.samples={n} come from {different} different prompts: an accuracy of 0.5 has the "
+        f"interval [{low:.2f}, {high:.2f}].",
+        "Set eval.samples=512, and add held-out prompts (task.test_fraction, task.test_path).",
+        {"samples": n, "prompts": different, "half_width": (high - low) / 2},
+    )
+
+
+@aside(names.REWARD, least=SHORTEST_TREND)
+def batch_too_small(run: Record) -> Finding | None:
+    """A step has so few responses that its gradient is mostly noise."""
+    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
+    if prompts * samples > 12 or learning(run):
+        return None
+    return Finding(
+        "warning",
+        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
+        f"is mostly noise; the reward went from {course(run)}.",
+        "Raise rollout.prompts to 16 or more.",
+        {"responses": prompts * samples},
     )
 
 

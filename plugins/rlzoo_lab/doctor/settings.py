@@ -132,7 +132,7 @@ def _clipped(run: Record) -> float:
     return max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
 
 
-@cause(names.REWARD, least=3)
+@symptom(names.REWARD, least=3)
 def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
     kl, clipped = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])), _clipped(run)

@@ -204,8 +204,10 @@ def reward_flat(run: Record) -> Finding | None:
         why = " The run is too short for a conclusion."
         advice = "Train longer, or raise rollout.prompts for less noise."
     elif _signal_is_there(run) and reference_stays(run) and abs(late(run, names.REF_KL, 1)) < 5e-3:
-        why = " The gradient follows the advantages, and the advantages follow the scores."
-        advice = f"Raise {against_default(run, 'actor.lr')} threefold: the policy hardly moves."
+        key = against_default(run, "actor.lr")
+        why = f" The advantages follow the scores, and the gradient follows them, but at {key} the "
+        why += "policy hardly moves."
+        advice = "Raise actor.lr threefold."
     return Finding(
         "note" if short else "warning",
         f"The reward is flat: {before:.3g} in {span[0]}, {after:.3g} in {span[1]}; the change of "

@@ -270,6 +270,11 @@ CASES = {  # rule -> (triggers, does not)
         record({"response/truncated": 0.6}),
         record({"response/truncated": 0.6}, **OPEN),  # nothing is right or wrong
     ),
+    "batch_too_small": (
+        record(FLAT, recipe={"rollout.prompts": 2}, accuracy=(0.3, 0.31)),
+        record(recipe={"rollout.prompts": 2}),  # it learns all the same
+    ),
+    "evaluation_too_small": (record(recipe={"eval.samples": 16}), record()),
     "evaluation_cut_off": (record(cut=0.6), record({"response/truncated": 0.5}, cut=0.6)),
     "critic_does_not_learn": (
         record({"critic/lr": 0.0}, recipe={"critic.lr": 0.0}),

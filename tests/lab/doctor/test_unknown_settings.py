@@ -18,7 +18,8 @@ spec.loader.exec_module(made)
 
 # Rules that judge a setting: without it there is nothing to judge. The rest see metrics alone.
 ABOUT_SETTINGS = {
-    "actor_not_trained", "advantages_not_centred", "data_differ_before_training", "ended_early",
+    "actor_not_trained", "advantages_not_centred", "batch_too_small", "evaluation_too_small",
+    "data_differ_before_training", "ended_early",
     "entropy_bonus_too_strong", "evaluation_samples_differently", "first_updates_break_the_policy",
     "held_out_prompts_are_trained_on", "kl_too_strong", "prompts_are_cut",
     "ratio_not_one_at_first", "samples_are_copies", "temperature_far_from_one",
@@ -99,7 +100,7 @@ def log_of(tmp_path, line, changes=(), stride=1, n=40):
     ("line", "changes", "rule", "key"),
     [
         (GRPO, {"reward": 0.3}, "temperature_far_from_one", "rollout.temperature"),
-        (GRPO, JUMPS, "kl_too_strong", "kl.coef"),
+        (GRPO, JUMPS, "batch_too_small", "rollout.prompts"),
         (PPO, {}, "kl_too_strong", "kl.coef"),
         # Of three decimals, 0 may be any small number.
         (GRPO, {"grad_norm": 1.031, "kl": lambda i: 0.001 * i, "learning_rate": 0.0},
