@@ -2,7 +2,7 @@
 Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
-`model.shape`. Bytes are counted of weights, gradients and optimizer states alone: parameters x
+`model.shape`. Only the bytes of weights, gradients and optimizer states are counted: parameters x
 bytes x copies. Activations, caches and logits come on top; what they take is measured by a run.
 """
 

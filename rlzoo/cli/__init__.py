@@ -36,6 +36,7 @@ from rlzoo.cli.declared import add_declared, as_text, defaults, place, set_optio
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RecipeError, RlzooError, UsageError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
+from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.plugin.protocols import Completer
@@ -91,10 +92,17 @@ VERBS = {
 
 
 # Words of other tools.
+SWITCHES = {
+    "--dry-run": "`rlzoo show` prints what a run would use",
+    "--quiet": "redirect the output: > FILE",
+    "--push-to-hub": "`rlzoo export` writes the model's folder",
+}
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
+    "info": "plugins", "models": "help run", "push": "export", "version": "--version",
+    "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 
 
@@ -267,6 +275,8 @@ def _named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace
         for word in arguments.words:  # a path, or a recipe misspelt
             if "=" in word or os.path.exists(word):
                 continue
+            if word == "recipe":
+                raise RecipeError("recipe: write recipe=NAME, or only the name")
             if near := nearest(word, list_configs("recipes")):
                 raise RecipeError(f"there is no recipe {word!r}{near}")
     return arguments
@@ -288,6 +298,8 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
             out.append(word)
             continue
         given = value if equals else next(queue, None)
+        if flag in SWITCHES:
+            raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
         if given is None or given.startswith("--"):
             raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
         out.append(f"{key}={given}")
@@ -314,7 +326,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
         parser_of(rest[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
-    elif first in ("help", "-h", "--help") and not rest:
+    elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
         print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
         print(f"rlzoo {__version__}")
