@@ -26,7 +26,14 @@ from rlzoo_lab.doctor.series import (
     spans,
     trend,
 )
-from rlzoo_lab.doctor.suspects import against_default, compare_first, default, nearer, unknown
+from rlzoo_lab.doctor.suspects import (
+    against_default,
+    compare_first,
+    default,
+    listed,
+    nearer,
+    unknown,
+)
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 # Estimators of the zoo that compare a response neither with its group nor with a critic.
@@ -203,7 +210,7 @@ def reward_flat(run: Record) -> Finding | None:
     if short:
         why = " The run is too short for a conclusion."
         advice = "Train longer, or raise rollout.prompts for less noise."
-    elif _signal_is_there(run) and reference_stays(run) and abs(late(run, names.REF_KL, 1)) < 5e-3:
+    elif _signal_is_there(run) and not listed(run):
         key = against_default(run, "actor.lr")
         why = f" The advantages follow the scores, and the gradient follows them, but at {key} the "
         why += "policy hardly moves."
@@ -218,10 +225,11 @@ def reward_flat(run: Record) -> Finding | None:
 
 
 def _signal_is_there(run: Record) -> bool:
-    """Whether scores follow correctness, advantages follow scores, and the loss follows advantages.
-    If so, a policy that does not improve learns too slowly; its learning signal is correct."""
+    """Whether scores follow correctness, advantages follow scores, and the loss follows advantages,
+    but the policy stays near its start: its learning signal is correct, and it learns slowly."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
-    if min(known) <= 0.5 or noise_share(run) >= 0.1:
+    near = reference_stays(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
+    if min(known) <= 0.5 or noise_share(run) >= 0.1 or not near:
         return False
     return (run.known("actor.lr") or 0.0) <= default("actor.lr")
 
