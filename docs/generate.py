@@ -708,7 +708,12 @@ def families_block(name: str) -> Callable[[Zoo], str]:
 
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
-    "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
+    "docs/recipes.md": {
+        "keys": keys_block,
+        "recipes": recipes_block,
+        "presets": presets_block,
+        **{name: families_block(name) for name in ("estimators", "losses")},
+    },
     "docs/design.md": {
         "reading": reading_block,
         "packages": packages_block,
@@ -716,7 +721,6 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/plugin-authors.md": {"public": public_block},
     "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},
-    "docs/families.md": {name: families_block(name) for name in ("estimators", "losses")},
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {
         "beside authors": beside_authors_block,

@@ -1,4 +1,4 @@
-"""Which knob stops an entropy collapse? The study of docs/entropy.md, with its choices as controls:
+"""Which knob stops an entropy collapse? The study of docs/results.md, with its choices as controls:
 `marimo edit FILE`.
 
 `python FILE` runs every cell once; `python FILE -- --steps 2` at a smaller size.

@@ -1,4 +1,4 @@
-"""Does the exact diagnosis predict which lambda learns best? The study of docs/study.md, with its
+"""Does the exact diagnosis predict which lambda learns best? The study of docs/results.md, with its
 choices as sliders: `marimo edit FILE`.
 
 `python FILE` runs every cell once; `python FILE -- --seeds 2 --steps 2` at smaller sizes.

@@ -1,4 +1,4 @@
-"""Which losses survive samples of an older policy? The study of docs/staleness.md, with its choices
+"""Which losses survive samples of an older policy? The study of docs/results.md, with its choices
 as controls: `marimo edit FILE`.
 
 `python FILE` runs every cell once; `python FILE -- --steps 2` at a smaller size.

@@ -1,4 +1,4 @@
-"""Train from the honest bases and write the table of docs/bases.md.
+"""Train from the honest bases and write the table of docs/models.md.
 
     python docs/studies/bases.py [WORKERS]   25 CPU minutes; resumes where it stopped
 
@@ -21,7 +21,7 @@ from common import put, recorded
 
 ZOO = rlzoo.load_zoo()
 DOCS = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = DOCS / "bases.md", DOCS.parent / "runs" / "bases.jsonl"
+PAGE, RESULTS = DOCS / "models.md", DOCS.parent / "runs" / "bases.jsonl"
 SEEDS = range(10)
 RECIPES = ("ppo_gae", "grpo")
 COMMON = ["rollout.samples=4", "eval.samples=128", "run.threads=1"]
@@ -102,7 +102,7 @@ def main(workers: int = 2) -> None:
             rows.append(row)
             print(json.dumps(row), file=file, flush=True)
             print({name: x for name, x in row.items() if name != "words"}, flush=True)
-    put(PAGE, "table", table(rows).strip())
+    put(PAGE, "bases", table(rows).strip())
 
 
 if __name__ == "__main__":

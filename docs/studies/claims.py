@@ -1,4 +1,4 @@
-"""Four published claims on enumerated worlds: writes the numbers of docs/claims.md.
+"""Four published claims on enumerated worlds: writes the numbers of docs/results.md.
 
     python docs/studies/claims.py    a minute; exact, so a second run gives the same numbers
 
@@ -16,7 +16,7 @@ from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.tree import make_tree
 from rlzoo_lab.oracle.worlds import make_world
 
-PAGE = DOCS / "claims.md"
+PAGE = DOCS / "results.md"
 SEEDS = range(10)
 TREE = make_tree(6, 4)
 FIVE = make_tree(6, 4, prompts=5)  # right with 0.3, 0.1, 0.6, 0.03 and 0.9

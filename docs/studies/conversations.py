@@ -1,4 +1,4 @@
-"""Run the conversations of docs/conversations.md again and write their table into the page.
+"""Run the conversations of docs/environments.md again and write their table into the page.
 
     python docs/studies/conversations.py [FOLDER]      about six minutes; resumes where it stopped
 
@@ -14,7 +14,7 @@ from common import put, rlzoo, table
 from rlzoo_lab.stats import student_quantile
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE = DOCS / "conversations.md"
+PAGE = DOCS / "environments.md"
 COMMON = [
     "recipe=ppo_gae", "model=turns", "seed=0,1,2,3,4", "train.steps=24", "eval.every=8",
     "eval.samples=512", "checkpoint.every=0", "run.threads=1",

@@ -1,4 +1,4 @@
-"""Teach a student by a teacher, in several ways, and write the table of docs/distillation.md.
+"""Teach a student by a teacher, in several ways, and write the table of docs/results.md.
 
     python docs/studies/distillation.py [SEEDS]   5 CPU minutes for ten; resumes where it stopped
 
@@ -21,7 +21,7 @@ from rlzoo.cli import main as command
 from rlzoo_lab.stats import mean_interval
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE, RUNS = DOCS / "distillation.md", DOCS.parent / "runs"
+PAGE, RUNS = DOCS / "results.md", DOCS.parent / "runs"
 RESULTS, PLACE = RUNS / "distillation.jsonl", RUNS / "distillation"
 TEACHER = PLACE / "teacher" / "model"
 TEACHING = (
@@ -110,7 +110,7 @@ def main(seeds: int = 10) -> None:
                 rows.append(trained(way, seed, zoo))
                 print(json.dumps(rows[-1]), file=file, flush=True)
             if len({row["seed"] for row in rows}) > 1:
-                put(PAGE, "table", table(rows).strip())
+                put(PAGE, "distillation", table(rows).strip())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bring about an entropy collapse, try seven knobs on it, and write the table of docs/entropy.md.
+"""Bring about an entropy collapse, try seven knobs on it, and write the table of docs/results.md.
 
     python docs/studies/entropy.py    about 8 CPU minutes; resumes where it stopped
 
@@ -18,7 +18,7 @@ import rlzoo
 from common import DOCS, put, recorded, table
 from rlzoo_lab.stats import mean_interval, t_interval
 
-PAGE, RESULTS = DOCS / "entropy.md", DOCS.parent / "runs" / "entropy.jsonl"
+PAGE, RESULTS = DOCS / "results.md", DOCS.parent / "runs" / "entropy.jsonl"
 SEEDS = range(10)
 COMMON = (
     "model=blind task=marks kl.place=none policy_loss=ppo_clip aggregation=token_mean "
@@ -100,7 +100,7 @@ def main() -> None:
                 if (words := words_of(knob, seed)) not in rows:
                     rows[words] = trained(words, zoo)
                     print(json.dumps(rows[words]), file=file, flush=True)
-    put(PAGE, "table", results(rows))
+    put(PAGE, "entropy", results(rows))
 
 
 if __name__ == "__main__":

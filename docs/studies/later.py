@@ -1,4 +1,4 @@
-"""Run the recipes of 2026 by the league's rules and write the tables of docs/later-recipes.md.
+"""Run the recipes of 2026 by the league's rules and write the tables of docs/results.md.
 
     python docs/studies/later.py [FOLDER] [--jobs N] [--seeds N]    about 6 CPU minutes; resumes
     python docs/studies/later.py --table talk                       one of the tables
@@ -16,11 +16,11 @@ from common import DOCS, put, table
 from rlzoo import load_zoo
 from rlzoo_lab.stats import t_interval
 
-PAGE = DOCS / "later-recipes.md"
+PAGE = DOCS / "results.md"
 FIRST = "grpo"
 # A table of the page: its task, and its rows, the last ones measured again for comparison.
 TABLES = {
-    "table": ("marks", [*league.LATER, FIRST, "ppo_gae", "maxrl"]),
+    "later": ("marks", [*league.LATER, FIRST, "ppo_gae", "maxrl"]),
     "talk": ("key_door", ["echo", "spo", FIRST, "ppo_gae"]),  # four prompts, which return
 }
 

@@ -26,7 +26,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 DOCS = Path(__file__).resolve().parents[1]
-# Distillation has a teacher that can do the task already (docs/distillation.md compares it with
+# Distillation has a teacher that can do the task already (docs/results.md compares it with
 # SFT); SDPO needs a base that reads what it is shown, PRIME a trained reward model; VIMPO and
 # those in LATER were added after the league was played.
 LATER = (
@@ -34,16 +34,16 @@ LATER = (
     "v0_5", "vargrad",
 )  # fmt: skip
 NOT_PLAYED = {  # where their numbers are
-    **dict.fromkeys(LATER, "later-recipes.md#results"),
-    "iw_opd": "distillation.md#a-minute-on-two-cores",
-    "mopd": "distillation.md#a-teacher-for-each-domain",
-    "opd": "distillation.md#a-minute-on-two-cores",
-    "prime": "process-rewards.md#an-implicit-reward",
-    "sdpo": "distillation.md#a-policy-that-teaches-itself",
-    **dict.fromkeys(("echo", "spo"), "later-recipes.md#on-a-conversation-with-four-prompts"),
+    **dict.fromkeys(LATER, "results.md#do-recipes-from-2026-learn"),
+    "iw_opd": "results.md#how-well-do-teachers-teach",
+    "mopd": "results.md#how-well-do-teachers-teach",
+    "opd": "results.md#how-well-do-teachers-teach",
+    "prime": "results.md#do-rewards-for-steps-beat-a-reward-for-the-outcome",
+    "sdpo": "results.md#how-well-do-teachers-teach",
+    **dict.fromkeys(("echo", "spo"), "results.md#do-recipes-from-2026-learn"),
     "smollm2_sums": "real-model.md#what-was-measured",
     "vimpo": "league.md#a-later-row-vimpo",
-    "vopd": "distillation.md#a-minute-on-two-cores",
+    "vopd": "results.md#how-well-do-teachers-teach",
 }
 SHIPPED = sorted(p.stem for p in (DOCS.parent / "configs" / "recipes").glob("*.yaml"))
 RECIPES = [name for name in SHIPPED if name not in NOT_PLAYED]

@@ -1,4 +1,4 @@
-"""Train on samples of a sampler that disagrees, by six losses: the table of docs/mismatch.md.
+"""Train on samples of a sampler that disagrees, by six losses: the table of docs/results.md.
 
     python docs/studies/mismatch.py    about 11 CPU minutes; resumes where it stopped
 
@@ -15,7 +15,7 @@ from common import DOCS, put, recorded, table
 from rlzoo import load_zoo
 from rlzoo_lab.stats import mean_interval
 
-PAGE, RESULTS = DOCS / "mismatch.md", DOCS.parent / "runs" / "mismatch.jsonl"
+PAGE, RESULTS = DOCS / "results.md", DOCS.parent / "runs" / "mismatch.jsonl"
 SAMPLERS = {
     "the policy": "",
     "4 bits": "sampler=rounded sampler.bits=4",
@@ -62,7 +62,7 @@ def main() -> None:
     for sampler, loss in rows_wanted():
         found = [rows[words_of(sampler, loss, seed)] for seed in staleness.SEEDS]
         lines.append(line(sampler, loss, found))
-    put(PAGE, "table", table(head, lines))
+    put(PAGE, "mismatch", table(head, lines))
 
 
 if __name__ == "__main__":

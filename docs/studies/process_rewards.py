@@ -1,4 +1,4 @@
-"""What docs/process-rewards.md needs next to rlzoo's commands: a task whose steps can be judged.
+"""What docs/stages.md needs next to rlzoo's commands: a task whose steps can be judged.
 
 python docs/studies/process_rewards.py problems FILE
 python docs/studies/process_rewards.py demonstrations FILE

@@ -1,4 +1,4 @@
-"""Run the showcase and the critic's study again; write docs/showcase.md and docs/study.md's tables.
+"""Run the showcase and the critic's study again; write their tables.
 
     python docs/studies/showcase.py    about half an hour on two cores; resumes where it stopped
 
@@ -15,7 +15,7 @@ from common import put, rlzoo, table
 from rlzoo_lab.stats import student_quantile
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGES = [DOCS / "showcase.md", DOCS / "study.md", DOCS / "tutorial.md"]
+PAGES = [DOCS / "results.md", DOCS / "tutorial.md"]
 RUNS = DOCS.parent / "runs" / "showcase"
 SETTING = [
     "task=spelling", "model=speller", "train.steps=24", "eval.every=0", "eval.samples=256",
@@ -84,22 +84,6 @@ def late(run: Path, key: str) -> float:
     return mean([line[key] for line in steps(run)[-LATE:] if key in line])
 
 
-def diagnosis() -> str:
-    words = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"]
-    world = ["--world", "words", "--vocabulary", "2", "--horizon", "12", "--fixed-length"]
-    critics = ["--critic", "exact,noisy,zero", "--noise", "0.1", "--batches", "64"]
-    found = json.loads(rlzoo("diagnose", *words, *world, *critics, "--json"))
-    rows: dict[str, dict[str, dict]] = {}
-    for row in found["estimators"]:
-        name = " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
-        rows.setdefault(name, {})[row["critic"] or "none"] = row
-    lines = []
-    for name, by in rows.items():
-        of = [by.get(critic) or by["none"] for critic in ("zero", "noisy", "exact")]
-        lines.append([name, *(f"{r['batches']['64']['cosine']:.2f}" for r in of)])
-    return table(["estimator", "V = 0", "V rough", "V exact"], lines)
-
-
 def results(name: str) -> str:
     rows = runs_of(name)
     best = rows[BEST]
@@ -150,31 +134,10 @@ def critic() -> str:
     return table(["row", "seeds", "after", "minus default", "explained"], lines)
 
 
-def curves() -> str:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "showcase"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
-    for row, runs in runs_of("words").items():
-        lines = [[x["reward/mean"] for x in steps(run)] for run in runs.values()]
-        heights = [mean(list(column)) for column in zip(*lines, strict=True)]
-        style = "-" if row.startswith("ppo") else "--"
-        axes.plot(range(1, len(heights) + 1), heights, style, label=row)
-    axes.set(xlabel="step (64 responses each)", ylabel="share of right words", ylim=(0, None))
-    axes.legend(fontsize="small")
-    figure.savefig(DOCS / "showcase.svg", metadata={"Date": None})
-    return "![mean reward by step](showcase.svg)"
-
-
 def main() -> None:
     RUNS.mkdir(parents=True, exist_ok=True)
     blocks = {
-        "diagnosis words": diagnosis,
         "words": lambda: results("words"),
-        "curves": curves,
         "expect": expect,
         "end": lambda: results("end"),
         "critic": critic,

@@ -1,4 +1,4 @@
-"""Train on stale samples, by seven losses, and write the table of docs/staleness.md.
+"""Train on stale samples, by seven losses, and write the table of docs/results.md.
 
     python docs/studies/staleness.py    about 7 CPU minutes; resumes where it stopped
 
@@ -20,7 +20,7 @@ from common import put, recorded
 from rlzoo_lab.stats import mean_interval
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = DOCS / "staleness.md", DOCS.parent / "runs" / "staleness.jsonl"
+PAGE, RESULTS = DOCS / "results.md", DOCS.parent / "runs" / "staleness.jsonl"
 SEEDS, STALENESS = range(10), (0, 4, 16)
 COMMON = (
     "model=blind task=marks kl.place=none train.steps=40 train.minibatches=1 rollout.prompts=16 "
@@ -104,7 +104,7 @@ def table(rows: dict[str, dict]) -> str:
     return "\n".join(lines) + f"\n\n{runs}\n"
 
 
-BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/bases.md has it
+BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/models.md has it
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
             if words not in rows:
                 rows[words] = trained(words, zoo)
                 print(json.dumps(rows[words]), file=file, flush=True)
-    put(PAGE, "table", table(rows).strip())
+    put(PAGE, "staleness", table(rows).strip())
 
 
 if __name__ == "__main__":

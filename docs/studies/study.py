@@ -1,4 +1,4 @@
-"""Run the worked study again and write its tables into docs/study.md.
+"""Run the worked study again and write its table into docs/results.md.
 
     python docs/studies/study.py    about half an hour on two cores; resumes where it stopped
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from common import put, rlzoo, table
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE = DOCS / "study.md"
+PAGE = DOCS / "results.md"
 LAMBDAS = "0,0.5,0.8,0.9,0.95,0.99,1"
 ESTIMATORS = "gae,mc,td0,grpo,rloo"
 EQUAL = ("mc", "td0")  # to lambda = 1 and 0, so that the table leaves them out
@@ -25,30 +25,6 @@ COMMON = [
     "train.steps=24", "rollout.prompts=16", "eval.every=6", "eval.samples=512",
     "checkpoint.every=0",
 ]  # fmt: skip
-
-
-WORLDS = {"key_door": "key_noise", "addition": "outcome"}
-
-
-def diagnosis() -> str:
-    """cos@64 in a small world like each task, before training (V = 0) and with a perfect critic."""
-    rows: dict[str, list[str]] = {}
-    header = ["estimator"]
-    for name, world in WORLDS.items():
-        header += [f"{name}, V = 0", f"{name}, exact V"]
-        words = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", f"estimator.lam={LAMBDAS}"]
-        found = json.loads(
-            rlzoo("diagnose", *words, "--world", world, "--critic", "exact,zero", "--json")
-        )
-        by: dict[str, dict[str, dict]] = {}
-        for row in found["estimators"]:
-            label = " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
-            by.setdefault(label, {})[row["critic"] or "none"] = row
-        for label, critics in by.items():
-            both = (critics.get(critic) or critics["none"] for critic in ("zero", "exact"))
-            cells = [f"{r['batches']['64']['cosine']:.2f}" for r in both]
-            rows.setdefault(label, []).extend(cells)
-    return table(header, [[label, *cells] for label, cells in rows.items()])
 
 
 def results() -> str:
@@ -69,7 +45,7 @@ def results() -> str:
 
 def main() -> None:
     (DOCS.parent / "runs" / "study").mkdir(parents=True, exist_ok=True)
-    blocks = {"diagnosis": diagnosis, "results": results}
+    blocks = {"results": results}
     for name in sys.argv[1:] or blocks:
         put(PAGE, name, blocks[name]())
         print(f"{name}: written", flush=True)

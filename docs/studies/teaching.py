@@ -1,4 +1,4 @@
-"""Several teachers, and a policy that teaches itself: two tables of docs/distillation.md.
+"""Several teachers, and a policy that teaches itself: two tables of docs/results.md.
 
     python docs/studies/teaching.py [SEEDS] [domains|self]     about 6 CPU minutes for five
 
@@ -24,7 +24,7 @@ from rlzoo.plugin.component import Example
 from rlzoo_lab.stats import mean_interval
 
 DOCS = Path(__file__).resolve().parents[1]
-PAGE, RUNS = DOCS / "distillation.md", DOCS.parent / "runs"
+PAGE, RUNS = DOCS / "results.md", DOCS.parent / "runs"
 RESULTS, PLACE = RUNS / "teaching.jsonl", RUNS / "teaching"
 
 # ---------------------------------------------------------------- a teacher for each domain

@@ -1,4 +1,4 @@
-"""What docs/three-stages.md needs next to rlzoo's commands: data, and the true score's curve.
+"""What docs/stages.md needs next to rlzoo's commands: data, and the true score's curve.
 
 python docs/studies/three_stages.py demonstrations FILE
 python docs/studies/three_stages.py preferences FILE --model DIR

@@ -13,7 +13,7 @@ a956457, slime 624b824, miles 31f1ca9, wandb 0.31.0.
 
 Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers' dependencies next to rlzoo;
 trainers, vLLM and Megatron are not needed. `right`: figures of the written rows that the run folder
-has at their step under the name that docs/import.md promises, samples that it has whole, and the
+has at their step under the name that docs/bridges.md promises, samples that it has whole, and the
 ids, masks and numbers of tokens in its saved batches, as float32.
 """
 

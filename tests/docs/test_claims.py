@@ -32,7 +32,7 @@ def test_a_few_steps_of_ascent_gain_and_stay_below_the_optimum(claims):
 
 
 def test_the_page_shows_what_the_script_finds(claims):
-    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert claims.cancelled_table().splitlines()[2] in text
     first = claims.spread([claims.progress(seed, claims.optimum)[1] for seed in claims.SEEDS])
     assert first in text

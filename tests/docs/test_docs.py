@@ -183,7 +183,9 @@ def test_commands_are_found():
 
 
 EXECUTED = [
-    pytest.param(page, marks=pytest.mark.landing) if page.stem == "own-task" else page
+    pytest.param(page, marks=pytest.mark.landing)
+    if page.stem in ("own-task", "one-prompt")
+    else page
     for page in PAGES
     if any(marked for _, marked, *_ in blocks(page, "bash"))
 ]  # the longest before a landing only

@@ -50,7 +50,7 @@ def test_the_advice_is_what_the_runs_say(gallery, found):
     assert "rank" not in facts["rows"]["gigpo"]  # it does not play every task
     assert say["gigpo"] == even
     assert "not measured" in gallery.advice("new", {}, facts)
-    assert "[separately](process-rewards.md#" in gallery.advice("prime", {}, facts)
+    assert "[separately](results.md#" in gallery.advice("prime", {}, facts)
 
 
 def test_a_picture_has_a_panel_for_each_task_that_is_played(gallery, found):

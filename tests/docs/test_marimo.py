@@ -24,7 +24,7 @@ SMALL = {
 
 def test_each_notebook_is_of_the_docs_and_has_something_to_move_or_to_run():
     assert {path.stem for path in NOTEBOOKS} == set(SMALL)
-    page = (ROOT / "docs" / "play.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for path in NOTEBOOKS:
         assert f"notebooks/{path.name}" in page
         source = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What docs/process-rewards.md runs beside rlzoo's commands, and what the page claims."""
+"""What docs/stages.md runs beside rlzoo's commands, and what the page claims."""
 
 import json
 import re
@@ -40,7 +40,8 @@ def test_what_is_judged_can_be_trained_on(model_dir, tmp_path, capsys):
 
 
 def commands():
-    text = (ROOT / "docs" / "process-rewards.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
+    text = page.partition("\n## Process rewards\n")[2].partition("\n## ")[0]
     for block in re.findall(r"```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             yield shlex.split(line)

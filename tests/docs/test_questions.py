@@ -1,4 +1,4 @@
-"""docs/questions.md, in both languages, and for-a-twelve-year-old.md: what code and commands print
+"""docs/questions.md, in both languages: what code and commands print
 is what the pages show."""
 
 import ast
@@ -10,7 +10,6 @@ import pytest
 from helpers import ROOT
 from rlzoo.cli import main
 
-TWELVE = ROOT / "docs" / "for-a-twelve-year-old.md"
 PAGE, CHINESE = ROOT / "docs" / "questions.md", ROOT / "docs" / "questions.zh.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RULES = re.compile(r"[─━┃│┏┓┗┛┡┩╇┳┻└┘┴]+")
@@ -69,7 +68,7 @@ def test_output_is_compared_word_by_word():
     assert missing("head\n", printed) == "head\n"
 
 
-COMMANDS = [block for page in (PAGE, TWELVE) for block in with_output(page) if block[0] == "bash"]
+COMMANDS = [block for block in with_output() if block[0] == "bash"]
 
 
 @pytest.mark.parametrize("block", COMMANDS, ids=lambda block: f"line{block[2]}")

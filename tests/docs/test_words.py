@@ -7,39 +7,8 @@ import pytest
 
 from docs.words import ROOT, files, findings, in_python, in_text
 
-CLEAN = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs/examples",
-    "docs/first-half-hour.ipynb",
-    "docs/README.md",
-    "docs/tutorial.md",
-    "docs/notebook.md",
-    "docs/own-task.md",
-    "docs/write-an-estimator.md",
-    "docs/for-a-twelve-year-old.md",
-    "docs/glossary.md",
-    "docs/loop-map.md",
-    "docs/python.md",
-    "docs/tuning.md",
-    "docs/environment.md",
-    "docs/conversations.md",
-    "docs/questions.md",
-    "docs/questions.zh.md",
-    "docs/agreement.md",
-    "docs/speed.md",
-    "docs/families.md",
-    "docs/league.md",
-    "docs/gallery.md",
-    "docs/study.md",
-    "docs/distillation.md",
-    "docs/showcase.md",
-    "docs/log.md",
-    "docs/three-stages.md",
-    "docs/process-rewards.md",
-]
-"""Files with none of these words. Add a page when it is rewritten."""
+CLEAN = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+"""Files with none of these words, next to the folders below."""
 BUDGET = {
     "docs": 0,
     "rlzoo": 0,
@@ -141,4 +110,4 @@ def test_the_readme_and_the_docs_stay_short():
     readme = len((ROOT / "README.md").read_text(encoding="utf-8").split())
     pages = [len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")]
     assert readme <= 700
-    assert readme + sum(pages) <= 60_000
+    assert readme + sum(pages) <= 51_000

@@ -252,8 +252,8 @@ def nearer(run: Record) -> str:
 def compare_first(run: Record) -> str:
     """Harmless advice for an unknown cause."""
     if any(s.words for s in suspects(run)):
-        check = "`rlzoo check NAME` on that component; " if foreign(run) else ""
-        return f"Run {check}`rlzoo doctor RUN --retrain` trains again with each difference reset."
+        check = "Run `rlzoo check NAME` on that component. " if foreign(run) else ""
+        return f"{check}`rlzoo doctor RUN --retrain` trains again with each difference reset."
     if foreign(run):
         return "Run `rlzoo check NAME` on that component, and train once without it."
     return "Train the same recipe with another seed, compare the runs, and read samples.jsonl."

@@ -17,9 +17,9 @@ class KeyDoor:
     normal number, independent of the tokens; EOS has a reward of 1 if the key was correct and 1 +
     distractors characters preceded it, otherwise 0. With lam = 1, the key's credit includes all the
     noise; with lam = 0, it depends on the critic. In runs of 24 steps, lam = 1 is the best of seven
-    values (docs/study.md); `spelling` is a task whose best lam is in between. There are only `keys`
-    prompts, so train and test prompts are THE SAME, and held-out accuracy shows learning, not
-    generalization.
+    values (docs/results.md); `spelling` is a task whose best lam is in between. There are only
+    `keys` prompts, so train and test prompts are THE SAME, and held-out accuracy shows learning,
+    not generalization.
     Source: based on the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
     """
 

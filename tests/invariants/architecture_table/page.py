@@ -11,34 +11,11 @@ TEXT = """\
 
 <!-- written by tests/invariants/make_model_table.py -->
 
-Which architectures of the transformers library does rlzoo support? {count} tiny random models were tested:
-{summary}. A numbered line below the table explains each refusal and note; an
-unexplained error would be marked **WRONG**.
-
-```sh
-python tests/invariants/make_model_table.py                  # several minutes on one core
-python tests/invariants/make_model_table.py gemma3 rwkv      # only these
-```
-
-The first command writes this page (here with transformers {transformers} and torch {torch}). Both exit with status 1
-if a cell is wrong. Some rows run in the ordinary tests, the others with `-m landing` and `-m study`.
-
-## How
-
-Each model has two layers of width 16, a vocabulary of 99, large random weights, windows and chunks shorter than
-its rows, and a `generation_config.json` with settings that must be ignored. rlzoo loads it as usual, on a CPU in
-float32. The reference is plain transformers with eager attention, one row at a time. (falcon-alibi is compared
-with sdpa, transformers' default, because its eager attention adds ALiBi twice, a difference of 0.82 nats.)
-
-| column | compared values | tolerance |
-|---|---|---|
-| scoring | log-probs and entropy (nats) of 12 padded responses to 4 prompts, at temperature 0.7; values of a separate critic | 1e-4 |
-| gradients | actor (`ppo_clip` with entropy bonus) and critic (squared error), relative to the largest entry | 1e-4 |
-| sampling | the tokens and log-probs of 20 sampled tokens after 8 prompts of 1 to 10 tokens; also with top-k 5, top-p 0.6, and both | 1e-4 |
-| again | both gradients with `model.gradient_checkpointing=true`; log-probs and greedy tokens of a changed model, saved and loaded by transformers | 1e-5, 1e-4 |
-| prompt once | whether a pass reads a group's prompt only once | |
-
-Each cell shows the largest error.
+Which architectures of transformers does rlzoo support? {count} tiny random models were tested: {summary}. Each cell is
+the largest error compared with plain transformers, one row at a time: of log-probs, entropy and values (scoring),
+gradients, sampled tokens, and checkpointing and export (again). The last column shows whether a pass reads a group's
+prompt once. Numbered lines explain refusals and notes. `python tests/invariants/make_model_table.py` writes this page
+(here with transformers {transformers} and torch {torch}).
 
 ## The table
 

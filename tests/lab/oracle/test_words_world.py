@@ -33,7 +33,7 @@ def test_no_word_fits_a_horizon_that_is_too_short():
 
 @pytest.mark.landing
 def test_an_interior_lambda_is_best_before_the_critic_knows_anything(zoo):
-    """The prediction of docs/showcase.md, on three words."""
+    """The prediction of docs/results.md, on three words."""
     oracle = make_world("words", make_tree(2, 9, stops=False))
     episodes = enumerate_episodes(oracle)
     found = {}

@@ -338,8 +338,8 @@ def script():
 
 
 def walk():
-    """The commands of docs/three-stages.md, as lists of words."""
-    text = (ROOT / "docs" / "three-stages.md").read_text(encoding="utf-8")
+    """The commands of docs/stages.md, as lists of words."""
+    text = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
     block = re.search(r"```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
     return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 

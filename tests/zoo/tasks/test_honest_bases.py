@@ -54,7 +54,7 @@ def test_no_held_out_prompt_is_in_the_warm_start(base, task):
 @pytest.mark.study
 @pytest.mark.parametrize("task", [task for _, task in HONEST])
 def test_after_training_greedy_is_mostly_right(task):
-    """The first seed of the table in docs/bases.md; about ten CPU seconds each."""
+    """The first seed of the table in docs/models.md; about ten CPU seconds each."""
     page = runpy.run_path(str(ROOT / "docs" / "studies" / "bases.py"), run_name="bases")
     words = [*page["CASES"][task].split(), *page["COMMON"]]
     recipe = "grpo" if task in ("marks", "marks_long") else "ppo_gae"  # which ended higher there
