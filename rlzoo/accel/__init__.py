@@ -8,7 +8,7 @@ May import `mdp`, `recipe`, `plugin`, `ops` and the packages below. Nothing here
     generation     responses by transformers' own loop
     head           log-probs, entropy and sums of pi squared straight from hidden states
     hf_internals   changes in live objects of transformers and torch; attention of rows in a line
-    passes         how many rows pass through a network at once, on which rank, and how they lie
+    passes         how many rows pass through a network at once, on which rank, and their layout
     ranks          each rank samples and differentiates its share; all have the same batch
     recompute      gradient checkpointing in eval mode
     sampling_copy  a copy of the policy for sampling: in another dtype, adapters merged

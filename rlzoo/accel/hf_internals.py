@@ -209,7 +209,7 @@ def same() -> Callable[[], AbstractContextManager]:
 
 @contextmanager
 def in_line(model: Any, line: Packed) -> Iterator[None]:
-    """In this context, `model` reads rows that lie in this line."""
+    """In this context, `model` reads rows that are in this line."""
     _set_up()
     before, _here.current = _here.current, (model, line)
     try:  # transformers makes no mask for our kind of attention

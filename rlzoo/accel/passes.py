@@ -1,7 +1,7 @@
 """Splits rows into forward passes, as many at a time as memory has room for, and lays them out.
 
-Neither changes the results or the gradients. Rows of a pass lie side by side, padded, or in one
-line in which each group's prompt stands once. The host computes the layout, since it has the tokens
+Neither changes the results or the gradients. Rows of a pass are side by side, padded, or in one
+line in which each group's prompt is once. The host computes the layout, since it has the tokens
 and their positions. Everything else in a layer works on single positions, so a group's prompt is
 computed once.
 """
@@ -258,7 +258,7 @@ def _units(
 
 @dataclass(frozen=True)
 class Traits:
-    """What passes of a model may do, according to trials (`rlzoo.lm.probe`); the defaults suit any.
+    """Abilities of a model's passes, by trials (`rlzoo.lm.probe`); the defaults suit any.
 
     plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
     why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal

@@ -48,7 +48,7 @@ def start(verbs: list[str]) -> str:
 
 
 def table(verbs: Mapping[str, Verb]) -> str:
-    """The text of `rlzoo help`: every verb, by what a person wants."""
+    """The text of `rlzoo help`: every verb, by purpose."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
     foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
     names = sorted(verbs, key=lambda name: [*GROUPS, verbs[name].group].index(verbs[name].group))

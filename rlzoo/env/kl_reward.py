@@ -14,7 +14,7 @@ from rlzoo.plugin.registry import load_zoo
 
 class KLRewardWrapper(gymnasium.Wrapper):
     """reward - coef * KL penalty of each token, with the penalty, the coefficient and the spread of
-    the environment's recipe, as if it said kl.place=reward.
+    the environment's recipe, as if kl.place were reward.
 
     policy, reference: the penalty compares their softmax(logits / policy.temperature); for a
         penalty to a teacher, the teacher is the reference.

@@ -1,7 +1,7 @@
-"""What other trainers and papers call rlzoo's keys.
+"""The names of rlzoo's keys in other trainers and papers.
 
 `KEY` or `KEY=VALUE` here -> the words of verl, TRL, OpenRLHF, prime-rl, NeMo-RL, SkyRL, slime,
-AReaL and of papers, in lower case with underscores. What they call a component is in its own
+AReaL and of papers, in lower case with underscores. Their names of a component are in its own
 docstring, after `Elsewhere:`. Both are read by the errors of an unknown key or component, by
 `rlzoo help keys WORD` and by `rlzoo plugins WORD`.
 """

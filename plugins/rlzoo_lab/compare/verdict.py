@@ -60,7 +60,7 @@ def _of_methods(c: Comparison) -> list[str]:
 
 
 def _of_pair(c: Comparison, p: Pair) -> str:
-    """Empty if a caveat says it: the row has failed runs or two modes, or the test is in doubt."""
+    """Empty if a caveat has it: the row has failed runs or two modes, or the test is in doubt."""
     one, other, d = p.a.label, p.b.label, p.contrast
     if p.claimed:
         above, below = ("scores above", "scores below") if c.named else ("beats", "loses to")

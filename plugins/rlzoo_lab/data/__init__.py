@@ -1,4 +1,4 @@
-"""What a run's folder contains, and which runs can be compared. Verbs open no file of a run.
+"""The contents of a run's folder, and which runs can be compared. Verbs open no file of a run.
 
 May import `rlzoo.runs`, `rlzoo.recipe` and below. Only `batches` and `weights` need torch.
 

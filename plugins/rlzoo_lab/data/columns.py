@@ -22,7 +22,7 @@ def bounded(value: float) -> float:
 class Columns(Sequence[Line]):
     """A sequence of lines that keeps 4 or 8 bytes a number, and makes a line on request.
 
-    wanted: whether a name is kept; default: all.
+    wanted: if a name is kept; default: all.
     single: 4 bytes a number, rounded to float32 (relative error at most 6e-8).
     A number with which sums and squares overflow is an infinity. `not_finite` is of the first line
     with a NaN or an infinity, kept or not: (its step, the names);

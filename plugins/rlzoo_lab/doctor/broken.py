@@ -190,7 +190,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     elif middle == 0:
         what = f"No gradient reaches log pi through the {loss}: it is exactly 0"
     elif pulls[0] > 0.8:
-        what = f"The {loss} follows the advantages at the first step alone: its ratio or clipping "
+        what = f"The {loss} follows the advantages at the first step only: its ratio or clipping "
         what += "does not use the policy that sampled the responses"
     else:
         what = f"The {loss} (or the whitening) hardly follows the advantages"

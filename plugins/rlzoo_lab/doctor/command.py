@@ -30,7 +30,7 @@ def examine(run: Record) -> tuple[list[Finding], dict[str, str]]:
 
 
 def findings_of(run: Record) -> tuple[list[Finding], dict[str, str]]:
-    """What each rule finds by itself, in their order, and the rules that could not run."""
+    """The findings of each rule by itself, in their order, and the rules that could not run."""
     findings: list[Finding] = []
     left_out = {}
     for r in RULES:

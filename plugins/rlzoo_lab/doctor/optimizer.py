@@ -1,5 +1,5 @@
 """Rules about weights that cannot learn: they are not trained, or a setting of AdamW holds or
-destroys them, by arithmetic alone."""
+destroys them, by arithmetic."""
 
 import math
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
 
 
 def _optimizer_steps(run: Record) -> int:
-    """At least so many steps of the optimizer: a trainer may not record how many there are."""
+    """At least this many steps of the optimizer: a trainer may not record how many there are."""
     each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
     return len(run.series(names.REWARD)) * every(run) * each
 
@@ -136,7 +136,7 @@ def _of_adamw(run: Record, part: str) -> Iterator[tuple[str, str, str]]:
             f"too small compared with AdamW's eps={eps:g}",
             f"Leave {part}.max_grad_norm and {part}.eps at their defaults.",
         )
-    # Of an entry, at most: a model has more than 10,000 weights.
+    # The most for an entry: a model has more than 10,000 weights.
     if eps and norms and eps >= max(1e-5, norm / 100):
         yield (
             f"{part}.eps",

@@ -130,7 +130,7 @@ def learning(run: Record) -> bool:
 
 
 def severity(run: Record) -> str:
-    """Of a cause that does not keep every run from learning."""
+    """A cause that does not keep every run from learning."""
     return "warning" if learning(run) else "problem"
 
 

@@ -39,7 +39,7 @@ EXPECTED = (
 
 
 def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
-    """What a file or folder holds. Raises DataError, which names the damaged file and its line;
+    """The contents of a source. Raises DataError, which names the damaged file and its line;
     UsageError if no file is recognized, or of several runs none is chosen. step: the name of
     steps, by default one of STEPS; run: a run's name."""
     if not place.exists():

@@ -115,7 +115,7 @@ class Trend:
         """The metric of the headline with its interval, and others without."""
         there = self.record.evaluations
         keys = [k for k in HELD_OUT if there.column(k)[1]]
-        if names.SCORE in keys:  # the headline where there is no accuracy, which says the same
+        if names.SCORE in keys:  # the headline where there is no accuracy, which is the same
             keys.remove(names.SCORE)
             if names.ACCURACY not in keys:
                 keys.insert(0, names.SCORE)

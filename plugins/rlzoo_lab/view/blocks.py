@@ -55,7 +55,7 @@ class Table:
 
     best: the row to highlight. faint: rows that matter less. failed: names of rows without results,
     and why. linked: whether the rows are those of the curves. folded: a page shows only its title.
-    name: of the rows, for links: row 3 is `NAME-3`.
+    name: that of the rows, for links: row 3 is `NAME-3`.
     """
 
     columns: Sequence[Column]

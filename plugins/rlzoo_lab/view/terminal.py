@@ -19,7 +19,7 @@ BARS = 40  # characters of a curve
 
 
 def rendered(blocks: Iterable[Block], console: Any) -> list[Any]:
-    """What the console can print."""
+    """Parts that the console can print."""
     return [part for block in blocks for part in _parts(block, console)]
 
 

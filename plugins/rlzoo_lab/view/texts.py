@@ -12,7 +12,7 @@ from rlzoo_lab.view.shown import Shown
 
 
 def text_of(shown: Shown, form: str) -> str:
-    """What a verb shows, as `markdown`, `latex` or `csv`. LaTeX has the first table only."""
+    """A verb's blocks, as `markdown`, `latex` or `csv`. LaTeX has the first table only."""
     if form == "csv":
         return as_csv(shown.records)
     if form == "markdown":

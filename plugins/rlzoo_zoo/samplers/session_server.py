@@ -17,7 +17,7 @@ BODY = 2**22  # bytes of a request
 READ = 20.0  # seconds in which a request must arrive
 HELD = 20.0  # seconds for which a request for a session waits until one is open
 LOOK = 0.02  # seconds between looks whether one is
-CONNECTIONS = 256  # that ask for something; as many that have not yet
+CONNECTIONS = 256  # with a request; as many without one yet
 MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rlzoo"}
 
 

@@ -69,7 +69,7 @@ class Reverse(OneAnswer):
 
 
 def token_rewards(tokens, answer, terminated):
-    """terminated: whether it ended with EOS; None if EOS is no part of the answer."""
+    """terminated: whether it ended with EOS; None if EOS is not part of the answer."""
     rewards, place = [], 0  # place: the index of the token's first character
     for token in tokens:
         parts = len(answer) + (terminated is not None)
