@@ -11,7 +11,7 @@ the top; a package imports only from the layers below it (`lint-imports`):
     lm                            language models: policy, reference, critic
     accel                         faster models: ranks, caches, graphs, packing
     mdp, runs                     the batch and the rules of an episode; run folders
-    recipe                        from words to a plan
+    recipe, checks                from words to a plan; the door to the conformance kit
     plugin, format                components; formatting of numbers and texts
     waiting                       requests with a time limit; pauses that a signal ends
     ops, stats, errors            tensors; plain numbers; errors that a user can fix

@@ -9,6 +9,7 @@ import pytest
 
 import rlzoo
 import rlzoo_lab
+from rlzoo_lab import checks
 
 CORE = Path(rlzoo.__file__).parent
 LAB = Path(rlzoo_lab.__file__).parent
@@ -94,6 +95,14 @@ def test_help_and_recipes_are_quick_and_torch_free():
             for _ in range(3)
         ]  # fmt: skip
         assert min(seconds) <= 0.5
+
+
+def test_the_kit_is_a_module_too():
+    from rlzoo.checks import run_checks
+
+    assert run_checks is checks.run_checks
+    with pytest.raises(ImportError):
+        from rlzoo.checks import nothing_of_that_name  # noqa: F401
 
 
 def test_the_facade_exports_what_it_lists():

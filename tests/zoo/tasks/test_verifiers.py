@@ -107,7 +107,7 @@ def test_what_does_not_load_has_a_line(file):
         Verifiers(taskset=file(name="offline", text=offline))
     with pytest.raises(RlzooError, match="no_such_package"):
         Verifiers(taskset="no_such_package")
-    with pytest.raises(RlzooError, match="2 subclasses"):
+    with pytest.raises(RlzooError, match="one subclass of Taskset. Got 2"):
         Verifiers(taskset=file(name="two", text=SUMS + "\nclass Again(Sums): pass\n"))
     with pytest.raises(RlzooError, match="tops"):
         Verifiers(taskset=file(), config=["tops=3"])
