@@ -2,11 +2,12 @@
 Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
-`model.shape`. Parameter counts are exact; byte counts are estimates.
+`model.shape`. Only the bytes of weights, gradients and optimizer states are counted: parameters x
+bytes x copies. Activations, caches and logits come on top; what they take is measured by a run.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,13 +17,11 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.accel.passes import USUAL, activations, room
 from rlzoo.accel.sampling_copy import sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
-from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 from rlzoo_lab.duration import Duration, duration
 from rlzoo_lab.view.numbers import count, show_bytes
@@ -45,8 +44,6 @@ class Sizes:
     hidden: int
     inner: int
     vocabulary: int
-    kv_heads: int
-    head_dim: int
     shapes: Mapping[str, Sequence[int]]
     exact: bool
 
@@ -139,9 +136,9 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
         return next((said[n] for n in names if said.get(n) is not None), None)
 
     hidden, layers = first("hidden_size", "n_embd"), first("num_hidden_layers", "n_layer")
-    heads, vocabulary = first("num_attention_heads", "n_head"), first("vocab_size")
+    vocabulary = first("vocab_size")
     inner = first("intermediate_size", "n_inner") or 4 * (hidden or 0)  # some: one for each layer
-    if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, heads, vocabulary)):
+    if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, vocabulary)):
         return None
     file = folder / "model.safetensors" if folder and not several else None
     shapes, exact = (_stored(file, said), True) if file and file.is_file() else _made(said)
@@ -150,8 +147,6 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
         hidden=hidden,
         inner=max(inner) if isinstance(inner, list) else inner,
         vocabulary=vocabulary,
-        kv_heads=first("num_key_value_heads") or heads,
-        head_dim=first("head_dim") or hidden // heads,
         shapes=shapes,
         exact=exact,
     )
@@ -220,18 +215,22 @@ def config_file(path: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Item:
-    """The bytes of one item; `when`: always, while sampling, in an update's pass, or in an
-    optimizer step."""
+    """`copies` of `parameters`, each of `width` bytes."""
 
     what: str
-    bytes: int
-    when: str
+    parameters: int
+    width: int
+    copies: int
     how: str
+
+    @property
+    def bytes(self) -> int:
+        return self.parameters * self.width * self.copies
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate of a run's memory on `device`."""
+    """The weights of a run on `device`, their gradients and optimizer states."""
 
     device: str
     sizes: Sizes
@@ -240,12 +239,9 @@ class Estimate:
     items: list[Item]
 
     @property
-    def peak(self) -> int:
-        """The peak."""
-        phases: dict[str, int] = {}
-        for item in self.items:
-            phases[item.when] = phases.get(item.when, 0) + item.bytes
-        return phases.pop("always", 0) + max(phases.values(), default=0)
+    def total(self) -> int:
+        """Bytes."""
+        return sum(item.bytes for item in self.items)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -254,24 +250,25 @@ class Estimate:
             "parameters_exact": self.sizes.exact,
             "from": self.source,
             "prompt_tokens": self.prompt,
-            "items": [vars(i) for i in self.items],
-            "peak_bytes": self.peak,
+            "items": [{**vars(i), "bytes": i.bytes} for i in self.items],
+            "total_bytes": self.total,
         }
 
     def view(self, width: int) -> list[Any]:
         """One row per item, and a line that explains what was counted."""
         narrow = width < 100
         table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
-        table.title = f"memory on {self.device}, estimated: at most {show_bytes(self.peak)}"
+        table.title = f"memory on {self.device} of weights and optimizers: {show_bytes(self.total)}"
         table.title_justify, table.show_header = "left", True
-        for name in ("what", "bytes", "when", "how"):
+        for name in ("what", "parameters", "bytes", "how"):
             table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
-        for item in self.items:
-            table.add_row(item.what, show_bytes(item.bytes), item.when, item.how)
-        apart = "Python and its libraries" if self.device == "cpu" else "the CUDA context"
+        for i in self.items:
+            each = f"{count(i.parameters)} x {i.width} B x {i.copies}"
+            table.add_row(i.what, each, show_bytes(i.bytes), i.how)
         text = (
             f"{'' if self.sizes.exact else 'about '}{self.sizes.parameters:,} parameters, by "
-            f"{self.source}; prompts of up to {self.prompt} tokens; {apart} not counted"
+            f"{self.source}. Activations, caches and logits come on top: train.steps=2 measures "
+            "the peak (peak_rss_mb in summary.json)"
         )
         return [table, Text(text)]
 
@@ -285,126 +282,55 @@ def estimate(plan: Plan) -> Estimate | None:
         return None
     device = _device(config.device)
     stored = BYTES[m.dtype]
-    prompt = _prompt_tokens(plan, sizes)
-    rows = r.prompts * r.samples
     items: list[Item] = []
 
-    def add(what: str, size: float, when: str, how: str) -> None:
-        if size > 0:
-            items.append(Item(what, int(size), when, how))
+    def add(what: str, parameters: int, width: int, copies: int, how: str) -> None:
+        if parameters > 0:
+            items.append(Item(what, parameters, width, copies, how))
 
     targets = None if m.lora.targets is None else list(m.lora.targets)
     adapters = sizes.adapters(m.lora.rank, targets)
 
     def add_network(name: str, parameters: int, head: int) -> None:
-        trained = adapters or parameters
-        width = 4 if adapters else stored  # adapters and heads are float32
-        add(f"{name}: weights", parameters * stored, "always", f"{count(parameters)} {m.dtype}")
-        if adapters:
-            add(f"{name}: adapters", adapters * 4, "always", f"{count(adapters)} float32")
-        add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
-        size = trained * width + head * 4
-        add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
         how = config[name]
-        kinds = {
-            "adamw": ("AdamW", 2, "two moments"),
-            "muon": ("Muon", 2, "at most two moments"),
-            "sgd": ("SGD", int(bool(how.momentum)), "momentum"),
-        }
-        called, moments, words = kinds[how.optimizer]
-        add(f"{name}: {called}", moments * size, "always", f"{words} per parameter")
+        moments, words = {
+            "adamw": (2, "AdamW's two moments"),
+            "muon": (2, "at most two moments of Muon"),
+            "sgd": (int(bool(how.momentum)), "SGD's momentum"),
+        }[how.optimizer]
+        trained = 2 + moments, f"weights, gradients, {words if moments else 'no optimizer state'}"
+        add(name, parameters, stored, *((1, "frozen") if adapters else trained))
+        add(f"{name}: adapters", adapters, 4, *trained)  # adapters and heads are float32
+        add(f"{name}: head", head, 4, *trained)
 
     add_network("actor", sizes.parameters, 0)
     if r.staleness:
-        size = adapters * 4 or sizes.parameters * stored
-        kept = f"{r.staleness} copies of the trained weights (rollout.staleness)"
-        add("delayed weights", r.staleness * size, "always", kept)
-        spare = "the current weights, while older weights sample"
-        add("spare copy of the weights", size, "sampling", spare)
+        n, width = (adapters, 4) if adapters else (sizes.parameters, stored)
+        kept = "copies of the trained weights (rollout.staleness)"
+        add("delayed weights", n, width, r.staleness, kept)
     if sampled := sampling_dtypes(config, device)[1]:
-        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled} for sampling")
+        add("actor: copy", sizes.parameters, BYTES[sampled], 1, f"{sampled} for sampling")
     if plan.reference and not m.lora.rank:
-        how = f"{count(sizes.parameters)} {m.dtype}, frozen"
-        add("reference: weights", sizes.parameters * stored, "always", how)
+        add("reference", sizes.parameters, stored, 1, "frozen")
     for domain, path in plan.teachers.items():
         theirs, _ = find_sizes({"path": path})
         n = theirs.parameters if theirs else sizes.parameters
-        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", assuming the actor's size")
-        add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
+        how = "frozen" + ("" if theirs else ", assuming the actor's size")
+        add(f"teacher{f' of {domain}' if domain else ''}", n, stored, 1, how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)
         if config.critic.trunk == "own":
             add_network("critic", sizes.trunk, head)
         else:
-            add("critic: head", head * 16, "always", "on the policy's trunk, with AdamW state")
-
-    long = prompt + r.max_new_tokens
-    cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
-    how = f"{rows} rows x {long} positions x {count(cache)} numbers"
-    # Under autocast, too: rotary positions are float32, and what they touch becomes so.
-    add("KV cache", rows * long * cache * BYTES[sampled or m.dtype], "sampling", how)
-    # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
-    each = 32 if r.top_k or r.top_p < 1 else 12
-    how = f"{rows} rows x {sizes.vocabulary:,} tokens, in several copies"
-    add("next-token logits", rows * sizes.vocabulary * each, "sampling", how)
-    for item in _update(plan, sizes, device, long, rows):
-        add(*item)
-    return Estimate(device, sizes, source, prompt, items)
-
-
-def _update(
-    plan: Plan, sizes: Sizes, device: str, long: int, rows: int
-) -> Iterator[tuple[str, int, str, str]]:
-    """The memory of an update's passes over `rows` rows of `long` positions."""
-    config = plan.recipe.config
-    stored = BYTES[config.model.dtype]
-    positions, how = _pass(config, sizes, device, long, rows)
-    floats, kept = _floats(config, sizes), "of the value passes"
-    held = rows * long * (floats + sizes.vocabulary) * 4 <= room(device, USUAL).kept
-    held = held and plan.one_update and config.train.token_budget is None
-    every = rows * long * floats * stored
-    activated = positions * floats * stored
-    own = plan.critic and config.critic.trunk == "own"
-    if held and plan.critic and not own:
-        logits = rows * long * sizes.vocabulary * 4
-        yield "actor: activations", every + logits, "actor's update", kept
-    else:
-        yield "actor: activations", activated, "actor's update", how
-    if own and held:
-        yield "critic: activations", every, "critic's update", kept
-    elif own:
-        yield "critic: activations", activated, "critic's update", how
-    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
-    how = "a chunk of the log-prob head, with its gradient"
-    yield "logits", chunk * 12, "actor's update", how
-
-
-def _floats(config: Config, sizes: Sizes) -> int:
-    recompute = config.model.gradient_checkpointing
-    return activations(sizes.hidden, sizes.inner, sizes.layers, grad=True, recompute=recompute)
+            add("critic: head", head, 4, 4, "on the policy's trunk, with AdamW's two moments")
+    return Estimate(device, sizes, source, _prompt_tokens(plan, sizes), items)
 
 
 def _device(name: str) -> str:
     if name != "auto":
         return name.partition(":")[0]
     return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
-
-
-def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
-    """Positions of an update's pass, and the reason for that number."""
-    t = config.train
-    here = -(-rows // t.minibatches) * long
-    if t.microbatch:
-        return min(here, t.microbatch * long), f"train.microbatch: {t.microbatch} rows"
-    if t.token_budget:
-        budget, how = t.token_budget, "train.token_budget"
-    else:
-        floats = _floats(config, sizes) + sizes.vocabulary
-        budget = room(device, USUAL).activations // (4 * floats)
-        how = "chosen from the model's size"
-    budget = max(budget, long)  # a row is never cut
-    return min(here, budget), f"{min(here, budget):,} positions per pass ({how})"
 
 
 def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:

@@ -96,6 +96,7 @@ doctor = Verb(
         ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
         ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
+    function="rlzoo_lab.api.verbs:doctor",
     group="study",
 )
 report = Verb(

@@ -23,6 +23,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -31,10 +32,11 @@ from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.cli import guide
-from rlzoo.cli.declared import add_declared
+from rlzoo.cli.declared import add_declared, as_text, defaults, place, set_option
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, UsageError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
+from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.plugin.protocols import Completer
@@ -90,10 +92,17 @@ VERBS = {
 
 
 # Words of other tools.
+SWITCHES = {
+    "--dry-run": "`rlzoo show` prints what a run would use",
+    "--quiet": "redirect the output: > FILE",
+    "--push-to-hub": "`rlzoo export` writes the model's folder",
+}
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
+    "info": "plugins", "models": "help run", "push": "export", "version": "--version",
+    "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 
 
@@ -170,7 +179,7 @@ def parser_of(name: str) -> _Parser:
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
         description=about.help,
-        allow_abbrev=not hasattr(verb, "sort_out"),
+        allow_abbrev=not _is_open(name),
         formatter_class=_Help,
     )
     parser.set_defaults(command=name)
@@ -199,14 +208,63 @@ def parse(argv: list[str]) -> argparse.Namespace:
         return _without_verb(argv)
     name, *words = argv
     parser = parser_of(name)
-    sort_out = getattr(import_module(described(name).module), "sort_out", None)
-    if sort_out:
+    if _is_open(name):
         arguments, rest = parser.parse_known_args(_joined(words))
-        sort_out(arguments, rest)
+        arguments.words, arguments.flags = _sorted(rest)
     else:  # key=value may follow an option
         words = _as_keys(words, parser) if parser.takes_keys else words
         arguments = parser.parse_intermixed_args(words)
-    if parser.takes_keys or sort_out:
+    return _named(arguments, parser)
+
+
+def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) -> argparse.Namespace:
+    """The arguments of a verb that Python calls, as `parse` makes them of a command line. None and
+    False leave an option out. Raises UsageError."""
+    parser = parser_of(name)
+    arguments, words, flags = defaults(parser), list(words), []
+    own = {a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
+    for option, value in options.items():
+        if value is None or value is False:
+            continue
+        if option in own:
+            set_option(parser, arguments, own[option], value)
+        elif _is_open(name):
+            flags.append((option, as_text(value)))
+        elif parser.takes_keys and not nearest(option, own):
+            words.append(f"{option}={as_text(value)}")
+        else:
+            raise UsageError(f"unrecognized arguments: --{option}{nearest(option, own)}")
+    if _is_open(name):
+        arguments.words, arguments.flags = words, flags
+    else:
+        place(parser, arguments, words)
+    return _named(arguments, parser)
+
+
+def _is_open(name: str) -> bool:
+    """Whether a verb also takes options that only plugins define."""
+    return getattr(import_module(described(name).module), "OPEN", False)
+
+
+def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """(words, the name and value of each `--name X`) of what an open verb's parser leaves."""
+    words: list[str] = []
+    flags: list[tuple[str, str | None]] = []
+    queue = iter(rest)
+    for word in queue:
+        if not word.startswith("-") or re.match(r"-\.?\d", word):
+            words.append(word)
+        elif word != "--":
+            name, equals, value = word.partition("=")
+            flags.append(
+                (name.lstrip("-").replace("-", "_"), value if equals else next(queue, None))
+            )
+    return words, flags
+
+
+def _named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
+    """The arguments with `recipe=` before the name of a recipe."""
+    if parser.takes_keys or _is_open(arguments.command):
         from rlzoo.recipe.files import list_configs
         from rlzoo.recipe.words import name_recipe
 
@@ -217,6 +275,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for word in arguments.words:  # a path, or a recipe misspelt
             if "=" in word or os.path.exists(word):
                 continue
+            if word == "recipe":
+                raise RecipeError("recipe: write recipe=NAME, or only the name")
             if near := nearest(word, list_configs("recipes")):
                 raise RecipeError(f"there is no recipe {word!r}{near}")
     return arguments
@@ -238,6 +298,8 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
             out.append(word)
             continue
         given = value if equals else next(queue, None)
+        if flag in SWITCHES:
+            raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
         if given is None or given.startswith("--"):
             raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
         out.append(f"{key}={given}")
@@ -264,7 +326,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
         parser_of(rest[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
-    elif first in ("help", "-h", "--help") and not rest:
+    elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
         print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
         print(f"rlzoo {__version__}")

@@ -1,8 +1,8 @@
 """Code shared by all verbs: their results, and the only place that prints them.
 
 A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. If a Python
-function declares its options, `Verb.function` names it (`rlzoo.cli.declared`). A verb with options
-that only plugins define also has `sort_out(arguments, rest)`, which reads the remaining arguments.
+function declares its options, `Verb.function` names it (`rlzoo.cli.declared`). `OPEN = True`: the
+verb also takes options that only plugins define, as `arguments.words` and `arguments.flags`.
 """
 
 import json

@@ -84,9 +84,12 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "run.dir": ("output_dir", "save_path", "default_local_dir", "ckpt_path"),
     "model.path": ("pretrain", "model_name_or_path", "pretrained"),
     "model.chat_args": ("enable_thinking", "chat_template_kwargs"),
-    "model.lora.rank": ("lora_r", "lora_rank", "r"),
+    "model.lora.rank": ("lora_r", "lora_rank", "r", "lora", "use_peft", "use_lora"),
     "model.lora.alpha": ("lora_alpha",),
     "model.lora.targets": ("target_modules", "lora_target_modules"),
+    "model.autocast": ("bf16", "fp16", "mixed_precision"),
+    "device": ("gpu", "cuda", "use_cpu"),
+    "seed": ("seeds", "num_seeds"),
     "task": ("dataset_name", "train_files", "prompt_data"),
 }  # fmt: skip
 MEANT = {word: here for here, words in ELSEWHERE.items() for word in words}

@@ -1,7 +1,7 @@
 """The Python API: a function for each verb of the command line, and a run as an object.
 
-A function turns its arguments into a command line and calls the same code as `rlzoo`, with the same
-words, checks and errors. May import the rest of the lab and the core. No torch here.
+A function calls the same code as `rlzoo`, with the same words, checks and errors, and without a
+command line in between. May import the rest of the lab and the core. No torch here.
 
     document   the result of a verb, as a mapping that displays itself
     notebook   the display of a run in a notebook

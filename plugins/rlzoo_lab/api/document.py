@@ -1,15 +1,12 @@
 """The result of a verb, as a mapping that displays itself: as in a terminal, or as HTML in a
 notebook."""
 
-import contextlib
 import io
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from os import PathLike, fspath
 from typing import Any
 
-from rlzoo.cli import described, parse
+from rlzoo.cli import arguments_of, described
 from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
 from rlzoo.errors import UsageError, nearest
@@ -114,47 +111,17 @@ Found = Any  # a Document or Rows
 
 
 def perform(
-    verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, console: Any = None
+    verb: str, words: Iterable[Any], options: Mapping[str, Any], *, console: Any = None
 ) -> Found:
     """Run a verb with these words and options; writes the files that they name.
 
-    words: as on the command line; paths and runs are passed unchanged.
-    options: (name, value): None and False omit it, True gives only its name; a list is joined by
-        commas, a list of lists also by semicolons.
+    words: as on the command line; paths and runs too.
+    options: name -> value: None and False leave it out, True is an option without a value.
     console: where a verb prints its progress; by default, its own. Raises RlzooError with the
         message of the command line.
     """
-    argv = [verb, *map(_word, words)]
-    for name, value in options:
-        if value is None or value is False:
-            continue
-        flag = "--" + name.replace("_", "-")
-        argv.append(flag if value is True else f"{flag}={as_text(value)}")
-    arguments = _parsed(argv)
+    arguments = arguments_of(verb, [as_text(word) for word in words], options)
     arguments.console = console
     with allow_env(arguments.allow_env):
         result = work(import_module(described(verb).module), arguments)
     return (Rows if isinstance(result.document, list) else Document)(result)
-
-
-def _word(word: Any) -> str:
-    if isinstance(word, PathLike):
-        text = fspath(word)
-        return f"./{text}" if text.startswith("-") else text  # a folder, not an option
-    return str(word)
-
-
-def _parsed(argv: list[str]) -> Any:
-    """argparse ends the process where an option is wrong; here it is an error as any other."""
-    import_module(
-        described(argv[0]).module
-    )  # imported before output is captured, which lasts only a moment
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            arguments = parse(argv)
-        sys.stderr.write(said.getvalue())
-        return arguments
-    except SystemExit:
-        lines = said.getvalue().strip().splitlines() or ["these options are not valid"]
-        raise UsageError(lines[-1].removeprefix(f"rlzoo {argv[0]}: error: ")) from None

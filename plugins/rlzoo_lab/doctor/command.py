@@ -69,14 +69,6 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("path", metavar="RUN", nargs="?", help="a run folder, finished or not")
-    sub.add_argument(
-        "--environment",
-        action="store_true",
-        help=(
-            "print versions, devices, plugins and terminal for a bug report, instead of reading a "
-            "run"
-        ),
-    )
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -24,17 +24,6 @@ RUNS = 8  # retrainings, unless --runs sets another number
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     doctor.add_arguments(parser)
-    add = parser.add_argument
-    add(
-        "--retrain",
-        action="store_true",
-        help=(
-            "train again with the same seed and some differences from the recipe reset, to find "
-            "the one that does harm"
-        ),
-    )
-    add("--runs", type=int, metavar="N", help=f"train at most N times; default: {RUNS}")
-    add("--dir", metavar="DIR", help="the folder of these runs; default: runs/doctor-...")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -22,6 +22,7 @@ from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
+OPEN = True  # an option that it does not declare is a column, or an option of an estimator
 MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed
 
 
@@ -39,20 +40,6 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
-
-
-def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
-    """Split the remaining arguments into `words` and `flags`, the (name, value) of each `--name
-    X`."""
-    arguments.words, arguments.flags = [], []
-    queue = iter(rest)
-    for word in queue:
-        if not word.startswith("-") or is_number(word):
-            arguments.words.append(word)
-        elif word != "--":
-            name, equals, value = word.partition("=")
-            name = name.lstrip("-").replace("-", "_")
-            arguments.flags.append((name, value if equals else next(queue, None)))
 
 
 def run(arguments: argparse.Namespace) -> Result:

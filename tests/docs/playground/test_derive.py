@@ -6,7 +6,7 @@ import pytest
 
 from helpers.javascript import ENGINE
 from helpers.play import answers, source_of
-from rlzoo.cli import _joined, parser_of
+from rlzoo.cli import parse
 from rlzoo_lab.trace import command
 
 pytestmark = pytest.mark.skipif(ENGINE is None, reason="neither node nor chromium is installed")
@@ -17,8 +17,7 @@ ESTIMATORS = ("gae", "td0", "mc", "n_step", "reinforce", "grpo", "rloo", "dr_grp
 
 def traced_lines(zoo, *words):
     """column -> the lines of its derivation, of typed numbers."""
-    arguments, rest = parser_of("trace").parse_known_args(_joined(list(words)))
-    command.sort_out(arguments, rest)
+    arguments = parse(["trace", *words])
     found = command.trace(arguments, zoo)
     derivations = [*found.derivations, *(d for c in found.credits for d in c.derivations)]
     return {d.column: d.lines for d in derivations}

@@ -15,7 +15,7 @@ import pytest
 from helpers import ROOT
 from helpers.browser import CHROMIUM, browser
 from playground import page
-from rlzoo.cli import _joined, parser_of
+from rlzoo.cli import parse
 from rlzoo_lab.trace import command
 
 pytestmark = [pytest.mark.landing, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
@@ -223,8 +223,7 @@ def test_the_command_below_gives_the_same_numbers(zoo, chromium, written, estima
         )
         words = shlex.split(chromium.ask("by('command').textContent").replace("\\\n", " "))
         assert words[:2] == ["rlzoo", "trace"]
-        arguments, rest = parser_of("trace").parse_known_args(_joined(words[2:]))
-        command.sort_out(arguments, rest)
+        arguments = parse(words[1:])
         columns = command.trace(arguments, zoo).credits[0].columns
         shown = chromium.ask("computeResponse()")
         for name, mine in (("raw_advantages", "raw"), ("advantages", "advantages")):

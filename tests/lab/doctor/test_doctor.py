@@ -1,6 +1,5 @@
 """Each rule on metrics that trigger it and on metrics that do not; no alarm on a healthy run."""
 
-import argparse
 import json
 from zlib import crc32
 
@@ -9,9 +8,8 @@ import pytest
 import rlzoo
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
-from rlzoo.cli.verb import perform
+from rlzoo.cli import main
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor import symptoms
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES
@@ -580,11 +578,7 @@ def healthy(zoo, tmp_path_factory):
 
 
 def ask(capsys, path, *words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    doctor.add_arguments(parser)
-    status = perform(doctor, parser.parse_args([str(path), *words]))
-    return status, capsys.readouterr().out
+    return main(["doctor", str(path), *words]), capsys.readouterr().out
 
 
 @pytest.mark.process
@@ -637,7 +631,7 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
     assert "not valid YAML" in ask(capsys, cut)[1]
     (tmp_path / "empty").mkdir()
     with pytest.raises(RlzooError, match=r"empty is not a run folder"):
-        ask(capsys, tmp_path / "empty")
+        rlzoo.doctor(tmp_path / "empty")
 
 
 def test_a_critic_without_error_is_not_cut_off():

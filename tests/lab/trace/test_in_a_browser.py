@@ -5,7 +5,7 @@ import re
 import pytest
 
 from helpers.browser import CHROMIUM, browser
-from rlzoo.cli import _joined, parser_of
+from rlzoo.cli import parse
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace.html import page
 
@@ -16,8 +16,7 @@ NUMBERS = ("--rewards", "0.1,0,-0.2,0,1", "--values", "0.3,0.4,0.9,0.6,0.8", "--
 
 
 def traced(zoo, *words):
-    arguments, rest = parser_of("trace").parse_known_args(_joined([*NUMBERS, *words]))
-    command.sort_out(arguments, rest)
+    arguments = parse(["trace", *NUMBERS, *words])
     return command.trace(arguments, zoo)
 
 

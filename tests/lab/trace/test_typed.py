@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlzoo.cli import parser_of
+from rlzoo.cli import parse
 from rlzoo.errors import UsageError
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace.html import page
@@ -11,11 +11,7 @@ KL = ("--scores", "0,0,1", "--kl", ".5,-.2,.3", "--values", ".3,.4,.6")
 
 
 def traced(zoo, *words):
-    from rlzoo.cli import _joined
-
-    parser = parser_of("trace")
-    arguments, rest = parser.parse_known_args(_joined(list(words)))
-    command.sort_out(arguments, rest)
+    arguments = parse(["trace", *words])
     return command.trace(arguments, zoo)
 
 

@@ -467,3 +467,32 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
     listed = re.findall(r"^  ([a-z]+) ", text, re.MULTILINE)
     assert sorted(listed) == sorted([*verbs, "theirs"])
     assert text.index("\nother\n") < text.index("  theirs ")
+
+
+@pytest.mark.parametrize(
+    ("line", "way"),
+    [
+        ("tasks", "plugins tasks"),
+        ("estimators", "plugins estimators"),
+        ("info gae", "plugins"),
+        ("version", "--version"),
+        ("-V", "--version"),
+        ("push runs/a", "export"),
+        ("run grpo --dry-run", "rlzoo show"),
+        ("run grpo --quiet", "> FILE"),
+        ("run grpo --push-to-hub", "rlzoo export"),
+        ("run recipe ppo_gae", "recipe=NAME"),
+        ("run grpo lora=8", "model.lora.rank"),
+        ("run grpo bf16=true", "model.autocast"),
+        ("run grpo gpu=0", "device"),
+        ("sweep ppo_gae lam=0,1 seeds=3", "did you mean 'seed'"),
+    ],
+)
+def test_a_word_of_other_tools_is_answered_with_the_way(line, way, typed):
+    status, out, err = typed(line)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert way in err
+
+
+def test_help_of_help_lists_the_verbs(typed):
+    assert typed("help help") == typed("help")

@@ -101,7 +101,7 @@ def test_memory_says_what_the_copies_take(zoo, words):
 
     without, found = items(), items("rollout.staleness=5")
     assert "delayed weights" not in without
-    assert found["delayed weights"] == 5 * found["actor: weights"]
+    assert found["delayed weights"] == 5 * found["reference"]
 
 
 def test_shards_are_refused_by_name(zoo, words):
