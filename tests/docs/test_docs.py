@@ -184,7 +184,7 @@ def test_commands_are_found():
 
 EXECUTED = [
     pytest.param(page, marks=pytest.mark.landing)
-    if page.stem in ("own-task", "one-prompt")
+    if page.stem in ("own-task", "one-prompt", "README")
     else page
     for page in PAGES
     if any(marked for _, marked, *_ in blocks(page, "bash"))
