@@ -147,7 +147,7 @@ def test_all_positions_of_a_model_are_used(tight, recipe, tmp_path):
 def test_a_row_ends_where_the_positions_do(tight, zoo):
     folder, more = tight
     world = make(zoo, f"model.path={folder}", *more, "kl.coef=0")
-    world = changed(world, eos_ids=[])
+    world = changed(world, eos_ids=[-1])  # an id that no row draws
     ids, mask = torch.full((2, 12), 7), torch.ones(2, 12)
     mask[1, :5] = 0
     drawn = resources(world, {}, ("x",), 0)["sample"](ids, mask, max_new_tokens=7)
