@@ -1,6 +1,7 @@
 """Tables of runs. No torch here."""
 
 import contextlib
+import shlex
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +28,9 @@ def closing(summary: dict[str, Any], folder: RunFolder) -> list[Block]:
             f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with a different "
             "task, data, model, budget or evaluation.", "faint"))  # fmt: skip
     last = samples(deque(folder.lines("samples.jsonl"), 4), "last samples")
-    return [*shown, last, Text(f"run folder: {folder.path}")]
+    place = shlex.quote(str(folder.path))
+    after = ", ".join(f"rlzoo {verb} {place}" for verb in ("report", "trace", "doctor"))
+    return [*shown, last, Text(f"run folder: {folder.path}"), Text(f"next: {after}", "faint")]
 
 
 def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:

@@ -160,7 +160,9 @@ def test_the_closing_table_shows_what_compares_by_what_differs(columns, tmp_path
     for row in (["a", "lam=0.9", "0"], ["b", "lam=1", "0"], ["mine", "lam=0.9", "1"]):
         assert row in rows
     assert "other-" not in out.replace(str(tmp_path), "")
-    assert "Not shown: 4 runs in" in " ".join(out.split())
+    flat = "".join(out.split())
+    assert "Notshown:4runsin" in flat
+    assert all(f"rlzoo{verb}{mine}" in flat for verb in ("report", "trace", "doctor"))
 
 
 FLAT_LINE = {"score/std": 0.0, "group/no_signal": 1.0, "reward/mean": 0.0}
