@@ -7,18 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.numpy import load_file, save_file
 
 from helpers.browser import CHROMIUM, browser
 from helpers.made_up_reports import made_up_report_run, page_of
 from helpers.made_up_runs import made_up_rows
 from rlzoo.cli import main
-from rlzoo.ops import td_lambda, whiten
 
 pytestmark = [pytest.mark.landing, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
 
-GAMMA, LAM = 0.9, 0.8
 KINDS = ("report", "compare", "diagnose")
 # Every control, moved once: those that are seen when their turn comes.
 MOVE = """
@@ -37,7 +33,7 @@ function move(control) {
     control.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
   }
 }
-const CONTROLS = "button, input, select, summary, .chart, #tokens";
+const CONTROLS = "button, input, select, summary, .chart[tabindex], #tokens";
 const shown = () => [...document.querySelectorAll(CONTROLS)].filter(x => x.checkVisibility());
 // How many were moved, and those of which nothing followed.
 function moveAll() {
@@ -73,7 +69,7 @@ def written(tmp_path_factory):
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("pages")
     files = {kind: folder / f"{kind}.html" for kind in KINDS}
-    page_of(run_with_gae(folder / "run", "batch"), files["report"])
+    page_of(made_up_report_run(folder / "run"), files["report"])
     rows = {f"lam{x:g}": (0.5 + x / 5, {"estimator__lam": x}) for x in (0.0, 0.5, 1.0)}
     (folder / "rows").mkdir()
     made_up_rows(folder / "rows", rows, 3)
@@ -83,111 +79,9 @@ def written(tmp_path_factory):
     return files
 
 
-def run_with_gae(path, over, name="gae", lam=LAM):
-    """A run whose saved advantages are GAE's, whitened over the batch, the group, or not."""
-    options = {"gamma": GAMMA, "lam": lam} if name == "gae" else {"gamma": GAMMA}
-    run = made_up_report_run(path, name=name, options=options)
-    for file in (run / "batches").glob("*.safetensors"):
-        columns = load_file(file)
-        columns |= credit(columns, lam, over)
-        save_file(columns, file)
-    return run
-
-
-def credit(columns, lam, over):
-    """What the zoo makes of a batch's rewards and values, as arrays (B, T)."""
-    tensors = {name: torch.from_numpy(x) for name, x in columns.items()}
-    mask, values = tensors["response_mask"], tensors["values"]
-    raw = td_lambda(tensors["rewards"], values, tensors["bootstrap_values"], mask,
-                    gamma=GAMMA, lam=lam)  # fmt: skip
-    groups = tensors["group_ids"] if over == "group" else None
-    white = raw if over == "none" else whiten(raw, mask, groups)
-    made = {"raw_advantages": raw, "returns": (raw + values) * mask, "advantages": white}
-    return {name: x.numpy() for name, x in made.items()}
-
-
 def quiet(driver, file):
     assert driver.said == []
     assert driver.requests == [file.resolve().as_uri()]
-
-
-def slide(driver, lam):
-    driver.ask(f"by('lam-gae').value = {lam}; by('lam-gae').dispatchEvent(new Event('input'))")
-
-
-# The numbers of each token of the shown response, by the titles of their columns.
-NUMBERS = """(() => {
-  const press = key => by("tokens").dispatchEvent(new KeyboardEvent("keydown", { key }));
-  press("Home");
-  return [...document.querySelectorAll("#tokens bdi")].map(() => {
-    const rows = [...document.querySelectorAll("#numbers tr")];
-    const found = rows.map(r => [...r.cells].map(c => c.textContent.replaceAll("−", "-")));
-    press("ArrowRight");
-    return Object.fromEntries(found);
-  });
-})()"""
-TITLES = {"raw_advantages": "raw advantage", "returns": "return", "advantages": "advantage"}
-
-
-@pytest.mark.parametrize("over", ["none", "batch", "group"])
-def test_a_slider_recomputes_a_saved_batch(chromium, tmp_path, over):
-    run = run_with_gae(tmp_path / "run", over)
-    page = page_of(run)
-    chromium.open(page)
-    chromium.ask("by('tab-token').click(); by('response').selectedIndex = 5;"
-                 "by('response').dispatchEvent(new Event('change'))")  # fmt: skip
-    assert not chromium.ask("by('lam-gae').closest('.lambda').hidden")
-    last = sorted((run / "batches").glob("*.safetensors"))[-1]
-    saved = load_file(last)
-    length = int(saved["response_mask"][5].sum())
-    colours = set()
-    for lam in (0.0, 0.35, 1.0, LAM):
-        slide(chromium, lam)
-        found = chromium.ask(NUMBERS)
-        assert len(found) == length
-        want = credit(saved, lam, over)
-        blank = over == "group" and lam != LAM
-        for name, title in TITLES.items():
-            column = [token[title] for token in found]
-            if blank and name == "advantages":
-                assert column == ["–"] * length
-            else:
-                numbers = [float(x) for x in column]
-                assert numbers == pytest.approx(want[name][5, :length], rel=6e-3, abs=2e-3)
-        assert chromium.ask("by('moved').hidden") != blank
-        colours.add(chromium.ask("by('others').innerHTML"))
-        told = chromium.ask("by('lam-gae-now').textContent")
-        assert ("as saved" in told) == (lam == LAM)
-    assert len(colours) == (2 if over == "group" else 4)  # the other responses follow
-    slide(chromium, 0.35)
-    chromium.ask(
-        "by('response').selectedIndex = 2; by('response').dispatchEvent(new Event('change'))"
-    )
-    want = credit(saved, 0.35, over)["raw_advantages"][2]
-    assert float(chromium.ask(NUMBERS)[0]["raw advantage"]) == pytest.approx(want[0], rel=6e-3)
-    assert chromium.ask("by('lam-gae').value") == "0.35"
-    quiet(chromium, page)
-
-
-@pytest.mark.parametrize(("name", "lam"), [("td0", 0), ("mc", 1)])
-def test_estimators_that_are_gae_at_a_lambda_have_the_slider_there(chromium, tmp_path, name, lam):
-    page = page_of(run_with_gae(tmp_path / "run", "batch", name, lam))
-    chromium.open(page)
-    assert not chromium.ask("by('lam-gae').closest('.lambda').hidden")
-    assert chromium.ask("by('lam-gae-now').textContent") == f"{lam}, as saved"
-    quiet(chromium, page)
-
-
-@pytest.mark.parametrize("name", ["gae", "turn_gae"])
-def test_without_gae_there_is_no_slider(chromium, tmp_path, name):
-    """Also where the saved advantages are not what GAE makes of the saved rewards and values."""
-    options = {"gamma": GAMMA, "lam": LAM}
-    page = page_of(made_up_report_run(tmp_path / "run", name=name, options=options))
-    chromium.open(page)
-    chromium.ask("by('tab-token').click()")
-    assert chromium.ask("by('lam-gae').closest('.lambda').hidden")
-    assert chromium.ask("by('moved').hidden")
-    quiet(chromium, page)
 
 
 @pytest.mark.parametrize("kind", ["compare", "diagnose"])

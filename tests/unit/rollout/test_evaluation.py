@@ -1,19 +1,13 @@
 """Evaluations: decoded by keys of their own, one answer read off, and kept prompt by prompt."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-import yaml
 
 import rlzoo
 from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
 from rlzoo.rollout.evaluation import answer_probs, evaluate
-from rlzoo.runs.evaluations import decoding_of
-from rlzoo.runs.folder import saved_steps
-from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import resume
 from rlzoo_lab.data.record import read_evaluation, read_finished
 
@@ -97,31 +91,6 @@ def test_results_by_prompt_are_kept_and_resumed_exactly(zoo, words, tmp_path):
 
 
 @pytest.mark.landing
-def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
-    """Its recipe has no key of evaluations but how often and how many."""
-    place = tmp_path / "old"
-    words = [*words, "rollout.temperature=0.5", "eval.temperature=0.5", "run.threads=1"]
-    with pytest.raises(KeyboardInterrupt):
-        rlzoo.run("grpo", [*words, f"run.dir={place}"], zoo=zoo, display=StopAt(2))
-    tree = yaml.safe_load((place / "recipe.yaml").read_text())
-    tree["eval"] = {"every": tree["eval"]["every"], "samples": tree["eval"]["samples"]}
-    (place / "recipe.yaml").write_text("# grpo\n" + yaml.safe_dump(tree))
-    (place / "provenance.json").unlink()  # nor was there such a file, nor a checkpoint's identity
-    for saved in saved_steps(place / "checkpoints"):
-        state = json.loads((saved / "state.json").read_text())
-        del state["identity"]
-        (saved / "state.json").write_text(json.dumps(state))
-        (saved / "manifest.json").unlink()
-        write_manifest(saved)
-    resume(place, zoo=zoo)
-    whole = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'new'}"], zoo=zoo)
-    last = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()][-1]
-    assert last == whole.metrics[-1]
-    record = read_finished(place)
-    assert decoding_of(record.recipe)["eval.temperature"] == 0.5
-    assert decoding_of({}) == dict.fromkeys(decoding_of({}))
-
-
 def test_a_response_that_is_cut_off_is_not_right():
     from types import SimpleNamespace
 
