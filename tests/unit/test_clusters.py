@@ -90,7 +90,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_evaluation_of_it_does_too(small, greedy):
-    from rlzoo_lab.eval.tables import eval_tables
+    from rlzoo_lab.eval.tables import blocks
 
     words = ["eval.top_k=1"] * greedy
     document, rows = evaluate_policy(str(small.path), words, ks=[1], responses=1)
@@ -99,7 +99,7 @@ def test_an_evaluation_of_it_does_too(small, greedy):
     assert (line["eval/score_low"], line["eval/score_high"]) == pytest.approx(over)
     assert line["eval/accuracy_high"] == pytest.approx(wilson(0, 10)[1])
     assert line["eval/prompts"] == 10
-    assert "64 draws of 10 test prompts" in str(eval_tables(document)[0])
+    assert "64 draws of 10 test prompts" in blocks(document)[0].text
     if greedy:  # the same prompt gets the same response
         assert len({(row["prompt"], row["response"]) for row in rows}) == 10
 

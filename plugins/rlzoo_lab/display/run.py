@@ -78,7 +78,8 @@ def samples(rows: Collection[Mapping[str, Any]], title: str = "") -> Table:
 
     def score(row: Mapping[str, Any]) -> str:
         value = finite(row.get("score"))
-        cut = row.get("truncated") is True and "answer" in names
+        judged = "answer" in names if "step" in row else "right" in row
+        cut = row.get("truncated") is True and judged
         return ("?" if value is None else f"{value:.2f}") + " cut off" * cut
 
     def cell(value: Any) -> str:
@@ -87,5 +88,6 @@ def samples(rows: Collection[Mapping[str, Any]], title: str = "") -> Table:
 
     names = sample_texts(rows)
     texts = [Column(name, [cell(row.get(name)) for row in rows], left=True) for name in names]
-    steps = Column("step", [cell(row.get("step")) for row in rows])
-    return Table([steps, *texts, Column("score", list(map(score, rows)))], title)
+    steps = [Column("step", [cell(row.get("step")) for row in rows])]
+    trained = any("step" in row for row in rows)
+    return Table([*steps * trained, *texts, Column("score", list(map(score, rows)))], title)

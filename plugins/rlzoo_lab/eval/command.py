@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.data.words import is_run
 from rlzoo_lab.eval.policy import evaluate_policy
-from rlzoo_lab.eval.tables import eval_tables
+from rlzoo_lab.eval.tables import blocks
+from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
 
@@ -24,16 +24,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     document, rows = evaluate(arguments)
 
-    def view(_: Any) -> Iterator[Any]:
-        yield from eval_tables(document)
-        if arguments.out:
-            yield f"{len(rows)} samples: {arguments.out}"
-
     def write(path: Path) -> None:
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
         write_atomically(path, "".join(lines).encode())
 
-    return Result(document, view, notes=document["notes"], files={"out": write})
+    return Result(document, Shown(blocks(document)), notes=document["notes"], files={"out": write})
 
 
 def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
