@@ -115,7 +115,7 @@ def test_without_scripts_all_of_trend_and_step_is_there(chromium, pages):
     chromium.call("Emulation.setScriptExecutionDisabled", {"value": False})
     assert chromium.ask(OPEN) == ["trend", "step", "token"]
     assert chromium.ask("document.querySelectorAll('section.step').length") == 2
-    assert "scripts are off" in chromium.ask("document.body.textContent")
+    assert "JavaScript, which is disabled" in chromium.ask("document.body.textContent")
 
 
 def test_what_was_chosen_outlives_a_reload(chromium, tmp_path):
