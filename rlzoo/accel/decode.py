@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
-from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
+from rlzoo.accel.head import LEAST
+from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
 from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
@@ -27,6 +28,7 @@ from rlzoo.mdp.batch import widen
 from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
+HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests a tensor anew each time
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 
@@ -90,7 +92,9 @@ class Decoder:
         """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
         model = policy.model if self.copy is None else self.copy.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
+        how = by_onednn(model, packed=True)
+        if self.compiled:
+            how = torch.compiler.set_stance("force_eager")
         most = self.most_rows
         with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
             drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
@@ -158,8 +162,8 @@ def decode(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
-    `old_log_probs`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
+    """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs`,
+    `old_log_probs` and `old_entropy`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
     `uniforms`. model: the policy's network, or a copy that samples."""
     first = torch.cat([prompt_ids.cpu(), prompt_mask.cpu().long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
@@ -214,6 +218,15 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = keys[:, :, :m], values[:, :, :m]
         return self.keys, self.values
 
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, and the spare room: without it, all is copied again for the next
+        token."""
+        if self.room is None:
+            return super().batch_select_indices(indices)
+        n = self.keys.shape[-2]
+        keys, values = self.room = tuple(x.index_select(0, indices) for x in self.room)
+        self.keys, self.values = keys[:, :, :n], values[:, :, :n]
+
 
 class Growing:
     """A cache that has a column for each token, added in place: transformers' own copies all keys
@@ -238,7 +251,6 @@ class Growing:
         """Keep only these rows (B',), in this order."""
         for layer in self.cache.layers:
             layer.batch_select_indices(rows)
-            layer.room = None  # it was for the former rows
         self.seen = self.seen[rows]
         self.padded = not bool(self.seen.all())
 
@@ -280,6 +292,7 @@ class Decoding:
             "response_ids": self.tokens,
             "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
             "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
+            "old_entropy": torch.zeros(whole, dtype=kind, device=device),
         }
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
@@ -358,25 +371,37 @@ class Decoding:
 
 def draw(
     policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
-    barred: tokens (V,) bool that are not sampled."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(token, its log-probability under the sampling distribution and under the policy, the
+    policy's entropy), each (B,): where the cumulative distribution of logits (B, V) passes u (B,);
+    without u, the argmax. barred: tokens (V,) bool that are not sampled."""
+    most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    if len(logits) > most:
+        us = [None] * -(-len(logits) // most) if u is None else u.split(most)
+        parts = [
+            draw(policy, *part, barred) for part in zip(logits.split(most), us, strict=True)
+        ]
+        token, log_mu, log_pi, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
+        return token, log_mu, log_pi, entropy
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
-        log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi
+        pi = logits.log_softmax(-1)  # (B, V)
+        mu = pi
         if barred is not None:
-            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+            mu = pi.masked_fill(barred, -torch.inf).log_softmax(-1)
         if u is not None:
-            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
-        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
-        return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
+            mu = truncate(mu, policy.top_k, policy.top_p)
+        token = mu.argmax(-1) if u is None else pick(mu.exp(), u)
+        log_mu, log_pi = (x.gather(1, token[:, None])[:, 0] for x in (mu, pi))
+        return token, log_mu, log_pi, -torch.linalg.vecdot(pi.exp(), pi.clamp(min=LEAST))
     p = logits.softmax(-1)
     token = pick(p, u)
-    log_pi = p.gather(1, token[:, None]).log()[:, 0]
-    return token, log_pi, log_pi
+    log_pi, logit = (x.gather(1, token[:, None])[:, 0] for x in (p, logits))
+    log_pi = log_pi.log()
+    # H = log Z - sum p z: log p of all tokens is not needed.
+    entropy = logit - log_pi - torch.linalg.vecdot(p, logits.clamp(min=LEAST))
+    return token, log_pi, log_pi, entropy
 
 
 def pick(p: Tensor, u: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlzoo.accel import passes
+from rlzoo.accel.hf_internals import linear
 
 LEAST = -1000.0  # exp of it is 0 even in float64: for products of p and log p, instead of -inf
 
@@ -67,7 +68,7 @@ def _logits(
 ) -> Tensor:
     """(N, V) over the temperature, in float32 or wider; no other object holds them, so that the
     caller may work in place."""
-    logits = torch.nn.functional.linear(hidden, weight, bias)
+    logits = linear(hidden, weight, bias)
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     if softcap is not None:
