@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
-from rlzoo.accel.head import LEAST
+from rlzoo.accel.head import LEAST, packed
 from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
 from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
@@ -29,6 +29,7 @@ from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
 HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests a tensor anew each time
+NAMES = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 
@@ -49,6 +50,8 @@ class Sampled(Protocol):
     def eos_ids(self) -> list[int]: ...
     @property
     def min_new_tokens(self) -> int: ...
+    @property
+    def replay(self) -> bool: ...
     @property
     def pad_id(self) -> int: ...
     @property
@@ -162,9 +165,9 @@ def decode(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs`,
-    `old_log_probs` and `old_entropy`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
-    `uniforms`. model: the policy's network, or a copy that samples."""
+    """Responses (B, T') to prompts (B, P), T' <= limit, by `NAMES`. Token t
+    is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without `uniforms`. model: the
+    policy's network, or a copy that samples."""
     first = torch.cat([prompt_ids.cpu(), prompt_mask.cpu().long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
@@ -180,7 +183,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        return by_generation(draw, NAMES, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Decoding(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -197,7 +200,10 @@ def decode(
     over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
     fill = {"response_ids": policy.pad_id}  # after a row's end
     columns = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
-    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in columns.items()}
+    return {
+        name: x.masked_fill(over if x.ndim == 2 else over[..., None], fill.get(name, 0))
+        for name, x in columns.items()
+    }
 
 
 class GrowingLayer(DynamicLayer):
@@ -224,7 +230,8 @@ class GrowingLayer(DynamicLayer):
         if self.room is None:
             return super().batch_select_indices(indices)
         n = self.keys.shape[-2]
-        keys, values = self.room = tuple(x.index_select(0, indices) for x in self.room)
+        keys, values = (x.index_select(0, indices) for x in self.room)
+        self.room = keys, values
         self.keys, self.values = keys[:, :, :n], values[:, :, :n]
 
 
@@ -287,13 +294,7 @@ class Decoding:
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
-        kind = wide(logits).dtype
-        self.columns = {
-            "response_ids": self.tokens,
-            "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
-            "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
-            "old_entropy": torch.zeros(whole, dtype=kind, device=device),
-        }
+        self.columns = {"response_ids": self.tokens}
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
@@ -305,8 +306,11 @@ class Decoding:
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
         barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
         drawn = draw(self.policy, logits, u, barred)
-        for x, new in zip(self.columns.values(), drawn, strict=True):
-            x.index_put_((self.live, self.now), new)
+        for name, new in zip(NAMES, drawn, strict=False):
+            if name not in self.columns:
+                whole = (*self.tokens.shape, *new.shape[1:])
+                self.columns[name] = torch.zeros(whole, dtype=new.dtype, device=new.device)
+            self.columns[name].index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
 
@@ -371,18 +375,16 @@ class Decoding:
 
 def draw(
     policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """(token, its log-probability under the sampling distribution and under the policy, the
     policy's entropy), each (B,): where the cumulative distribution of logits (B, V) passes u (B,);
-    without u, the argmax. barred: tokens (V,) bool that are not sampled."""
+    without u, the argmax. With `replay`, the policy is what sampling kept of it, and (B, K) bits of
+    that are a fifth column. barred: tokens (V,) bool that are not sampled."""
     most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
     if len(logits) > most:
         us = [None] * -(-len(logits) // most) if u is None else u.split(most)
-        parts = [
-            draw(policy, *part, barred) for part in zip(logits.split(most), us, strict=True)
-        ]
-        token, log_mu, log_pi, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
-        return token, log_mu, log_pi, entropy
+        parts = [draw(policy, *part, barred) for part in zip(logits.split(most), us, strict=True)]
+        return tuple(torch.cat(x) for x in zip(*parts, strict=True))
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
@@ -393,8 +395,12 @@ def draw(
         if u is not None:
             mu = truncate(mu, policy.top_k, policy.top_p)
         token = mu.argmax(-1) if u is None else pick(mu.exp(), u)
+        kept: tuple[Tensor, ...] = ()
+        if policy.replay and u is not None:
+            kept, pi = (packed(mu > -torch.inf),), mu
         log_mu, log_pi = (x.gather(1, token[:, None])[:, 0] for x in (mu, pi))
-        return token, log_mu, log_pi, -torch.linalg.vecdot(pi.exp(), pi.clamp(min=LEAST))
+        entropy = -torch.linalg.vecdot(pi.exp(), pi.clamp(min=LEAST))
+        return token, log_mu, log_pi, entropy, *kept
     p = logits.softmax(-1)
     token = pick(p, u)
     log_pi, logit = (x.gather(1, token[:, None])[:, 0] for x in (p, logits))

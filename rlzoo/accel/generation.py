@@ -15,6 +15,7 @@ Draw = Callable[[Any, Tensor, Tensor | None, Tensor | None], tuple[Tensor, ...]]
 
 def by_generation(
     draw: Draw,
+    names: tuple[str, ...],
     policy: Any,
     model: Any,
     prompt_ids: Tensor,
@@ -22,7 +23,10 @@ def by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor has `draw` draw the token."""
+    """Like `decode`, but with `model.generate`: a logits processor has `draw` draw the token.
+
+    names: of what `draw` returns.
+    """
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     sampled: list[tuple[Tensor, ...]] = []
@@ -55,6 +59,5 @@ def by_generation(
         logits_processor=LogitsProcessorList([processor]),
         stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
     )
-    names = ("sampler_log_probs", "old_log_probs", "old_entropy")
     columns = (torch.stack(x, 1) for x in zip(*sampled, strict=True))
-    return {"response_ids": out[:, prompt_ids.shape[1] :], **dict(zip(names, columns, strict=True))}
+    return dict(zip(names, (out[:, prompt_ids.shape[1] :], *columns), strict=False))

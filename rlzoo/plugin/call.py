@@ -224,7 +224,7 @@ def _reward(call: _Call, output: object) -> Tensor:
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
-TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy")
+TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
 LOG_PROBS = TOKENS[1:3]
 ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
@@ -272,7 +272,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             )
         elif x.device != ids.device:
             raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
-        elif name in TOKENS[1:]:
+        elif name in TOKENS[1:4]:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
             columns[name] = x.detach().to(torch.float64 if double else torch.float32)
