@@ -46,6 +46,9 @@ def on_files(files: "Files", config: Any) -> "Files":
     for path in DOCS.glob("*.ipynb"):
         text = notebook(json.loads(path.read_text(encoding="utf-8")))
         files.append(File.generated(config, f"{path.stem}.md", content=text))
+    play = (DOCS / "playground.html").read_text(encoding="utf-8")
+    play = play.replace('href="README.md"', 'href="index.html"')  # what the front page is called
+    files.append(File.generated(config, "playground.html", content=play))
     wanted: dict[str, Path] = {}
     for file in files.documentation_pages():
         linked(file.content_string, file.src_uri, wanted)
