@@ -49,6 +49,7 @@ function move(id) {
 const FOLLOWED = /^(option-(gamma|lam)|rewards|values|drag|estimator|p$|critic|task|scores|flip)/;
 const controls = () => [...document.querySelectorAll(
   "#view select, #view input, #view button, #view .handle")].map(x => x.id);
+const shown = () => by("body").innerHTML + by("rest").innerHTML;
 // The faults after each control was moved, one at a time from the start.
 function faults(start) {
   follow(start);
@@ -56,11 +57,11 @@ function faults(start) {
   for (const id of controls()) {
     follow(start);
     if (id === "case" || id === `number-${state.show}`) continue;
-    const before = linkOf(), drawn = by("body").innerHTML + by("rest").innerHTML;
+    const before = linkOf(), drawn = shown();
     move(id);
     const link = linkOf();
     if (link === before || by("link").getAttribute("href") !== link) found.push(`${id}: link`);
-    if (by("body").innerHTML + by("rest").innerHTML === drawn && FOLLOWED.test(id)) found.push(`${id}: nothing follows`);
+    if (shown() === drawn && FOLLOWED.test(id)) found.push(`${id}: nothing follows`);
     if (/NaN|undefined|Infinity|object/.test(by("view").textContent)) found.push(`${id}: text`);
   }
   return found;
