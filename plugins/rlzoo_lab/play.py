@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> Result:
     place = Path(arguments.out)
     page = next(path for path in PLACES if path.is_file())
     try:
-        text = page.read_text(encoding="utf-8").replace(HOME, "")  # the docs are not beside it
+        text = page.read_text(encoding="utf-8").replace(HOME, "")  # it is not in docs/
         write_atomically(place, text.encode())
     except OSError as error:
         raise RlzooError(f"--html: cannot write {place}: {error.strerror}") from None
