@@ -25,7 +25,7 @@ from rlzoo_lab.show import plan_without_data
 DOCS = ROOT / "docs"
 EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-ALL_PAGES = [*PAGES, *sorted((DOCS / "components").rglob("*.md"))]
+ALL_PAGES = [*PAGES, *sorted(DOCS.glob("*/**/*.md"))]
 FENCE = re.compile(
     r"^(?P<mark><!-- executed -->\n)?```(?P<kind>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
