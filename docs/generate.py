@@ -699,14 +699,12 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
         "beside authors": beside_authors_block,
         "in trainers": in_trainers_block,
     },
-    "docs/samplers.md": {"vllm": vllm_block},
+    "docs/parallel.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,
         "resources": resources_block,
         "stages": stages_block,
-    },
-    "docs/metrics.md": {
         "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
         "evaluation metrics": metrics_block("evaluation"),
     },
