@@ -1,11 +1,14 @@
 """Functions of other libraries, and of files, as components that the kit and the oracle take.
 
-names      which column an argument is, by its name
-adapt      a component of a function
-libraries  a table for each library
-in_trl     functions of TRL's trainers
-find       a function by its name: verl:grpo, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION
-judge      the checks
+May import `checks` and the layers below; no library is imported before one of its functions is
+asked for.
+
+    adapt      a component of a function
+    find       a function by its name: verl:grpo, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION
+    in_trl     functions of TRL's trainers
+    judge      the checks
+    libraries  a table for each library
+    names      which column an argument is, by its name
 """
 
 from collections.abc import Sequence
