@@ -1,7 +1,6 @@
 """Functions of other libraries, and of files, as components that the kit and the oracle take.
 
-May import `checks` and the layers below; no library is imported before one of its functions is
-asked for.
+May import `checks` and the layers below; a library is imported only if a command names it.
 
     adapt      a component of a function
     find       a function by its name: verl:grpo, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION

@@ -1,5 +1,5 @@
-"""Makes a component of somebody else's function: its arguments from columns, and its result as the
-kit takes it. The function itself is called as it is.
+"""Makes a component of another project's function: its arguments from columns, and its result as
+the kit takes it. The function itself is called as it is.
 
 A loss that is one number becomes a loss per action with that sum; its gradient is a metric, so that
 checks compare both. If the library averages with a function of its own, that function is replaced
@@ -62,7 +62,7 @@ def runs(subject: Subject) -> str:
     """Why it cannot be called on the made-up batch; empty if it can."""
     try:
         subject.call(subject.batch())
-    except Exception as error:  # the border to somebody else's code
+    except Exception as error:  # the border to foreign code
         return str(error) if isinstance(error, RlzooError) else told(error)
     return ""
 
@@ -71,7 +71,7 @@ def runs(subject: Subject) -> str:
 class Call:
     """A function, and what is known of a call of it.
 
-    kind, couples: "" where its arguments are to tell.
+    kind, couples: "" to infer them from the arguments.
     arguments: argument -> column. values: argument -> value.
     average: the module and the name of the function with which its library averages a loss.
     """
@@ -104,7 +104,7 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
     if not kind:
         known = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items()) or "none"
         raise UsageError(
-            f"{call.name}: its arguments do not tell what it computes (known: {known}); name the "
+            f"{call.name}: its arguments do not determine its kind (known: {known}); name the "
             "columns with --map THEIRS=OURS"
         )
     failed = ""
@@ -123,7 +123,7 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
                 failed = failed or fault
                 continue
         one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
-        # Of one number the rows cannot be told apart.
+        # A single number does not show what rows share.
         return replace(component, couples="batch") if one and not call.couples else component
     given = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items())
     raise UsageError(f"{call.name}: it cannot be called with {given}: {failed}")
@@ -184,7 +184,7 @@ IDS: tuple[Callable[[Tensor], Any], ...] = (
 
 
 class Adapted:
-    """Somebody else's function as that of a component."""
+    """A foreign function, called as that of a component."""
 
     def __init__(self, call: Call, kind: str, columns: Mapping[str, str],
                  fixed: Mapping[str, Any], masks: Any, ids: Any):  # fmt: skip
@@ -207,7 +207,7 @@ class Adapted:
         return _first(self._theirs(given, options))
 
     def story(self, varied: Mapping[str, Any]) -> str:
-        """What its arguments are, for the reader of the checks."""
+        """The source of each argument, for the reader of the checks."""
         rest = inspect.signature(self.call.function).parameters
         said = [f"{theirs} = {ours}" for theirs, ours in self.columns.items()]
         said += [f"{n} = {_short(x)}" for n, x in self.fixed.items()]

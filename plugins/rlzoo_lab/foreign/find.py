@@ -22,7 +22,7 @@ ALL = "all"  # of a library: verl:all
 
 class Found(NamedTuple):
     label: str
-    function: Any  # None: it is where `named` says
+    function: Any  # None: at the path in `named`
     named: Named
 
 
@@ -36,7 +36,7 @@ def components(
 ) -> tuple[list[Component], list[tuple[str, str]]]:
     """The components of that name, and (of LIBRARY:all) names that cannot be called, with why.
 
-    options: values of arguments, and `kind` and `couples` where the arguments do not tell.
+    options: values of arguments, and `kind` and `couples` if they cannot be inferred.
     maps: argument -> column.
     """
     for theirs, ours in maps.items():

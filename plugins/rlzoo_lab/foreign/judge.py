@@ -1,4 +1,4 @@
-"""The checks of somebody else's function: the kit's, and what the core would see to.
+"""The checks of a foreign function: the kit's, and those of what the core ensures for a component.
 
 The core zeroes what is off the mask before a component sees it; a trainer elsewhere does not. And
 functions elsewhere may whiten: their credit is judged before it, where they return that, too.
@@ -20,7 +20,7 @@ from rlzoo_lab.foreign.names import REWARDS
 
 
 def run_checks(component: Component) -> list[checks.CheckResult]:
-    """The first result says what its arguments are given."""
+    """The first result lists the source of each argument."""
     results = [checks.CheckResult("arguments", True, component.doc)]
     subject = Subject(component, BENCH)
     if fault := runs(subject):
@@ -47,7 +47,7 @@ def is_whitened(s: Subject) -> bool:
         columns = s.batch(seed)
         try:
             output = s.call(columns)
-        except Exception:  # the border to somebody else's code; a check says so
+        except Exception:  # the border to foreign code; a check reports it
             return False
         a = output["advantages"][columns["response_mask"].bool()]
         near = abs(float(a.mean())) < 1e-6
@@ -144,8 +144,8 @@ _CREDIT = (
 
 
 def padding_may_hold_anything(s: Subject) -> str:
-    """Numbers off the mask change nothing at actions: a trainer elsewhere does not zero them. Off
-    the mask rewards are 0 everywhere, so that one that sums them all is only said to."""
+    """Numbers off the mask change nothing at actions: other trainers do not zero them. Rewards are
+    0 there in every trainer, so a function that sums them all passes, with a note."""
     if "response_mask" not in s.needs:
         raise NotApplicable("does not take response_mask")
     sums = []

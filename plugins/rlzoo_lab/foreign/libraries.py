@@ -25,7 +25,7 @@ class Named:
 
     path: "module:name", or a name in the library's module. values: argument -> value.
     arguments: argument -> column. wrap: makes a plain function of what is there.
-    kind, couples: where the arguments do not tell, or more is coupled on purpose.
+    kind, couples: if the arguments do not determine them, or rows are coupled on purpose.
     """
 
     path: str

@@ -1,6 +1,6 @@
-"""Which column an argument of somebody else's function is, by its name.
+"""The column that an argument of a foreign function is, by its name.
 
-Libraries agree on most of these names. What a library means by another name is in `libraries`.
+Libraries agree on most of these names. `libraries` has the exceptions of each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,9 @@ _ELSEWHERE = {
 COLUMN_OF = {name: column for column, names in _ELSEWHERE.items() for name in names.split()}
 
 LOSS = "a loss per token"  # what an aggregation averages: an input, but no column
-GROUP_SIZE = "the size of a group"  # rows of a group lie together, and all have this many
+GROUP_SIZE = (
+    "the size of a group"  # the rows of a group are adjacent, and all groups have this many
+)
 _PSEUDO = {
     **dict.fromkeys(("loss_mat", "per_token_loss", "losses", "loss", "token_losses"), LOSS),
     **dict.fromkeys(("num_generations", "n_samples_per_prompt", "group_size"), GROUP_SIZE),
@@ -45,7 +47,7 @@ _PSEUDO = {
 
 SETTINGS = ("config", "cfg", "args", "algo_config", "loss_config")  # arguments with many settings
 
-# Never given unless asked for: with them a function corrects for the sampler, or adds a KL.
+# Given only if required: with them a function corrects for the sampler, or adds a KL.
 _ONLY_IF_REQUIRED = ("sampler_log_probs", "ref_log_probs", "truncated", "terminated", "entropy")
 
 REWARDS = ("rewards", "scores", "sequence_rewards", "sequence_scores", "score_components")
@@ -80,7 +82,7 @@ def columns_of(required: Iterable[str], optional: Iterable[str],
 
 
 def kind_of(columns: Iterable[str]) -> str:
-    """The kind of a function with these columns; empty if they do not tell."""
+    """The kind of a function with these columns; empty if they do not determine it."""
     has = set(columns)
     if {"log_probs", "advantages"} <= has:
         return "policy_losses"
