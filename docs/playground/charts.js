@@ -1,7 +1,7 @@
 // Charts as SVG, as wide as their place: points that can be dragged, bars, and curves.
 
-const HEIGHT = 230,
-  EDGE = { left: 44, right: 12, top: 14, bottom: 30 };
+const HEIGHT = innerWidth > 640 ? 180 : 140,
+  EDGE = { left: 44, right: 12, top: 10, bottom: 26 };
 
 // An interval around the numbers that a reader can drag beyond.
 function spanOf(numbers, always = [0]) {
@@ -56,7 +56,7 @@ function frame(place, label, { xs, y, xText, title }) {
   }
   for (const [i, text] of xText) {
     svg.append(
-      s("text", { class: "tick", x: at.x(i), y: HEIGHT - 12, "text-anchor": "middle" }, text),
+      s("text", { class: "tick", x: at.x(i), y: HEIGHT - 5, "text-anchor": "middle" }, text),
     );
   }
   place.replaceChildren(...(title ? [h("p", { class: "key" }, title)] : []), svg);
@@ -122,10 +122,10 @@ const circle = () => s("circle", { class: "dot", r: 7 });
 const square = () => s("rect", { class: "dot", x: -6, y: -6, width: 12, height: 12 });
 
 // Bars at their positions: rows [{kind, values}] next to each other, null for no bar.
-function bars(place, label, rows, { xText, title }) {
+function bars(place, label, rows, { xText, title, room = -0.5 }) {
   const count = rows[0].values.length,
     y = spanOf(rows.flatMap(r => r.values.map(v => v ?? 0)));
-  const { svg, at } = frame(place, label, { xs: [-0.5, count - 0.5], y, xText, title });
+  const { svg, at } = frame(place, label, { xs: [-0.5, count + room], y, xText, title });
   const width = Math.min(26, (0.7 * (at.x(1) - at.x(0))) / rows.length);
   rows.forEach(({ kind, values }, k) =>
     values.forEach((v, i) => {

@@ -23,17 +23,23 @@ HERE = Path(__file__).parent
 SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "credit", "response",
            "worlds", "groups", "start")  # fmt: skip
 KINDS = ("estimators", "policy_losses", "kl_penalties")
-TITLE = "Interactive lambda and advantages"
+TITLE = "rlzoo playground"
 
 _BODY = """
-<p class="muted">The arithmetic of token-level reinforcement learning. Move a slider, drag a point
-or type a number; click a number to see how it is computed.</p> <noscript><p class="warn">This page
-computes in the browser, so it needs JavaScript.</p></noscript> <div class="tabs" role="tablist"
-aria-label="views" id="tabs"></div> <main role="tabpanel" id="view" tabindex="-1"> <form
-class="controls" id="controls"></form> <div class="layout"> <div id="body"></div> <section
-id="panel" aria-labelledby="panel-title"><h2 id="panel-title">Arithmetic</h2> <div id="arithmetic"
-aria-live="polite"></div></section> </div> </main> <p class="foot"><a id="link" href="#">link to
-this view</a> <button type="button" id="again">reset</button></p>
+<p class="muted"><a href="README.md">the docs of rlzoo</a> <span>· move a slider, drag a point or
+type a number; click a number to see how it is computed</span></p> <noscript><p class="warn">This
+page computes in the browser, so it needs JavaScript.</p></noscript> <div class="tabs"
+role="tablist" aria-label="views" id="tabs"></div> <main role="tabpanel" id="view" tabindex="-1">
+<form class="controls" id="controls"></form> <div class="layout"> <div id="body"></div> <div
+class="side"> <details id="try" open><summary>Try this</summary> <ol> <li><a
+href="#lam=0&amp;show=advantage.0">lam = 0</a>: each token gets its own surprise, delta.</li>
+<li><a href="#lam=1&amp;show=advantage.0">lam = 1</a>: each gets what came minus what the critic
+expected, 1 - V.</li> <li><a href="#lam=0&amp;values=0.3,0,0.6&amp;show=advantage.0">A critic that
+errs</a> at token 1 misjudges token 0. Move lam to 1: A_0 is 0.7 again.</li> </ol></details>
+<section id="panel" aria-labelledby="panel-title"><h2 id="panel-title">Arithmetic</h2> <div
+id="arithmetic" aria-live="polite"></div></section> </div> <form class="controls"
+id="more"></form> <div id="rest"></div> </div> </main> <p class="foot"><a id="link" href="#">link
+to this view</a> <button type="button" id="again">reset</button></p>
 """
 
 

@@ -3,25 +3,18 @@
 // ---------------------------------------------------------------- controls
 
 function responseControls() {
-  const set = name => value => {
-    state[name] = value;
-  };
-  const own = ["gamma", "lam", "eps"];
-  const cases = choice({
-    id: "case",
-    label: "Start from",
-    value: "",
-    words: [["", "choose a case"], ...Object.entries(CASES).map(([name, [text]]) => [name, text])],
-    set: name => {
-      if (name) startFrom(CASES[name][1]);
-    },
-  });
   return [
     h(
       "fieldset",
-      {},
+      { class: "row" },
       h("legend", {}, "Advantages"),
-      cases,
+      choice({
+        id: "case",
+        label: "Start from",
+        value: state.case,
+        words: Object.entries(CASES).map(([name, [text]]) => [name, text]),
+        set: startFrom,
+      }),
       choice({
         id: "estimator",
         label: "Estimator",
@@ -34,13 +27,22 @@ function responseControls() {
       !isGroupwise(state.estimator) &&
         check({
           id: "whiten",
-          label: "whiten over this response",
+          label: "whiten",
           value: state.whiten === 1,
           set: on => {
             state.whiten = on ? 1 : 0;
           },
         }),
     ),
+  ];
+}
+
+// Below the charts: what changes the rewards and the loss.
+function responseMore() {
+  const set = name => value => {
+    state[name] = value;
+  };
+  return [
     h(
       "fieldset",
       {},
@@ -85,7 +87,7 @@ function responseControls() {
         set: switchTo("loss"),
         words: WORDS.loss.map(x => [x, x]),
       }),
-      optionSliders("loss", own),
+      optionSliders("loss", ["gamma", "lam", "eps"]),
     ),
   ];
 }
@@ -100,24 +102,11 @@ function switchTo(kind) {
   };
 }
 
-function startFrom(changes) {
-  const { view, loss, kl } = state;
-  state = aligned({
-    ...structuredClone(START),
-    old: [],
-    now: [],
-    ref: [],
-    mask: [],
-    turns: [],
-    view,
-    loss,
-    kl,
-    estimator: state.estimator,
-    ...structuredClone(changes),
-  });
-  if (state.rewards.length === START.rewards.length) {
-    for (const name of ["old", "now", "ref"]) state[name] = [...START[name]];
-  }
+function startFrom(name) {
+  const { view, loss, kl, estimator } = state;
+  const kept = { view, loss, kl, show: VIEWS.response.first };
+  const own = CASES[name][1].estimator || estimator;
+  state = { ...startOf(name), ...kept, estimator: own };
   shapes = {};
 }
 
@@ -274,6 +263,8 @@ function buildResponse(body) {
   body.replaceChildren(
     h("div", { id: "inputs", class: "chart" }),
     h("div", { id: "outputs", class: "chart" }),
+  );
+  by("rest").replaceChildren(
     h("h2", {}, "Credit"),
     creditTable(m),
     lengthButtons(),
@@ -366,6 +357,7 @@ function updateResponse() {
     ],
     {
       xText: state.rewards.map((_, t) => [t, `${t}`]),
+      room: 0.5, // each bar is below its token
       title: keyOf([
         ["c2", "\u25a8", "delta, the TD error"],
         ["c3", "\u25ae", isWhitened() ? "whitened advantage" : `advantage by ${state.estimator}`],

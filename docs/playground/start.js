@@ -4,6 +4,7 @@ const VIEWS = {
   response: {
     title: "A response",
     controls: responseControls,
+    more: responseMore,
     build: buildResponse,
     refresh: updateResponse,
     arithmetic: responseArithmetic,
@@ -12,6 +13,7 @@ const VIEWS = {
   world: {
     title: "A small world",
     controls: worldControls,
+    more: () => [],
     build: buildWorld,
     refresh: updateWorld,
     arithmetic: worldArithmetic,
@@ -20,6 +22,7 @@ const VIEWS = {
   groups: {
     title: "A group",
     controls: () => [],
+    more: () => [],
     build: buildGroups,
     refresh: updateGroups,
     arithmetic: groupsArithmetic,
@@ -56,8 +59,15 @@ function update() {
     { id, type } = document.activeElement || {};
   arithmetic = view.arithmetic();
   by("view").setAttribute("aria-labelledby", `tab-${state.view}`);
-  if (shapes.controls !== wanted.controls) by("controls").replaceChildren(...view.controls());
-  if (shapes.body !== wanted.body) view.build(by("body"));
+  by("try").hidden = state.view !== "response";
+  if (shapes.controls !== wanted.controls) {
+    by("controls").replaceChildren(...view.controls());
+    by("more").replaceChildren(...view.more());
+  }
+  if (shapes.body !== wanted.body) {
+    by("rest").replaceChildren();
+    view.build(by("body"));
+  }
   shapes = wanted;
   view.refresh();
   const again = id && by(id);
@@ -123,7 +133,10 @@ function follow(link) {
 }
 
 buildTabs();
-by("controls").addEventListener("submit", event => event.preventDefault());
+for (const form of ["controls", "more"]) {
+  by(form).addEventListener("submit", event => event.preventDefault());
+}
+by("try").open = innerWidth > 640;
 by("again").addEventListener("click", () => follow(`#view=${state.view}`));
 addEventListener("hashchange", () => follow(location.hash));
 let width = innerWidth;

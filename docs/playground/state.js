@@ -1,8 +1,9 @@
-// What the reader chose, and its form in the address: #view=response&lam=0.5&rewards=0,0,1 holds
-// what differs from the start.
+// What the reader chose, and its form in the address: #case=truncated&lam=0.5&rewards=0,0,1
+// holds what differs from the case's start.
 
 const START = {
   view: "response",
+  case: "three",
   estimator: "gae",
   loss: "ppo_clip",
   kl: "k1",
@@ -11,13 +12,13 @@ const START = {
   whiten: 0,
   show: "",
   end: 0,
-  rewards: [-0.01, -0.01, -0.01, -0.01, -0.01, 0.99],
-  values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
-  mask: [1, 1, 1, 1, 1, 1],
-  turns: [0, 0, 0, 0, 0, 0],
-  old: [-1, -1, -1, -1, -1, -1],
-  now: [-0.9, -1, -0.7, -1.3, -1, -0.95],
-  ref: [-1.5, -1.5, -1.5, -1.5, -1.5, -1.5],
+  rewards: [0, 0, 1],
+  values: [0.3, 0.4, 0.6],
+  mask: [1, 1, 1],
+  turns: [0, 0, 0],
+  old: [-1, -1, -1],
+  now: [-0.9, -1, -0.7],
+  ref: [-1.5, -1.5, -1.5],
   peers: [1, 0, 0],
   task: "outcome",
   p: 0.6,
@@ -26,10 +27,43 @@ const START = {
   group: 4,
   scores: [1, 0, 0, 0, 0, 0, 0, 0],
 };
+// Starting points of the response; what each leaves out is as at the start.
+const SIX = {
+  values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
+  old: [-1, -1, -1, -1, -1, -1],
+  now: [-0.9, -1, -0.7, -1.3, -1, -0.95],
+  ref: [-1.5, -1.5, -1.5, -1.5, -1.5, -1.5],
+};
+const CASES = {
+  three: ["three tokens", {}],
+  recompute: [
+    "six tokens",
+    { ...SIX, rewards: [-0.01, -0.01, -0.01, -0.01, -0.01, 0.99] },
+  ],
+  untrained: ["an untrained critic", { values: [0, 0, 0] }],
+  truncated: ["a truncated response", { rewards: [0, 0, 0], end: 0.7 }],
+  turns: [
+    "two turns of a conversation",
+    {
+      rewards: [0, 0, 0.2, 0, 0, 0, 1],
+      values: [0.4, 0.5, 0.5, 0, 0, 0.6, 0.8],
+      mask: [1, 1, 1, 0, 0, 1, 1],
+      turns: [0, 0, 0, 0, 0, 1, 1],
+      estimator: "turn_gae",
+    },
+  ],
+  right: [
+    "one right answer of four",
+    { peers: [0, 0, 0], estimator: "grpo" },
+  ],
+  penalty: ["a KL penalty", { ...SIX, rewards: [0, 0, 0, 0, 0, 1], coef: 0.02 }],
+};
+
 const PER_TOKEN = { rewards: 0, values: 0, mask: 1, turns: 0, old: -1, now: -1, ref: -1 };
 const MOST = { tokens: 16, peers: 15, scores: 16 }; // how long a list may be
 const WORDS = {
   view: ["response", "world", "groups"],
+  case: Object.keys(CASES),
   estimator: Object.keys(ESTIMATORS),
   loss: Object.keys(LOSSES),
   kl: Object.keys(KL_PENALTIES),
@@ -48,43 +82,6 @@ const LIMITS = {
 
 let state = structuredClone(START);
 let chosen = {}; // options that the reader set, by name; the others have the zoo's defaults
-
-// Starting points of the response; what each leaves out is as at the start.
-const CASES = {
-  recompute: ["a case to recompute", {}],
-  untrained: ["an untrained critic", { rewards: [0, 0, 0, 0, 0, 1], values: [0, 0, 0, 0, 0, 0] }],
-  truncated: [
-    "a truncated response",
-    { rewards: [0, 0, 0], values: [0.3, 0.4, 0.6], end: 0.7 },
-  ],
-  turns: [
-    "two turns with a tool's answer between them",
-    {
-      rewards: [0, 0, 0.2, 0, 0, 0, 1],
-      values: [0.4, 0.5, 0.5, 0, 0, 0.6, 0.8],
-      mask: [1, 1, 1, 0, 0, 1, 1],
-      turns: [0, 0, 0, 0, 0, 1, 1],
-      estimator: "turn_gae",
-    },
-  ],
-  right: [
-    "one correct answer and three wrong ones",
-    {
-      rewards: [0, 0, 1],
-      values: [0.3, 0.4, 0.6],
-      peers: [0, 0, 0],
-      estimator: "grpo",
-    },
-  ],
-  penalty: [
-    "a KL penalty in the reward",
-    {
-      rewards: [0, 0, 0, 0, 0, 1],
-      values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
-      coef: 0.02,
-    },
-  ],
-};
 
 const infoOf = {
   estimator: name => data.estimators[name],
@@ -115,10 +112,20 @@ function aligned(found) {
   return found;
 }
 
+// What a case begins with.
+function startOf(name) {
+  const changes = structuredClone(CASES[name][1]);
+  const short = changes.rewards && changes.rewards.length !== START.rewards.length;
+  const none = short ? { old: [], now: [], ref: [] } : {};
+  return aligned({ ...structuredClone(START), ...none, ...changes, case: name });
+}
+
 function readLink(text) {
-  const found = structuredClone(START),
+  const given = new URLSearchParams(text.replace(/^#/, "")),
+    wanted = given.get("case"),
+    found = startOf(WORDS.case.includes(wanted) ? wanted : START.case),
     options = {};
-  for (const [name, value] of new URLSearchParams(text.replace(/^#/, ""))) {
+  for (const [name, value] of given) {
     if (!Object.hasOwn(START, name) && !isOption(name)) continue;
     const number = value.trim() === "" ? NaN : Number(value);
     if (name in WORDS) {
@@ -140,10 +147,11 @@ function readLink(text) {
 
 function linkOf() {
   const given = { ...state, ...chosen },
+    start = { ...startOf(state.case), case: START.case },
     parts = [];
   for (const [name, value] of Object.entries(given)) {
     const text = String(value);
-    if (name in START && text === String(START[name])) continue;
+    if (name in START && text === String(start[name])) continue;
     parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
   }
   return `#${parts.join("&")}`;

@@ -12,7 +12,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.view.written import Written
 
-NAME = "play.html"
+NAME, HOME = "play.html", '<a href="README.md">the docs of rlzoo</a>'
 HERE = Path(__file__).resolve().parent
 PLACES = (HERE / "playground.html", HERE.parents[1] / "docs" / "playground.html")  # wheel, checkout
 
@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> Result:
     place = Path(arguments.out)
     page = next(path for path in PLACES if path.is_file())
     try:
-        write_atomically(place, page.read_bytes())
+        text = page.read_text(encoding="utf-8").replace(HOME, "")  # it is not in docs/
+        write_atomically(place, text.encode())
     except OSError as error:
         raise RlzooError(f"--html: cannot write {place}: {error.strerror}") from None
     opened = arguments.open and webbrowser.open(place.resolve().as_uri())

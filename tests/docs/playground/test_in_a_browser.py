@@ -49,6 +49,7 @@ function move(id) {
 const FOLLOWED = /^(option-(gamma|lam)|rewards|values|drag|estimator|p$|critic|task|scores|flip)/;
 const controls = () => [...document.querySelectorAll(
   "#view select, #view input, #view button, #view .handle")].map(x => x.id);
+const shown = () => by("body").innerHTML + by("rest").innerHTML;
 // The faults after each control was moved, one at a time from the start.
 function faults(start) {
   follow(start);
@@ -56,11 +57,11 @@ function faults(start) {
   for (const id of controls()) {
     follow(start);
     if (id === "case" || id === `number-${state.show}`) continue;
-    const before = linkOf(), drawn = by("body").innerHTML;
+    const before = linkOf(), drawn = shown();
     move(id);
     const link = linkOf();
     if (link === before || by("link").getAttribute("href") !== link) found.push(`${id}: link`);
-    if (by("body").innerHTML === drawn && FOLLOWED.test(id)) found.push(`${id}: nothing follows`);
+    if (shown() === drawn && FOLLOWED.test(id)) found.push(`${id}: nothing follows`);
     if (/NaN|undefined|Infinity|object/.test(by("view").textContent)) found.push(`${id}: text`);
   }
   return found;
@@ -100,7 +101,7 @@ def quiet(driver, file):
 STARTS = {
     "response": ["#", "#estimator=grpo&loss=sapo&coef=0.1", "#estimator=n_step&loss=ppo_dual_clip",
                  "#whiten=1&place=loss&coef=0.1&kl=k3&loss=gspo",
-                 "#estimator=turn_gae&loss=gmpo&turns=0,0,0,1,1,1"],
+                 "#case=recompute&estimator=turn_gae&loss=gmpo&turns=0,0,0,1,1,1"],
     "world": ["#view=world", "#view=world&estimator=rloo&critic=zero&task=dense"],
     "groups": ["#view=groups", "#view=groups&scores=0.5,0,2,0"],
 }  # fmt: skip
@@ -218,8 +219,7 @@ def test_the_command_below_gives_the_same_numbers(zoo, chromium, written, estima
         go(chromium, f"#estimator={estimator}&lam=0.5")
         # KL as typed in the command has six digits.
         chromium.ask(
-            f"startFrom(CASES['{case}'][1]); state.estimator = '{estimator}';"
-            "state.whiten = 1; update()"
+            f"startFrom('{case}'); state.estimator = '{estimator}';state.whiten = 1; update()"
         )
         words = shlex.split(chromium.ask("by('command').textContent").replace("\\\n", " "))
         assert words[:2] == ["rlzoo", "trace"]
@@ -261,6 +261,27 @@ def test_questions_open_the_page_at_their_answer(chromium, written, page_of_ques
         shown = chromium.ask("by('arithmetic').innerText")
         assert answer in shown
         assert chromium.ask("document.querySelector('.mine') !== null"), link
+    quiet(chromium, written)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1366, 768), (400, 720)])
+def test_slider_points_and_bars_are_on_one_screen(chromium, written, width, height):
+    opened(chromium, written, width=width, height=height)
+    for case in chromium.ask("Object.keys(CASES)"):
+        go(chromium, f"#case={case}")
+        ends = chromium.ask("""['case', 'estimator', 'inputs', 'outputs'].map(
+          id => by(id).getBoundingClientRect().bottom)""")
+        assert max(ends) <= height, case
+    go(chromium, "#")
+    chromium.ask("by('try').open = true")
+    steps = chromium.ask("[...document.querySelectorAll('#try a')].map(x => x.hash)")
+    found = []
+    for step in steps:
+        go(chromium, step)
+        found.append(chromium.ask("by('number-advantage.0').textContent"))
+    assert found == ["0.1", "0.7", "\u22120.3"]
+    go(chromium, steps[2].replace("lam=0", "lam=1"))  # as its text says
+    assert chromium.ask("by('number-advantage.0').textContent") == "0.7"
     quiet(chromium, written)
 
 

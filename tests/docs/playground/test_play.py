@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import rlzoo
 from helpers.javascript import ENGINE, run_javascript
 from helpers.play import HOME, source_of
 from playground import KINDS, SCRIPTS, declared, page
@@ -17,6 +18,8 @@ def test_the_verb_writes_one_small_page(tmp_path, monkeypatch, capsys):
     assert "play.html" in capsys.readouterr().out
     text = (tmp_path / "play.html").read_text(encoding="utf-8")
     assert len(text.encode()) < 300_000
+    assert "README.md" not in text
+    assert '<a href="README.md">' in page(rlzoo.load_zoo())
     assert "default-src 'none'" in text
     assert not re.search(r"""(src|href)=["'](https?:)?//|@import|fetch\(|XMLHttp""", text)
     assert main(["play", "--out", "other.html", "--json"]) == 0
