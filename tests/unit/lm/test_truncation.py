@@ -36,7 +36,7 @@ def test_the_nucleus_is_of_what_top_k_left():
 
 
 def test_log_probs_of_what_is_drawn(logits):
-    policy = SimpleNamespace(temperature=0.7, top_k=5, top_p=0.6)
+    policy = SimpleNamespace(temperature=0.7, top_k=5, top_p=0.6, replay=False)
     u = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     token, sampled, own, entropy = draw(policy, logits, u)
     log_pi = (logits / 0.7).log_softmax(-1)
@@ -56,7 +56,7 @@ def test_the_entropy_of_a_draw_is_the_policys(held, off, logits, monkeypatch):
     if off:
         logits[:, 3:] = -torch.inf
     u = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    policy = SimpleNamespace(temperature=0.7, top_k=0, top_p=1.0)
+    policy = SimpleNamespace(temperature=0.7, top_k=0, top_p=1.0, replay=False)
     token, sampled, own, entropy = draw(policy, logits, u)
     by_torch = torch.distributions.Categorical(logits=logits / 0.7)
     log_pi = by_torch.log_prob(token)
