@@ -15,14 +15,14 @@ show = Verb(
 new = Verb(
     "KIND NAME",
     "scaffold a plugin package",
-    "rlzoo_lab.new",
+    "rlzoo_lab.kit.new",
     examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
     group="plug in",
 )
 check = Verb(
     "NAME | model=PATH | --all",
     "check that components or a model meet their contract",
-    "rlzoo_lab.check",
+    "rlzoo_lab.kit.command",
     examples=(("rlzoo check gae", "check one component"),),
     function="rlzoo_lab.api.verbs:check",
     group="plug in",
