@@ -45,6 +45,7 @@ SHARED = (
     "data",
     "display",
     "duration",
+    "foreign",
     "gguf",
     "kit",
     "preview",
