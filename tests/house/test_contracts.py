@@ -45,7 +45,6 @@ SHARED = (
     "data",
     "display",
     "duration",
-    "foreign",
     "gguf",
     "kit",
     "preview",

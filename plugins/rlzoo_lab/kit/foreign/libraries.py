@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlzoo_lab.foreign import in_trl
+from rlzoo_lab.kit.foreign import in_trl
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from rlzoo.plugin.component import Component
-from rlzoo_lab import checks
-from rlzoo_lab.checks import estimators, functions, made_up
-from rlzoo_lab.checks.subject import NotApplicable, Subject, positions, same, show
-from rlzoo_lab.foreign.adapt import BENCH, NoGroupOfOne, runs
-from rlzoo_lab.foreign.names import REWARDS
+from rlzoo_lab.kit import checks
+from rlzoo_lab.kit.checks import estimators, functions, made_up
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, positions, same, show
+from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, runs
+from rlzoo_lab.kit.foreign.names import REWARDS
 
 
 def run_checks(component: Component) -> list[checks.CheckResult]:

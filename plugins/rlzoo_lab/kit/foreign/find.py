@@ -14,8 +14,8 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.registry import import_file
-from rlzoo_lab.foreign.adapt import Call, adapt
-from rlzoo_lab.foreign.libraries import LIBRARIES, Library, Make, Named
+from rlzoo_lab.kit.foreign.adapt import Call, adapt
+from rlzoo_lab.kit.foreign.libraries import LIBRARIES, Library, Make, Named
 
 ALL = "all"  # of a library: verl:all
 

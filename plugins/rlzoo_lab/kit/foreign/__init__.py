@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from rlzoo.errors import UsageError
 from rlzoo.plugin.component import KINDS
-from rlzoo_lab.checks import CheckResult
 from rlzoo_lab.data.words import read_options
-from rlzoo_lab.foreign.find import components, is_foreign
-from rlzoo_lab.foreign.judge import run_checks
+from rlzoo_lab.kit.checks import CheckResult
+from rlzoo_lab.kit.foreign.find import components, is_foreign
+from rlzoo_lab.kit.foreign.judge import run_checks
 
 Judged = tuple[str, str, str, list[CheckResult]]  # kind, name, place, results
 

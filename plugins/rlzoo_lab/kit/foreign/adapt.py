@@ -24,9 +24,9 @@ from rlzoo.plugin.columns import COLUMNS, WITH_GRADIENT
 from rlzoo.plugin.component import Component, read_component
 from rlzoo.plugin.options import Discount, Option, Range
 from rlzoo.plugin.registry import Zoo
-from rlzoo_lab.checks import made_up
-from rlzoo_lab.checks.subject import Subject
-from rlzoo_lab.foreign.names import GROUP_SIZE, LOSS, SETTINGS, columns_of, kind_of
+from rlzoo_lab.kit.checks import made_up
+from rlzoo_lab.kit.checks.subject import Subject
+from rlzoo_lab.kit.foreign.names import GROUP_SIZE, LOSS, SETTINGS, columns_of, kind_of
 
 LOSSES = ("policy_losses", "value_losses")
 _SHARE = Range(0, 1)
@@ -42,7 +42,7 @@ def greedy_scores(prompts):
 
 
 # Columns that the zoo would compute and functions elsewhere take: made up here without it.
-BENCH = Zoo([read_component("columns", greedy_scores, "rlzoo_lab.foreign", shape="B")])
+BENCH = Zoo([read_component("columns", greedy_scores, "rlzoo_lab.kit.foreign", shape="B")])
 
 
 class NoGroupOfOne(Subject):
