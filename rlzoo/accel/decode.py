@@ -228,7 +228,8 @@ class GrowingLayer(DynamicLayer):
         """Keep these rows, and the spare room: without it, all is copied again for the next
         token."""
         if self.room is None:
-            return super().batch_select_indices(indices)
+            super().batch_select_indices(indices)
+            return
         n = self.keys.shape[-2]
         keys, values = (x.index_select(0, indices) for x in self.room)
         self.room = keys, values
