@@ -95,9 +95,8 @@ class Decoder:
         """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
         model = policy.model if self.copy is None else self.copy.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = by_onednn(model, packed=True)
-        if self.compiled:
-            how = torch.compiler.set_stance("force_eager")
+        stance = torch.compiler.set_stance
+        how = stance("force_eager") if self.compiled else by_onednn(model, packed=True)
         most = self.most_rows
         with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
             drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
@@ -165,9 +164,8 @@ def decode(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Responses (B, T') to prompts (B, P), T' <= limit, by `NAMES`. Token t
-    is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without `uniforms`. model: the
-    policy's network, or a copy that samples."""
+    """`NAMES` (B, T') of responses to prompts (B, P), T' <= limit. Token t is drawn by inverse CDF
+    at uniforms[:, t] (B, T), or greedily without. model: the policy's network, or its copy."""
     first = torch.cat([prompt_ids.cpu(), prompt_mask.cpu().long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
@@ -200,10 +198,8 @@ def decode(
     over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
     fill = {"response_ids": policy.pad_id}  # after a row's end
     columns = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
-    return {
-        name: x.masked_fill(over if x.ndim == 2 else over[..., None], fill.get(name, 0))
-        for name, x in columns.items()
-    }
+    cut = {2: over, 3: over[..., None]}
+    return {name: x.masked_fill(cut[x.ndim], fill.get(name, 0)) for name, x in columns.items()}
 
 
 class GrowingLayer(DynamicLayer):
@@ -225,14 +221,9 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, and the spare room: without it, all is copied again for the next
-        token."""
-        if self.room is None:
-            super().batch_select_indices(indices)
-            return
-        n = self.keys.shape[-2]
-        keys, values = (x.index_select(0, indices) for x in self.room)
-        self.room = keys, values
+        """Keep these rows, with their spare room: the next token would copy all once more."""
+        n, room = self.keys.shape[-2], self.room or (self.keys, self.values)
+        keys, values = self.room = room[0][indices], room[1][indices]
         self.keys, self.values = keys[:, :, :n], values[:, :, :n]
 
 
@@ -270,7 +261,7 @@ class Growing:
 
 
 class Decoding:
-    """Decoding that are being decoded, and their tokens so far.
+    """Rows that are being decoded, and their tokens so far.
 
     Only `look` depends on values: between two looks, the host only launches operations.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
@@ -295,7 +286,7 @@ class Decoding:
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
-        self.columns = {"response_ids": self.tokens}
+        self.columns = {NAMES[0]: self.tokens}
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
@@ -383,8 +374,8 @@ def draw(
     that are a fifth column. barred: tokens (V,) bool that are not sampled."""
     most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
     if len(logits) > most:
-        us = [None] * -(-len(logits) // most) if u is None else u.split(most)
-        parts = [draw(policy, *part, barred) for part in zip(logits.split(most), us, strict=True)]
+        rows = [slice(i, i + most) for i in range(0, len(logits), most)]
+        parts = (draw(policy, logits[r], None if u is None else u[r], barred) for r in rows)
         return tuple(torch.cat(x) for x in zip(*parts, strict=True))
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
