@@ -128,8 +128,8 @@ class _Head(torch.autograd.Function):
         keep = n <= rows and any(ctx.needs_input_grad[:3]) and not entropy_grad and softcap is None
         for start in range(0, n, rows):
             part = slice(start, start + rows)
-            some = None if kept_tokens is None else kept_tokens[part]
-            logits = _logits(hidden[part], weight, bias, temperature, softcap, some)
+            bits = None if kept_tokens is None else kept_tokens[part]
+            logits = _logits(hidden[part], weight, bias, temperature, softcap, bits)
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
                 block = slice(first, min(first + step, start + rows))
                 log_p = logits[first - start : block.stop - start]
@@ -171,8 +171,8 @@ class _Head(torch.autograd.Function):
                 d_logits = kept.mul_(-g)
             else:
                 # Logits, then log p, then the gradient, in place: no second chunk is held.
-                some = None if kept_tokens is None else kept_tokens[part]
-                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap, some)
+                bits = None if kept_tokens is None else kept_tokens[part]
+                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap, bits)
                 if ctx.softcap is not None:  # d c tanh(x / c) / dx
                     slope = 1 - (d_logits * (ctx.temperature / ctx.softcap)).square_()
                 d_logits.sub_(d_logits.logsumexp(-1, keepdim=True))
@@ -221,9 +221,9 @@ def full_kl(
     kl = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
         part = slice(start, start + rows)
-        some = None if kept is None else kept[part]
+        bits = None if kept is None else kept[part]
         log_p, log_q = (
-            _logits(hidden[part], weight, bias, temperature, softcap, some).log_softmax(-1)
+            _logits(hidden[part], weight, bias, temperature, softcap, bits).log_softmax(-1)
             for (hidden, weight, bias), softcap in zip((ours, theirs), softcaps, strict=True)
         )
         kl.append(divergence(log_p, log_q))

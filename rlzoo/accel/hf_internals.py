@@ -177,8 +177,8 @@ def by_onednn(*models: nn.Module | None, packed: bool = False) -> Iterator[None]
 
 
 def _large(weight: Tensor) -> bool:
-    here = (weight.device.type, weight.dtype) == ("cpu", torch.float32)
-    return here and weight.numel() >= LARGE and torch.backends.mkldnn.is_available()
+    single = (weight.device.type, weight.dtype) == ("cpu", torch.float32)
+    return single and weight.numel() >= LARGE and torch.backends.mkldnn.is_available()
 
 
 def _linear(module: nn.Linear, laid_out: Tensor | None, x: Tensor) -> Tensor:
