@@ -28,7 +28,7 @@ from rlzoo.mdp.batch import widen
 from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
-HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests a tensor anew each time
+HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests each tensor again
 NAMES = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
