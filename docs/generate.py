@@ -720,7 +720,7 @@ def stale(zoo: Zoo) -> dict[Path, str | None]:
     """What differs: file -> what it should hold, None for a page of a component that is gone."""
     want = wanted(zoo)
     out: dict[Path, str | None] = {p: text for p, text in want.items() if read(p) != text}
-    out |= {p: None for p in (DOCS / "components").rglob("*.md") if p not in want}
+    out |= {p: None for p in (DOCS / "components").glob("*/*.md") if p not in want}
     return out
 
 
