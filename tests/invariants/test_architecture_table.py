@@ -1,5 +1,5 @@
 """Some rows of the table in docs/components/architectures.md, with half as many tokens sampled; a
-third by `pytest -m landing`, the rest by `pytest -m study`, and the whole by make_model_table.py."""
+third by `pytest -m landing`, the rest by `pytest -m study`, and all by make_model_table.py."""
 
 import re
 
