@@ -23,7 +23,7 @@ def typed(kind, code, folder):
     found["OMP_NUM_THREADS"] = "1"
     words = ["bash", "-euc", code] if kind == "bash" else [sys.executable, "-c", code]
     done = subprocess.run(
-        words, cwd=folder, env=found, text=True, capture_output=True, timeout=600, check=False
+        words, cwd=folder, env=found, text=True, capture_output=True, timeout=1800, check=False
     )
     assert done.returncode == 0, f"{code}\n{done.stderr}"
     return done.stdout
