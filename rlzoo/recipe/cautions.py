@@ -16,6 +16,7 @@ from rlzoo.recipe.keys import KEYS
 from rlzoo.recipe.words import read_value
 
 COMPARISONS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt}
+TRUNCATION = ("rollout.top_k", "rollout.top_p")
 CONDITION = re.compile(r"([\w.]+) (=|!=|<|>) (\S+)")
 
 
@@ -32,6 +33,8 @@ def warnings(plan: Any) -> Iterator[str]:
                 )
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it
+            if key in TRUNCATION and plan.recipe.config.rollout.replay == "kept":
+                continue  # the policy is as truncated as the sampler
             have = OmegaConf.select(plan.recipe.config, key)
             if COMPARISONS[match[2]](have, read_value(key, match[3])):
                 yield f"{key}={have} with {bound.name}: {why}"
