@@ -58,11 +58,12 @@ VERBS = {
         group="train",
     ),
     "resume": Verb(
-        "RUN|URL",
-        "continue an interrupted run from its last checkpoint",
+        "[RUN|URL] [train.steps=N]",
+        "continue a run from its last checkpoint, or beyond its end",
         "rlzoo.cli.run.resume",
         examples=(
             ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
+            ("rlzoo resume runs/a train.steps=80", "a finished run, on to step 80"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
         group="train",

@@ -64,6 +64,8 @@ def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         out["eval/accuracy"] = sum(right) / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = share_over(right, kinds)
         by_prompt["right"] = np.array(right, np.uint8)
+        if scores == right:  # one number has one interval
+            out["eval/score_low"], out["eval/score_high"] = share_over(right, kinds)
     if has_answer_prob(world.plan):
         p = answer_probs(world, n)
         out |= answer_line(p, kinds)

@@ -111,7 +111,7 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("trace ppo_gae --seed 1", "--seed: write a recipe key as seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
-        ("resume runs/a train.steps=9", "train.steps=9: no settings are allowed"),
+        ("resume runs/a train.steps=9", "runs/a is not a run folder"),
         ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
         ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
@@ -496,3 +496,19 @@ def test_a_word_of_other_tools_is_answered_with_the_way(line, way, typed):
 
 def test_help_of_help_lists_the_verbs(typed):
     assert typed("help help") == typed("help")
+
+
+@pytest.mark.parametrize(
+    "verb", ["doctor", "doctor --retrain", "report", "trace", "eval", "resume"]
+)
+def test_run_is_the_latest_by_default(verb, typed, tmp_path):
+    assert "there is no run in runs/" in typed(verb)[2]
+    for name, when in (("b", 2), ("c", 1), ("sweep", 3)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("")
+        os.utime(folder / "metrics.jsonl", (when, when))
+        (folder / ("sweep.json" if name == "sweep" else "recipe.yaml")).write_text("seed: x")
+    said = "the latest run, runs/b"
+    assert said in typed(verb)[2]
+    assert said not in typed(f"{verb} runs/c")[2]
