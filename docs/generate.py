@@ -7,7 +7,6 @@ nothing, names what is stale, and exits 1 if anything is.
 """
 
 import ast
-import configparser
 import inspect
 import json
 import re
@@ -281,6 +280,28 @@ def agreement(c: Component) -> list[list[str]]:
 # ---------------------------------------------------------------- indices and blocks
 
 
+# kind -> what the table of docs/studies/families.py shows, and its function
+FAMILIES = {
+    "estimators": (
+        """### What each estimator does
+
+Four responses to one prompt have four tokens each. A right response earns 1 at its last token, and
+the critic predicts the share of right responses. The cells show the advantage of a right response
+when one or three of the four are right; two numbers are for the first and the last token.""",
+        families.estimators,
+    ),
+    "policy_losses": (
+        """### What each policy loss does
+
+A response is one token that had probability 0.2 when it was sampled. The numbers show how strongly
+the loss pushes the token, relative to REINFORCE; negative numbers push against the advantage. The
+*unit* is the part of the batch whose probabilities determine the push. At ratio 1, in the first
+update on a batch, almost all losses are the same.""",
+        families.losses,
+    ),
+}
+
+
 def index(zoo: Zoo) -> str:
     total = len(shipped(zoo))
     kinds = [
@@ -310,35 +331,16 @@ def index(zoo: Zoo) -> str:
         if kind == "tasks":
             head, rows = [h for h in head if h != "needs"], [[*r[:2], *r[3:]] for r in rows]
         out.append(f"## {title}\n\n" + table(head, rows))
+        if kind in FAMILIES:
+            text, rows_of = FAMILIES[kind]
+            out += [text, table(*rows_of(zoo, shipped(zoo, kind)))]
+        elif kind == "tasks":
+            out += ["### Presets of tasks", presets()]
     return "\n\n".join(out) + "\n"
 
 
 def plain(value: Any) -> str:
     return value_text(value).strip("`")
-
-
-def floors() -> list[str]:
-    """The packages and modules of the core, from the top floor down, as `.importlinter` has it."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / ".importlinter")
-    layers = config["importlinter:contract:floors"]["layers"].split()
-    return [f"rlzoo/{name}" for name in layers if name not in ("|", "__main__")]
-
-
-def packages_block(zoo: Zoo) -> str:
-    rows = []
-    for name in ["plugins/rlzoo_lab", *floors()]:
-        folder = ROOT / name
-        if not folder.is_dir():
-            label = f"[{name.removeprefix('rlzoo/')}](../{name}.py)"
-            rows.append([label, cell(first_line(ROOT / f"{name}.py"))])
-            continue
-        below = [] if "plugins" in name else sorted(p.parent for p in folder.glob("*/__init__.py"))
-        for inner in [folder, *below]:
-            path = inner.relative_to(ROOT).as_posix()
-            label = f"[{path.removeprefix('rlzoo/').removeprefix('plugins/')}](../{path})"
-            rows.append([label, cell(first_line(inner / "__init__.py"))])
-    return table(["package", "purpose"], rows)
 
 
 # The files of the core that a step of `grpo` enters, in the order of its story. A test holds it.
@@ -398,6 +400,8 @@ def public_block(zoo: Zoo) -> str:
             text = SAID.get(name) or (inspect.getdoc(found) or "").split("\n\n")[0]
             rows.append([f"`{name}`", cell(" ".join(text.split()))])
         rows += [[", ".join(several), where] for where, several in elsewhere.items()]
+        if module not in ("rlzoo", "rlzoo.ops", "rlzoo.data"):  # `help(NAME)` describes them
+            rows = [[", ".join(name for name, _ in rows), ""]]
         out.append(f"### `{module}`\n\n" + table(["name", "what it is"], rows))
     return "\n\n".join(out)
 
@@ -479,20 +483,7 @@ def is_shared(key: str) -> bool:
     return key.startswith("critic.") and actor is not None and actor.meaning == KEYS[key].meaning
 
 
-def recipes_block(zoo: Zoo) -> str:
-    default = recipe_values(CONFIGS / "defaults.yaml")["estimator.name"]
-    by: dict[str, list[str]] = {}
-    for name, path in recipes().items():
-        estimator = recipe_values(path).get("estimator.name", default)
-        by.setdefault(estimator, []).append(f"[`{name}`](gallery.md#{name})")
-    rows = [
-        [f"[`{name}`](components/estimators/{name}.md)", ", ".join(found)]
-        for name, found in sorted(by.items())
-    ]
-    return table(["estimator", "recipes"], rows)
-
-
-def presets_block(zoo: Zoo) -> str:
+def presets() -> str:
     rows = []
     for path in sorted((CONFIGS / "task").glob("*.yaml")):
         values = recipe_values(path).items()
@@ -648,26 +639,11 @@ def vllm_block(zoo: Zoo) -> str:
     )
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
-        "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
-        f"{killed['status']} and the line below. When it was resumed with a new server, its "
-        f"metrics were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a "
-        f"server that was restarted in time, the run ended with status {killed['waited_status']}, "
-        f"and its metrics were {ends[killed['waited_equal']]}."
+        f"With a server that was killed (SIGKILL) and another started, metrics were "
+        f"{ends[killed['resumed_equal']]} to those of an undisturbed run after `rlzoo resume`, and "
+        f"{ends[killed['waited_equal']]} without it if the server was back in time."
     )
-    line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
-    return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"
-
-
-def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo_lab.api`: a line each, the first of its docstring."""
-    rows = []
-    for name in sorted(rlzoo.__all__):
-        function = getattr(rlzoo, name)
-        if inspect.isfunction(function) and function.__module__.startswith("rlzoo_lab.api."):
-            text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-            first = next(p.name for p in inspect.signature(function).parameters.values())
-            rows.append([f"`rlzoo.{name}({first}, ...)`", text])
-    return table(["function", "what it does"], rows)
+    return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}"
 
 
 def arguments(function: Callable) -> str:
@@ -696,44 +672,24 @@ def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
 
-def families_block(name: str) -> Callable[[Zoo], str]:
-    """A table of docs/studies/families.py: what components do on a few rows."""
-
-    def block(zoo: Zoo) -> str:
-        kind = {"losses": "policy_losses", "estimators": "estimators"}[name]
-        return table(*getattr(families, name)(zoo, shipped(zoo, kind)))
-
-    return block
-
-
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
-    "docs/recipes.md": {
-        "keys": keys_block,
-        "recipes": recipes_block,
-        "presets": presets_block,
-        **{name: families_block(name) for name in ("estimators", "losses")},
-    },
-    "docs/design.md": {
-        "reading": reading_block,
-        "packages": packages_block,
-    },
+    "docs/recipes.md": {"keys": keys_block},
+    "docs/design.md": {"reading": reading_block},
     "docs/plugin-authors.md": {"public": public_block},
-    "docs/python.md": {"run": run_block, "functions": functions_block},
+    "docs/python.md": {"run": run_block},
     "docs/doctor.md": {"rules": rules_block},
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {
         "beside authors": beside_authors_block,
         "in trainers": in_trainers_block,
     },
-    "docs/samplers.md": {"vllm": vllm_block},
+    "docs/parallel.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,
         "resources": resources_block,
         "stages": stages_block,
-    },
-    "docs/metrics.md": {
         "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
         "evaluation metrics": metrics_block("evaluation"),
     },

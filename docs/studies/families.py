@@ -1,4 +1,4 @@
-"""The tables of docs/recipes.md, which `docs/generate.py` writes.
+"""Two tables of docs/components/README.md, which `docs/generate.py` writes.
 
 Each loss and estimator is called on a few made-up rows.
 """
@@ -28,7 +28,7 @@ def losses(zoo: Any, shipped: list[Component]) -> Table:
     rows = []
     for loss in shipped:
         good, bad = (numbers(pushes(zoo, loss, a)) for a in (1.0, -1.0))
-        link = f"[{loss.name}](components/policy_losses/{loss.name}.md)"
+        link = f"[{loss.name}](policy_losses/{loss.name}.md)"
         rows.append([link, reach(zoo, loss), good, bad])
     return head, sorted(rows, key=lambda row: (REACHES.index(row[1]), row[0]))
 
@@ -107,7 +107,7 @@ def estimators(zoo: Any, shipped: list[Component]) -> Table:
     rows = []
     for estimator in shipped:
         cells = [span(estimate(zoo, estimator, right)[0]) for right in (1, 3)]
-        rows.append([f"[{estimator.name}](components/estimators/{estimator.name}.md)",
+        rows.append([f"[{estimator.name}](estimators/{estimator.name}.md)",
                      baseline(estimator), credit(zoo, estimator), *cells])  # fmt: skip
     return head, sorted(rows, key=lambda row: (row[1], row[2], row[0]))
 

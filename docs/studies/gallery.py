@@ -1,4 +1,4 @@
-"""Draw each recipe's learning curves from the league's runs; docs/gallery.md shows them.
+"""Draw each recipe's learning curves from the league's runs; docs/gallery/README.md shows them.
 
     python docs/studies/gallery.py [FOLDER]    seconds; FOLDER: the league's runs
 
@@ -24,7 +24,8 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe
 from rlzoo.recipe.plan import Plan
 
-FOLDER, PAGE = DOCS / "gallery", DOCS / "gallery.md"
+FOLDER = DOCS / "gallery"
+PAGE = FOLDER / "README.md"
 FACTS = FOLDER / "league.json"
 RECIPES = sorted(path.stem for path in (ROOT / "configs" / "recipes").glob("*.yaml"))
 FEWEST = 3  # runs of a row, for a task to count
@@ -157,18 +158,18 @@ runs a recipe, and `rlzoo show recipe=NAME` prints its settings.
 is blue, with the range of its seeds; the task's best recipe is dashed. (DAPO filters its batches,
 so its curve looks better than its policy is.)
 
-**Advice** comes from the short, untuned runs of the [league](league.md). It suggests where to
+**Advice** comes from the short, untuned runs of the [league](../league.md). It suggests where to
 start, not what is best at your scale. *Level with the best* means that these seeds show no
 difference at 95 %. The number after *behind* is the recipe's share of the best recipe's gain. *Try
 first* means that the recipe is level with the best on every task, and that the 95 % interval of
 its mean rank is in the first
 third. Recipes are sorted by their rank in the league, which also lists the [failed
-runs](league.md#what-went-wrong).
+runs](../league.md#what-went-wrong).
 """
 
 
 def page(zoo: Zoo) -> str:
-    """docs/gallery.md."""
+    """docs/gallery/README.md."""
     facts = json.loads(FACTS.read_text(encoding="utf-8"))
     groups: dict[str, list[tuple[float, str, str]]] = {title: [] for title in GROUPS}
     for name in RECIPES:
@@ -193,7 +194,7 @@ def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any
     about = describe(ROOT / "configs" / "recipes" / f"{name}.yaml")
     out = [f"### {name}", prose(about)]
     if (FOLDER / f"{name}.svg").is_file():
-        out.append(f"![{name}](gallery/{name}.svg)")
+        out.append(f"![{name}]({name}.svg)")
     out += [made_of(plan), advice(name, row, facts)]
     return "\n\n".join(out)
 
@@ -202,7 +203,7 @@ def made_of(plan: Plan) -> str:
     """The components, with links to their pages."""
 
     def link(bound: Any) -> str:
-        return f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
+        return f"[{bound.name}](../components/{bound.component.kind}/{bound.name}.md)"
 
     parts = [link(plan.estimator), link(plan.policy_loss)]
     if plan.kl is not None:
@@ -219,7 +220,7 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What the league suggests: try it first? Where was it behind?"""
     if not row:
         apart = league.NOT_PLAYED.get(name)
-        return f"Measured [separately]({apart})." if apart else "This recipe was not measured yet."
+        return f"Measured [separately](../{apart})." if apart else "Not measured yet."
     tasks = row["tasks"]
     behind = [task for task, found in tasks.items() if not found["like_best"]]
     if not behind:

@@ -2,7 +2,7 @@
 
     python docs/studies/games.py bases            # makes the bases, 30 to 130 CPU s each
     python docs/studies/games.py runs nim gem     # those that are not there yet, 9 to 20 CPU s each
-    python docs/studies/games.py table            # into docs/environments.md
+    python docs/studies/games.py table            # prints it
 
 All in runs/games, one thread, resumable. A base imitates a scripted player and stops early: its
 samples are often wrong, its most likely moves are better. Steps and learning rate (1e-3, 5e-4 or
@@ -24,7 +24,7 @@ from itertools import product
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
-from common import DOCS, put, table
+from common import DOCS, table
 from rlzoo_lab.stats import t_interval
 
 OUT = DOCS.parent / "runs" / "games"
@@ -140,4 +140,4 @@ if __name__ == "__main__":
     elif given.what == "runs":
         runs(given.games, given.recipes)
     else:
-        put(DOCS / "environments.md", "games", results())
+        print(results())

@@ -24,7 +24,7 @@ from statistics import fmean, median
 import torch
 from torch import Tensor
 
-from common import DOCS, put, table
+from common import table
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer, resolve_path
 from rlzoo_lab.stats import t_interval
 
@@ -150,7 +150,6 @@ def main() -> None:
     for name in args.models:
         rows += rows_of(Path(name).name.removeprefix("package:"), study(name))
         print(table(HEAD, rows), flush=True)
-    put(DOCS / "results.md", "rank", table(HEAD, rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Hi-lo through `rlzoo serve` and in this process, ten seeds each: are the curves the same?
 
     python docs/studies/serving.py runs [ARM ...]   # those that are not there yet, 15 to 60 CPU s
-    python docs/studies/serving.py table            # into docs/environments.md
+    python docs/studies/serving.py table            # prints it
 
 All in runs/serving. The agent is agent.py, a process of its own with 64 threads, which plays by its
 own rules and posts its own reward. In a pair the seed is the same, so prompts, their rows, and the
@@ -26,7 +26,7 @@ from hashlib import sha256
 from itertools import product
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-from common import DOCS, put, table
+from common import DOCS, table
 from rlzoo_lab.stats import t_interval
 
 OUT = DOCS.parent / "runs" / "serving"
@@ -143,4 +143,4 @@ if __name__ == "__main__":
     if given.what == "runs":
         runs(given.arms)
     else:
-        put(DOCS / "environments.md", "serving", results())
+        print(results())

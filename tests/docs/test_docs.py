@@ -25,7 +25,7 @@ from rlzoo_lab.show import plan_without_data
 DOCS = ROOT / "docs"
 EXAMPLES = sorted({*(DOCS / "examples").glob("*.py")} - {DOCS / "examples" / "one_file.py"})
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-ALL_PAGES = [*PAGES, *sorted((DOCS / "components").rglob("*.md"))]
+ALL_PAGES = [*PAGES, *sorted(DOCS.glob("*/**/*.md"))]
 FENCE = re.compile(
     r"^(?P<mark><!-- executed -->\n)?```(?P<kind>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -247,12 +247,12 @@ def test_every_hook_is_documented_with_its_arguments():
             arguments = ", ".join(inspect.signature(hook).parameters)
             assert f"`{name}({arguments})`" in text, name
     for kind in KINDS.values():
-        assert f"| `{kind.singular}` |" in text, kind.singular
+        assert f"|`{kind.singular}`|" in text, kind.singular
 
 
 def listed(heading):
-    """The keys in the first column of the table under a heading of metrics.md."""
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    """The keys in the first column of the table under a heading of columns.md."""
+    text = (DOCS / "columns.md").read_text(encoding="utf-8")
     part = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert part, heading
     return re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| ?(.*?) ?\|", part, re.MULTILINE)))

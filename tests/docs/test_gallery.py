@@ -49,8 +49,8 @@ def test_the_advice_is_what_the_runs_say(gallery, found):
     assert sum(facts["rows"]["vapo"]["failures"]["diverged"].values()) == 3
     assert "rank" not in facts["rows"]["gigpo"]  # it does not play every task
     assert say["gigpo"] == even
-    assert "not measured" in gallery.advice("new", {}, facts)
-    assert "[separately](results.md#" in gallery.advice("prime", {}, facts)
+    assert "Not measured" in gallery.advice("new", {}, facts)
+    assert "[separately](../results.md#" in gallery.advice("prime", {}, facts)
 
 
 def test_a_picture_has_a_panel_for_each_task_that_is_played(gallery, found):
@@ -96,6 +96,6 @@ def test_what_is_drawn_is_small_and_of_recipes_that_ship(gallery):
 
 
 def test_every_recipe_has_numbers_somewhere(gallery):
-    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    assert "not measured yet" not in text
+    text = (ROOT / "docs" / "gallery" / "README.md").read_text(encoding="utf-8")
+    assert "Not measured yet" not in text
     assert text.count("Measured [separately]") == len(gallery.league.NOT_PLAYED)
