@@ -102,7 +102,7 @@ MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
-    "info": "plugins", "models": "help run", "push": "export", "version": "--version",
+    "info": "plugins", "models": "plugins models", "push": "export", "version": "--version",
     "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 

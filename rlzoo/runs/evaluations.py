@@ -14,8 +14,6 @@ from typing import Any
 
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
-from rlzoo.runs.metrics import GAIN
-from rlzoo.stats import mean_over
 
 Arrays = Mapping[str, Any]
 
@@ -58,18 +56,6 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
     if "score" not in arrays and "right" in arrays:
         arrays["score"] = arrays["right"].astype("float32")
     return arrays
-
-
-def gain(before: Arrays | None, after: Arrays) -> dict[str, float]:
-    """`eval/gain`, the rise of the headline (`right`, else `score`) between two evaluations on the
-    same prompts, and its 95 % interval over prompts, paired; {} where they cannot be paired."""
-    name = "right" if "right" in after else "score"
-    there = before is not None and {name, "prompt"} <= before.keys()
-    if before is None or not there or before["prompt"].tolist() != after["prompt"].tolist():
-        return {}
-    rise = (after[name].astype(float) - before[name]).tolist()
-    low, high = mean_over(rise, after["prompt"].tolist())
-    return {GAIN: sum(rise) / len(rise), f"{GAIN}_low": low, f"{GAIN}_high": high}
 
 
 def evaluated_steps(folder: RunFolder) -> set[int]:

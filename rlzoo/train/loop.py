@@ -14,9 +14,9 @@ from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Display, Measure
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.evaluation import evaluate
+from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
-from rlzoo.runs.evaluations import forget_evaluations, gain, read_evaluation, write_evaluation
+from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation

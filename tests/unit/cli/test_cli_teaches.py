@@ -18,6 +18,7 @@ from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose, spell_out
 from rlzoo.recipe.files import describe, list_configs
+from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab import completion
 from rlzoo_lab.sweep.plan import plan_sweep
@@ -473,6 +474,9 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
     ("line", "way"),
     [
         ("tasks", "plugins tasks"),
+        ("models", "plugins models"),
+        ("run grpo model=gpt2", "a hub id, use model.path"),
+        ("run grpo task=math", "gsm8k"),
         ("estimators", "plugins estimators"),
         ("info gae", "plugins"),
         ("version", "--version"),
@@ -512,3 +516,37 @@ def test_run_is_the_latest_by_default(verb, typed, tmp_path):
     said = "the latest run, runs/b"
     assert said in typed(verb)[2]
     assert said not in typed(f"{verb} runs/c")[2]
+
+
+def test_models_and_presets_are_listed(typed):
+    listed = typed("plugins models")[1]
+    assert {line.split()[0] for line in listed.splitlines()} >= set(list_configs("model"))
+    assert "gsm8k" in typed("plugins tasks")[1]
+    assert "speller" in typed("plugins speller")[1]
+    found = json.loads(typed("plugins marks_dense --json")[1])
+    assert found["presets"]["task"].keys() == {"marks_dense"}
+
+
+def test_a_file_is_a_word(zoo, tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.jsonl").write_text('{"prompt": "1", "answer": "1"}\n')
+    recipe = compose(["grpo", "task=a,b.jsonl", "rewards=sub/rw.py:close"], zoo)
+    assert recipe.config.task.name == "dataset"
+    assert recipe.config.task.path == "a,b.jsonl"
+    assert dict(recipe.config.rewards) == {"python": {"function": "sub.rw:close", "weight": 1.0}}
+    assert compose(["grpo", "rewards=os.path:join"], zoo).config.rewards.python.function == (
+        "os.path:join"
+    )
+    assert compose(["grpo", "task=reverse"], zoo).config.task.name == "reverse"
+    status, _, err = typed("run grpo a,b.jsonl")
+    assert (status, "task=a,b.jsonl" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reward_that_is_only_added_is_named(zoo):
+    added = ["grpo", "rewards.length.weight=0.1"]
+    assert make_plan(compose(added, zoo), zoo).warnings == ()  # its share is given
+    option = "rewards.regex.pattern=a"
+    [text] = make_plan(compose(["grpo", option], zoo), zoo).warnings
+    assert "added to verifier; rewards=[regex] replaces" in text
+    assert make_plan(compose(["grpo", "rewards=[regex]", option], zoo), zoo).warnings == ()

@@ -7,8 +7,8 @@ import torch
 import rlzoo
 from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
-from rlzoo.rollout.evaluation import answer_probs, evaluate
-from rlzoo.runs.evaluations import gain, read_evaluation
+from rlzoo.rollout.evaluation import answer_probs, evaluate, gain
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.stats import mean_over
 from rlzoo.train.start import resume
 from rlzoo_lab.data.record import read_finished
