@@ -97,7 +97,7 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
 def presets(kind: str, words: list[str]) -> dict[str, dict[str, str]]:
     """Section -> name -> summary of the models and tasks that are kept as files and mention every
     word."""
-    found = {}
+    found: dict[str, dict[str, str]] = {}
     for section in ("model", "task"):
         texts = {name: describe(path) for name, path in list_configs(section).items()}
         if kind in ("", f"{section}s"):
