@@ -10,7 +10,6 @@ from rlzoo.cli import guide
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.component import KINDS, Component
-from rlzoo.recipe.files import describe, list_configs
 
 if TYPE_CHECKING:  # pluggy
     from rlzoo.plugin.registry import Zoo
@@ -97,6 +96,8 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
 def presets(kind: str, words: list[str]) -> dict[str, dict[str, str]]:
     """Section -> name -> summary of the models and tasks that are kept as files and mention every
     word."""
+    from rlzoo.recipe.files import describe, list_configs
+
     found: dict[str, dict[str, str]] = {}
     for section in ("model", "task"):
         texts = {name: describe(path) for name, path in list_configs(section).items()}
