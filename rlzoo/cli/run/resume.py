@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> Result:
             continue
         if key not in (STEPS, "steps"):
             raise UsageError(
-                f"{key}: a run goes on with its own settings, and only {STEPS}=N may grow"
+                f"{key}: a run continues with its own settings, and only {STEPS}=N may grow"
                 f"{nearest(key, [STEPS])}; to train its model further with others, start a run "
                 f"with model.path={runs[0] if runs else 'RUN'}/model"
             )
