@@ -37,7 +37,7 @@ def cli(capsys):
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),
         (["new", "estimater", "x"], "did you mean 'estimator'"),
-        (["base", "huge", "--out", "x"], "there is no base or task 'huge'"),
+        (["model", "base", "huge", "--out", "x"], "there is no base or task 'huge'"),
     ],
 )
 def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypatch):
@@ -203,7 +203,7 @@ def test_base_makes_a_model_again(tmp_path, monkeypatch):
         "mix:\n  a: {task: addition, weight: 1.0, options: {digits: 1}}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert main(["base", "micro", "--out", "out"]) == 0
+    assert main(["model", "base", "micro", "--out", "out"]) == 0
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
