@@ -357,7 +357,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
 
 
 def no_verb(word: str) -> str:
-    """What to type instead of a word that is no verb."""
+    """The error for a word that is not a verb, with the nearest one."""
     from rlzoo.recipe.words import name_recipe
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
