@@ -42,6 +42,8 @@ def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -
         os.environ |= {"COMP_LINE": line, "COMP_POINT": f"{point - len(typed[1])}"}
         parser = parser_of(verb)
         for action in parser._get_positional_actions():
+            if action.choices:  # the parts of a verb
+                continue
             action.completer = partial(words, str(action.metavar), line.split()[1:])  # type: ignore[attr-defined]
     else:
         parser = ArgumentParser()

@@ -360,7 +360,8 @@ def test_a_typo_and_a_completion_import_no_torch_no_numpy_and_cost_little(tmp_pa
         assert "did you mean" in done.stderr
         assert done.stdout.strip() == "", line
         assert seconds < 2, line
-    for line, expected in (("rlzoo rec", "recipes"),
+    for line, expected in (("rlzoo rec", "recipes"), ("rlzoo model sf", "sft"),
+                           ("rlzoo model sft --mod", "--model"),
                            ("rlzoo run ppo_gae estimator.l", "estimator.lam=")):  # fmt: skip
         env = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9",
                "COMP_LINE": line, "COMP_POINT": str(len(line)),
