@@ -81,7 +81,8 @@ def test_a_long_value_is_shortened(words, value, cli, tmp_path, monkeypatch):
 
 
 def test_usage_errors_exit_2(cli):
-    for words, said in ((["fly"], "no verb 'fly'"), (["export"], "usage: rlzoo export RUN")):
+    short = (["model", "export"], "usage: rlzoo model export RUN")
+    for words, said in ((["fly"], "no verb 'fly'"), short):
         status, _, err = cli(*words)
         assert status == 2
         assert said in err
