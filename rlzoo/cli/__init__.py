@@ -330,10 +330,26 @@ def _without_verb(argv: list[str]) -> NoReturn:
     elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
         print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
-        print(f"rlzoo {__version__}")
+        print(f"rlzoo {__version__}{_commit()}")
     else:
         raise RlzooError(_no_verb(rest[0] if first == "help" else first))
     raise SystemExit(0)
+
+
+def _commit() -> str:
+    """The commit of a checkout, in brackets; empty for an installed package or without git."""
+    import subprocess  # here: one option needs it
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f" ({done.stdout.strip()})"
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _no_verb(word: str) -> str:
