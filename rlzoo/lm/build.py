@@ -48,7 +48,6 @@ def build_world(plan: Plan) -> World:
     """The models that the plan needs, on the recipe's device; in each process of a run alike."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
-    torch.backends.cuda.matmul.allow_tf32 = False  # of the process: set for each run
     ranks = open_ranks(config.device)
     sharded = ranks.count > 1 and config.parallel.strategy == "shard"
     if sharded and config.model.compile:
@@ -57,7 +56,6 @@ def build_world(plan: Plan) -> World:
     # Found out by passes, before there is a copy, a shard or a compiled layer.
     probed = enforce(policy, config.model.name or str(config.model.path))
     notes += probed.notes
-    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the probe's limits are float32's
     compiled, traits = config.model.compile, probed.traits
     if compiled:
         traits = replace(traits, no_trees=COMPILED)
