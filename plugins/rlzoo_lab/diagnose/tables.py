@@ -25,9 +25,10 @@ def with_error(row: Mapping[str, Any], key: str) -> str:
 def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
     """An empty table with columns for the estimator, its critic, and right-aligned numbers."""
     from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0), pad_edge=False)
+    from rlzoo_lab.view.wide import WideTable
+
+    table = WideTable(box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0), pad_edge=False)
     for head in heads:
         if head == "estimator":
             table.add_column(head, overflow="fold", style="bold")

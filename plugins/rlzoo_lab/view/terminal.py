@@ -6,12 +6,12 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.measure import Measurement
 from rich.style import Style
-from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import brief, sparkline
 from rlzoo_lab.view.shade import largest, shade
+from rlzoo_lab.view.wide import WideTable
 
 STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "warn": "yellow"}
 FOLDS = 24  # characters of a text in a table; a longer one is folded
@@ -52,7 +52,7 @@ def _wrapped(line: str, console: Any) -> list[RichText]:
     return [RichText.assemble("      " if i else "  ", piece) for i, piece in enumerate(pieces)]
 
 
-def _table(block: Table, console: Any) -> RichTable:
+def _table(block: Table, console: Any) -> WideTable:
     """With short headings, if it is too wide with whole ones."""
     table = _made(block, [c.name for c in block.columns])
     free = console.options.update(max_width=100_000)
@@ -61,9 +61,9 @@ def _table(block: Table, console: Any) -> RichTable:
     return table
 
 
-def _made(block: Table, heads: Sequence[str]) -> RichTable:
+def _made(block: Table, heads: Sequence[str]) -> WideTable:
     title = RichText(block.title, style="italic") if block.title else None
-    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+    table = WideTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
                       padding=(0, 1, 0, 0))  # fmt: skip
     for i, (head, column) in enumerate(zip(heads, block.columns, strict=True)):
         names = not i and not all(cell.isdigit() for cell in column.cells)
