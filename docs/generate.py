@@ -639,26 +639,11 @@ def vllm_block(zoo: Zoo) -> str:
     )
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
-        "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
-        f"{killed['status']} and the line below. When it was resumed with a new server, its "
-        f"metrics were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a "
-        f"server that was restarted in time, the run ended with status {killed['waited_status']}, "
-        f"and its metrics were {ends[killed['waited_equal']]}."
+        f"With a server that was killed (SIGKILL) and another started, metrics were "
+        f"{ends[killed['resumed_equal']]} to those of an undisturbed run after `rlzoo resume`, and "
+        f"{ends[killed['waited_equal']]} without it if the server was back in time."
     )
-    line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
-    return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"
-
-
-def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo_lab.api`: a line each, the first of its docstring."""
-    rows = []
-    for name in sorted(rlzoo.__all__):
-        function = getattr(rlzoo, name)
-        if inspect.isfunction(function) and function.__module__.startswith("rlzoo_lab.api."):
-            text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-            first = next(p.name for p in inspect.signature(function).parameters.values())
-            rows.append([f"`rlzoo.{name}({first}, ...)`", text])
-    return table(["function", "what it does"], rows)
+    return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}"
 
 
 def arguments(function: Callable) -> str:
@@ -692,21 +677,19 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/recipes.md": {"keys": keys_block},
     "docs/design.md": {"reading": reading_block},
     "docs/plugin-authors.md": {"public": public_block},
-    "docs/python.md": {"run": run_block, "functions": functions_block},
+    "docs/python.md": {"run": run_block},
     "docs/doctor.md": {"rules": rules_block},
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {
         "beside authors": beside_authors_block,
         "in trainers": in_trainers_block,
     },
-    "docs/samplers.md": {"vllm": vllm_block},
+    "docs/parallel.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,
         "resources": resources_block,
         "stages": stages_block,
-    },
-    "docs/metrics.md": {
         "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
         "evaluation metrics": metrics_block("evaluation"),
     },

@@ -49,12 +49,28 @@ def on_files(files: "Files", config: Any) -> "Files":
     play = (DOCS / "playground.html").read_text(encoding="utf-8")
     play = play.replace('href="README.md"', 'href="index.html"')  # what the front page is called
     files.append(File.generated(config, "playground.html", content=play))
+    for old, heir in moved((DOCS / "README.md").read_text(encoding="utf-8")):
+        files.append(File.generated(config, f"{old}.html", content=heir))
     wanted: dict[str, Path] = {}
     for file in files.documentation_pages():
         linked(file.content_string, file.src_uri, wanted)
     for uri, path in wanted.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
+
+
+def moved(index: str) -> list[tuple[str, str]]:
+    """(old page, a page that leads to its heir), by the table of the index."""
+    table = index.partition("## Moved pages")[2]
+    rows = re.findall(r"^\|([a-z, -]+)\|.*?\]\(([^)]+)\)\|$", table, re.M)
+    return [
+        (name, f'<meta http-equiv="refresh" content="0; url={heir}"><a href="{heir}">moved</a>\n')
+        for names, target in rows
+        for heir in [
+            target.replace("gallery/README.md", "gallery/index.md").replace(".md", ".html")
+        ]
+        for name in names.split(", ")
+    ]
 
 
 def reference() -> str:

@@ -71,7 +71,8 @@ def with_block(text: str, name: str, block: str) -> str:
 
 
 def put(page: Path, name: str, block: str) -> None:
-    """The same in a file; a place that is not there is an error."""
+    """The same in a file, tables as `table` has them; a place that is not there is an error."""
+    block = re.sub(r"(?<!\\) *\| *", "|", block) if block.lstrip().startswith("|") else block
     text = page.read_text(encoding="utf-8")
     if f"<!-- /{name} -->" not in text:
         sys.exit(f"{page.name} has no place named {name}")

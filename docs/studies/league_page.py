@@ -262,7 +262,7 @@ def beside(row: str, league: League) -> str:
 
 
 def write_beside(row: str, league: League) -> None:
-    put(PAGE, "beside", beside(row, league))
+    print(beside(row, league))
 
 
 def write(

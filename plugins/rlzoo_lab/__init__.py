@@ -17,6 +17,7 @@ with `add_arguments` imports no torch at its top.
     duration    an estimate of how long a run takes
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
+    foreign     functions of other libraries, and of files, as components
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
     new         a working plugin package as a template

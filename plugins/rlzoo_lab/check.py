@@ -20,8 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if bool(arguments.name) == arguments.all:
         raise RlzooError("check: give model=PATH, the NAME of a component, or --all")
-    from rlzoo_lab import checks  # here: it loads torch
+    from rlzoo_lab import checks, foreign  # here: they load torch
 
+    if arguments.name and foreign.is_foreign(arguments.name):
+        return _result(foreign.check(arguments.name, arguments.words, arguments.map), brief=False)
     zoo = load_zoo()
     if arguments.name and arguments.name.startswith(("model=", "model.path=")):
         subjects = [_model([arguments.name, *arguments.words], zoo)]
@@ -32,13 +34,17 @@ def run(arguments: argparse.Namespace) -> Result:
             (KINDS[c.kind].singular, c.name, c.file, checks.run_checks(c, zoo, options))
             for c in components
         ]
+    return _result(subjects, brief=arguments.all)
+
+
+def _result(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> Result:
     document = [
         {"kind": kind, "component": name, "file": file, **vars(r)}
         for kind, name, file, results in subjects
         for r in results
     ]
     failed = any(line["passed"] is False for line in document)
-    return Result(document, lambda _: checks_table(subjects, brief=arguments.all), int(failed))
+    return Result(document, lambda _: checks_table(subjects, brief=brief), int(failed))
 
 
 def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:

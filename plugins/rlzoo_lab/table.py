@@ -20,10 +20,14 @@ new = Verb(
     group="plug in",
 )
 check = Verb(
-    "NAME | model=PATH | --all",
-    "check that components or a model meet their contract",
+    "NAME | model=PATH | verl:NAME | FILE.py:FUNCTION | --all",
+    "check that components, functions of other trainers, or a model meet their contract",
     "rlzoo_lab.check",
-    examples=(("rlzoo check gae", "check one component"),),
+    examples=(
+        ("rlzoo check gae", "check one component"),
+        ("rlzoo check verl:grpo", "check verl's own function"),
+        ("rlzoo check mine.py:advantages --map pay=rewards", "check yours"),
+    ),
     function="rlzoo_lab.api.verbs:check",
     group="plug in",
 )

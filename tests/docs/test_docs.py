@@ -247,12 +247,12 @@ def test_every_hook_is_documented_with_its_arguments():
             arguments = ", ".join(inspect.signature(hook).parameters)
             assert f"`{name}({arguments})`" in text, name
     for kind in KINDS.values():
-        assert f"| `{kind.singular}` |" in text, kind.singular
+        assert f"|`{kind.singular}`|" in text, kind.singular
 
 
 def listed(heading):
-    """The keys in the first column of the table under a heading of metrics.md."""
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    """The keys in the first column of the table under a heading of columns.md."""
+    text = (DOCS / "columns.md").read_text(encoding="utf-8")
     part = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert part, heading
     return re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| ?(.*?) ?\|", part, re.MULTILINE)))

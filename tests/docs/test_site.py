@@ -126,3 +126,13 @@ def test_a_notebook_is_a_page():
         "# Head", "```python\nx = 1\n```", '<div class="output"><p>a</p>\n<p>b</p></div>',
         "```text\nd\n```", "```text\ne\n```\n",
     ]  # fmt: skip
+
+
+def test_a_moved_page_leads_to_its_heir():
+    pages = dict(script("site_hooks").moved((DOCS / "README.md").read_text(encoding="utf-8")))
+    assert len(pages) > 25
+    assert {"showcase", "loop-map", "metrics", "gallery"} <= set(pages)
+    assert PAGES.isdisjoint(f"{name}.md" for name in pages)
+    heirs = [re.search(r"url=([\w/-]+)\.html", text)[1] for text in pages.values()]
+    known = {"playground", *(page.removesuffix(".md").replace("README", "index") for page in PAGES)}
+    assert set(heirs) <= known

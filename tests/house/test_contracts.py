@@ -46,6 +46,7 @@ SHARED = (
     "data",
     "display",
     "duration",
+    "foreign",
     "gguf",
     "oracle",
     "preview",

@@ -1,4 +1,4 @@
-"""What docs/samplers.md says of vLLM: `python tests/reference/make_vllm.py [PART ...]`.
+"""What docs/parallel.md says of vLLM: `python tests/reference/make_vllm.py [PART ...]`.
 
 Makes an environment with a vLLM that runs on CPUs (once; --env says where: 2.6 GB, 5 minutes), has
 `grpo` learn on `tiny` with each sampler (`learn`), kills a server in the middle of runs (`killed`)
@@ -52,7 +52,7 @@ def make_environment(place: Path) -> Path:
 
 
 class Server:
-    """`vllm serve` on `tiny`, as docs/samplers.md starts it."""
+    """`vllm serve` on `tiny`, as docs/parallel.md starts it."""
 
     def __init__(self, python: Path):
         with socket.socket() as free:

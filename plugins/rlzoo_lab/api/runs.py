@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """A dict for each training step, metric -> number; docs/metrics.md has names and units."""
+        """A dict for each training step, metric -> number; docs/columns.md has names and units."""
         return [line for line in self.metrics if not is_evaluation(line)]
 
     @cached_property
