@@ -100,7 +100,6 @@ class Model(Section):
         str, "auto, or an implementation in transformers: sdpa, eager, flash_attention_2, ..."
     ]
     gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
-    compile: Annotated[bool, "use torch.compile for passes over whole responses"]
     trust_remote_code: Annotated[bool, "run the model's own code; only the command line can set it"]
     chat: Annotated[
         Literal["auto", "always", "never"],
@@ -354,6 +353,7 @@ COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "logg
 
 # Keys that are gone: the value without an effect, which files may have, and what to do for another.
 RETIRED: dict[str, tuple[Any, str]] = {
+    "model.compile": (False, "it made steps slower, since passes then read a prompt once a row"),
     "model.tf32": (False, "float32 products have all their digits; see model.autocast"),
     "train.token_budget": (None, "train.microbatch limits the rows per pass"),
 }

@@ -49,7 +49,9 @@ def test_an_older_saved_recipe_takes_what_it_does_not_know_from_the_defaults(zoo
     assert again.config.train.microbatch is None
 
 
-@pytest.mark.parametrize(("key", "other"), [("model.tf32", True), ("train.token_budget", 512)])
+@pytest.mark.parametrize(
+    ("key", "other"), [("model.tf32", True), ("train.token_budget", 512), ("model.compile", True)]
+)
 def test_a_saved_recipe_may_have_a_key_that_is_gone(zoo, tmp_path, key, other):
     saved = compose(["recipe=grpo"], zoo)
     section, name = key.split(".")
