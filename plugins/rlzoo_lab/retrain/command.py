@@ -11,6 +11,7 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
@@ -32,11 +33,12 @@ def run(arguments: argparse.Namespace) -> Result:
         if arguments.runs is not None or arguments.dir is not None:
             raise UsageError("doctor: --runs and --dir require --retrain")
         return doctor.run(arguments)
-    if arguments.path is None or arguments.environment:
-        raise UsageError("--retrain: give a RUN")
+    if arguments.environment:
+        raise UsageError("--retrain: takes a RUN, not --environment")
     most = RUNS if arguments.runs is None else arguments.runs
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
+    arguments.path = arguments.path or latest_run()
     record = doctor.opened(arguments.path)
     if record.trainer:
         raise UsageError(f"--retrain: {arguments.path} is from another trainer ({record.trainer})")
