@@ -139,7 +139,7 @@ def parts(name: str) -> list[str]:
     return [part.removeprefix(f"{name} ") for part in brought() if part.startswith(f"{name} ")]
 
 
-def split(words: Sequence[str]) -> tuple[str, list[str]]:
+def split(words: list[str]) -> tuple[str, list[str]]:
     """The verb that words begin with, with its part if it has parts, and the other words."""
     n = 2 if " ".join(words[:2]) in brought() else 1
     return " ".join(words[:n]), list(words[n:])
