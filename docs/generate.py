@@ -437,7 +437,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo.lm": (),
     "rlzoo.checks": (),
 }
-HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.checks"}  # `rlzoo.names`
+HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.kit.checks"}  # `rlzoo.names`
 SAID = {
     "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",

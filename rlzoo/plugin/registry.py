@@ -224,7 +224,7 @@ class _Loader:
                 if (real := os.path.realpath(name)) in files:
                     continue  # a second module of it would take the first one's place
                 files.add(real)
-                load = partial(_import_file, Path(name))
+                load = partial(import_file, Path(name))
             elif ":" in name:
                 load = partial(pkgutil.resolve_name, name)
             elif name.startswith(tuple(failed)):
@@ -256,7 +256,7 @@ class _Loader:
             self.broken.append(Broken(origin, reason))
 
 
-def _import_file(path: Path) -> types.ModuleType:
+def import_file(path: Path) -> types.ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     name = f"rlzoo_plugin_{path.stem}"

@@ -264,6 +264,9 @@ def check(
     overrides: Overrides = (),
     *,
     all: Annotated[bool, "check every component"] = False,
+    map: Annotated[
+        Words, "THEIRS=OURS", "the column that an argument of your function is; repeatable"
+    ] = (),
 ) -> Rows:
     """Check whether components, or a model, meet their contract: `rlzoo check`. `status` is 0 if
     all pass.

@@ -1,0 +1,190 @@
+"""`rlzoo check FILE.py:FUNCTION` and `LIBRARY:NAME`, in an empty folder."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlzoo.errors import RlzooError
+from rlzoo_lab import foreign
+
+HERE = Path(__file__).resolve().parent
+
+MINE = '''
+import torch
+
+def advantages(token_level_rewards, response_mask, index, epsilon=1e-6):
+    """As in a trainer."""
+    scores = token_level_rewards.sum(-1)
+    out = torch.zeros_like(scores)
+    for name in set(index):
+        rows = [i for i, other in enumerate(index) if other == name]
+        if len(rows) > 1:
+            group = scores[rows]
+            out[rows] = (group - group.mean()) / (group.std() + epsilon)
+    return out[:, None] * response_mask
+
+def loss(logps, old_logps, advantages, mask, clip=0.2):
+    ratio = (logps - old_logps).exp()
+    both = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+    return -(both * mask).sum() / mask.sum().clamp(min=1)
+
+def unknown(pay, response_mask):
+    return pay * response_mask
+
+class Critic:
+    def __init__(self, clip=0.2):
+        self.clip = clip
+
+    def __call__(self, values, old_values, returns, action_mask):
+        near = old_values + (values - old_values).clamp(-self.clip, self.clip)
+        worse = torch.maximum((values - returns) ** 2, (near - returns) ** 2)
+        return (worse * action_mask).sum() / action_mask.sum().clamp(min=1)
+'''
+
+# In the manner of a library with registries, config objects, and a function that averages.
+VERL = {
+    "verl/__init__.py": "",
+    "verl/trainer/__init__.py": "",
+    "verl/trainer/config.py": "class AlgoConfig:\n    scale = 2.0\n",
+    "verl/workers/__init__.py": "",
+    "verl/workers/config.py": """
+class ActorConfig:
+    def __init__(self, strategy, rollout_n, ppo_micro_batch_size_per_gpu):
+        self.clip_ratio = 0.2
+""",
+    "verl/trainer/ppo/__init__.py": "",
+    "verl/trainer/ppo/core_algos.py": """
+import torch
+
+def agg_loss(loss_mat, loss_mask, loss_agg_mode):
+    return (loss_mat * loss_mask).sum() / loss_mask.sum().clamp(min=1)
+
+def to_go(token_level_rewards, response_mask, gamma, config=None, **rest):
+    kept, total = torch.zeros_like(token_level_rewards), 0
+    for t in reversed(range(kept.shape[1])):
+        m = response_mask[:, t]
+        total = m * (token_level_rewards[:, t] + gamma * total) + (1 - m) * total
+        kept[:, t] = total * m
+    return kept * config.scale, kept
+
+def vanilla(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="token-mean",
+            config=None, rollout_is_weights=None):
+    ratio = (log_prob - old_log_prob).exp()
+    near = ratio.clamp(1 - config.clip_ratio, 1 + config.clip_ratio)
+    each = -torch.minimum(ratio * advantages, near * advantages)
+    return agg_loss(loss_mat=each, loss_mask=response_mask, loss_agg_mode=loss_agg_mode), {}
+
+ADV_ESTIMATOR_REGISTRY = {"to_go": to_go, "rlzoo/gae": to_go}
+POLICY_LOSS_REGISTRY = {"vanilla": vanilla}
+""",
+}
+
+
+def rlzoo(*words, where, path=()):
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rlzoo", *words]
+    return subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def results(name, words=(), maps=()):
+    return {
+        f"{kind} {r.name}": r for kind, _, _, some in foreign.check(name, words, maps) for r in some
+    }
+
+
+@pytest.mark.parametrize("name", ["advantages", "loss", "Critic"])
+def test_a_right_function_of_a_file_passes(folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    found = results(f"mine.py:{name}")
+    assert {n: r.message for n, r in found.items() if r.passed is False} == {}
+    assert sum(r.passed is True for r in found.values()) >= 12
+
+
+def test_its_arguments_are_told(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    told = results("mine.py:advantages")["estimator arguments"].message
+    assert told == (
+        "token_level_rewards = rewards, response_mask = response_mask, index = group_ids; "
+        "at its default: epsilon"
+    )
+
+
+def test_an_unknown_argument_is_one_line_until_it_is_mapped(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(RlzooError, match=r"no column is known for its argument 'pay'"):
+        results("mine.py:unknown")
+    with pytest.raises(RlzooError, match=r"no column 'reward'; did you mean 'rewards'"):
+        results("mine.py:unknown", maps=["pay=reward"])
+    found = results("mine.py:unknown", maps=["pay=rewards"])
+    assert found["estimator reward_raises_its_own_advantage"].passed
+
+
+def test_a_loss_of_one_number_is_judged_by_its_gradient(folder, monkeypatch):
+    wrong = MINE.replace("(both * mask).sum() / mask.sum().clamp(min=1)", "both.mean()")
+    (folder / "mine.py").write_text(wrong)
+    monkeypatch.chdir(folder)
+    failed = {n for n, r in results("mine.py:loss").items() if r.passed is False}
+    assert {"policy_loss padding_is_not_read", "policy_loss holes_are_stepped_over"} <= failed
+
+
+def test_without_the_zoo_on_its_path(folder):
+    """Only the core and the lab are there: no component of the zoo is loaded."""
+    root = HERE.parents[2]
+    for name, source in (("rlzoo", root), ("rlzoo_lab", root / "plugins")):
+        (folder / "path" / name).parent.mkdir(exist_ok=True)
+        (folder / "path" / name).symlink_to(source / name)
+    code = (
+        "import sys; sys.modules['rlzoo_zoo'] = None\n"
+        "from rlzoo_lab import foreign\n"
+        "rows = foreign.check('mine.py:advantages', [], [])\n"
+        "print([r.name for *_, some in rows for r in some if r.passed is False])"
+    )
+    env = os.environ | {"PYTHONPATH": str(folder / "path")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_registered_names_of_a_library(folder):
+    for name, text in VERL.items():
+        (folder / "path" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "path" / name).write_text(text)
+    done = rlzoo("check", "verl:all", "--json", where=folder, path=[folder / "path"])
+    rows = json.loads(done.stdout)
+    seen = {(r["kind"], r["component"]) for r in rows}
+    assert ("estimator", "verl:to_go") in seen
+    assert ("policy_loss", "verl:vanilla") in seen
+    assert ("estimator", "verl:rlzoo/gae") not in seen
+    of = {(r["component"], r["name"]): r for r in rows}
+    assert of["verl:to_go", "past_reward_is_no_credit"]["passed"]
+    # The loss per token is seen before it is averaged: what rows share can be told.
+    assert of["verl:vanilla", "couples_as_declared"]["passed"]
+    assert "REINFORCE" in of["verl:vanilla", "praise_raises_the_probability"]["message"]
+    assert "verl.utils cannot" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["trl:grpo"], "rlzoo: TRL is not installed"),
+        (["nowhere.py:f"], "rlzoo: there is no file nowhere.py"),
+        (["mine.py:advantage"], "rlzoo: mine.py has no 'advantage'; did you mean 'advantages'?"),
+        (["mine.py:loss", "clipp=1"],
+         "rlzoo: mine.py:loss: has no argument 'clipp'; did you mean 'clip'?"),
+        (["mine.py:loss", "--map", "x"], "rlzoo: --map must be THEIRS=OURS. Got x"),
+    ],
+)  # fmt: skip
+def test_one_line_for_what_cannot_be(folder, words, line):
+    done = rlzoo("check", *words, where=folder)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", line)
