@@ -11,7 +11,7 @@ from the same weights, without dropout. Of two processes, as `torchrun` starts t
 whole batch and takes the rows that the trainer would deal to it.
 
 batch: prompt_ids, prompt_mask (B, P), padded on the left; response_ids, response_mask (B, T),
-padded on the right; advantages (B,). Tokens are below 16; 0 is padding. The policy that sampled is
+padded on the right; advantages, group_ids (B,). Tokens are below 16; 0 is padding. The policy that sampled is
 the one that is trained, so that all ratios are 1.
 
 A difference of `x 2` means that only the length of the gradient is wrong. Two lines are controls:
@@ -47,7 +47,8 @@ def make_batch():
 
     batch = dict(zip(("prompt_ids", "prompt_mask"), tokens(PROMPTS, True), strict=True))
     batch |= dict(zip(("response_ids", "response_mask"), tokens(RESPONSES, False), strict=True))
-    return batch | {"advantages": torch.tensor(ADVANTAGES, dtype=torch.float64)}
+    batch["advantages"] = torch.tensor(ADVANTAGES, dtype=torch.float64)
+    return batch | {"group_ids": torch.arange(len(ADVANTAGES)) // 2}
 
 
 def padded(batch, left=0, right=0):

@@ -28,9 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     asked = [f"--{name}" for name in ("retrain", "control") if getattr(arguments, name)]
-    if (arguments.runs, arguments.dir) != (None, None) and "--retrain" not in asked:
-        if arguments.runs is not None or not asked:
-            raise UsageError("doctor: --runs requires --retrain, and --dir that or --control")
+    if (arguments.runs is not None and not arguments.retrain) or (arguments.dir and not asked):
+        raise UsageError("doctor: --runs requires --retrain, and --dir that or --control")
     if not asked:
         return doctor.run(arguments)
     if arguments.path is None or arguments.environment or len(asked) > 1:

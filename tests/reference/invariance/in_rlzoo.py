@@ -36,7 +36,6 @@ def rlzoo(recipe="grpo", **words):
             "response_mask": mask,
             "response_attention": mask,
             "advantages": batch["advantages"][:, None] * mask,
-            "group_ids": torch.arange(len(mask)) // 2,
         }
         with torch.no_grad():
             columns["old_log_probs"] = world.engine.scores(columns, ["log_probs"])["log_probs"]
