@@ -9,7 +9,7 @@ from rlzoo_lab.doctor.rule import aside, cause
 from rlzoo_lab.doctor.series import Finding, late, right_or_wrong, says_yes_or_no, spans
 
 UNEQUAL, PER_EPISODE = "group/unequal_prompts", "reward/per_episode"
-# What environments write, unless the line above says that one of them begins to speak.
+# Environments write these; the line above may name one as the speaker.
 MARKER = re.compile(
     r"(?<!user\n)(?<!tool\n)(?<!environment\n)^(?:Observation:|<tool_response>|<observation>)", re.M
 )

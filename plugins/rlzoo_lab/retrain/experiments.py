@@ -99,8 +99,8 @@ def apart(
 
 
 class Experiments:
-    """The retrainings of a run: what is left of their budget, and what came of each. steps: of
-    each; None: the run's own, which has to have been evaluated."""
+    """The retrainings of a run: what is left of their budget, and what came of each. steps: their
+    number; None: the run's own, which has to have been evaluated."""
 
     def __init__(
         self, run: Record, zoo: Zoo, path: Path, most: int, arguments: Any, steps: int | None = None
@@ -323,7 +323,7 @@ def control(
         Finding(
             "problem",
             f"At learning rate 0, {' and '.join(what)} within {CONTROL_STEPS} steps, so something "
-            "besides the optimizer changes the policy.",
+            "else than the optimizer changes the policy.",
             "Look at what touches weights: plugins, sharding, adapters, another engine's copy.",
             outcome,
             rule="moves_at_learning_rate_zero",
