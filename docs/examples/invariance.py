@@ -7,7 +7,7 @@ Needs torch. The adapter `make(**options)` returns `gradient(batch, rows)`, whic
 ONE optimizer step through your trainer, in forward passes of `rows` rows (None: all at once), and
 returns what the optimizer would get: {name: gradient}, summed over passes and processes, before
 clipping. It raises NotImplementedError for a cut that the trainer does not make. Each call starts
-from the same weights, without dropout. Of two processes, as `torchrun` starts them, each gets the
+from the same weights, without dropout. Two processes, as `torchrun` starts them, each get the
 whole batch and takes the rows that the trainer would deal to it.
 
 batch: prompt_ids, prompt_mask (B, P), padded on the left; response_ids, response_mask (B, T),
@@ -63,7 +63,7 @@ def taken(batch, rows):
 BATCH = make_batch()
 N = len(ADVANTAGES)
 SORTED = taken(BATCH, sorted(range(N), key=lambda i: RESPONSES[i]))
-# What is asked: name -> (the batch, rows of a forward pass, processes).
+# Changes: name -> (the batch, rows of a forward pass, processes).
 CHANGES = {
     "the same again": (BATCH, None, 1),
     "without the last two rows": (taken(BATCH, range(N - 2)), None, 1),

@@ -13,7 +13,7 @@ PASSES = {"passes of 4 rows", "passes of 3 rows, the last of 2", "passes of 1 ro
           "passes of 2 rows, sorted by length", "passes of 2 rows, more padding"}  # fmt: skip
 RIGHT = {"more padding on the right"}
 TWICE = {"each row twice"}
-# A fault of a trainer -> what it may not leave alone.
+# A fault of a trainer -> the changes that it shows in.
 FAULTS = {
     "": set(),
     "mean of each pass": PASSES,
