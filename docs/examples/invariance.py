@@ -8,7 +8,7 @@ ONE optimizer step through your trainer, in forward passes of `rows` rows (None:
 returns what the optimizer would get: {name: gradient}, summed over passes and processes, before
 clipping. It raises NotImplementedError for a cut that the trainer does not make. Each call starts
 from the same weights, without dropout. Two processes, as `torchrun` starts them, each get the
-whole batch and takes the rows that the trainer would deal to it.
+whole batch and take the rows that the trainer would deal to it.
 
 batch: prompt_ids, prompt_mask (B, P), padded on the left; response_ids, response_mask (B, T),
 padded on the right; advantages, group_ids (B,). Tokens are below 16; 0 is padding. The policy that
