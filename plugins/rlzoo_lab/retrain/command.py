@@ -18,6 +18,7 @@ from rlzoo_lab.doctor.suspects import Suspect, suspects
 from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document, control
 from rlzoo_lab.stats import Interval
 from rlzoo_lab.view.numbers import bracket, signed, three_decimals
+from rlzoo_lab.view.shown import Shown
 
 RUNS = 8  # retrainings, unless --runs sets another number
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if not able:
         found = doctor.document(record, findings, left_out) | {"experiments": []}
         none = "--retrain: nothing to reset: no setting or component differs from the recipe."
-        return Result(found, lambda _: [*doctor.diagnosis(found), none])
+        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), none])
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
@@ -62,7 +63,9 @@ def run(arguments: argparse.Namespace) -> Result:
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
     return Result(
-        found, lambda _: [*doctor.diagnosis(found), *table(found)], status=experiments.interrupted
+        found,
+        lambda console: [*Shown(doctor.blocks(found))(console), *table(found)],
+        status=experiments.interrupted,
     )
 
 
