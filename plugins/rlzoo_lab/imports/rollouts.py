@@ -41,7 +41,8 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
             found = tokens(path, number, ids, [1] * len(ids), columns)
         out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
                           advantage, tokens=found, group=_text(row["prompt"]),
-                          terms=dict(zip(rewards, scores, strict=True))))  # fmt: skip
+                          terms={k: s for k, s in zip(rewards, scores, strict=True)
+                                 if isinstance(s, int | float) and s == s}))  # fmt: skip
     return out
 
 
