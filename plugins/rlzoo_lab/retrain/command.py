@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace) -> Result:
         path = Path(arguments.dir) if arguments.dir else _folder(record)
         outcome, moved = control(record, load_zoo(), path, arguments)
         found = doctor.document(record, [*moved, *findings], left_out) | {"control": outcome}
-        return Result(found, lambda _: [*doctor.diagnosis(found), _of_control(outcome)])
+        said = _of_control(outcome)
+        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), said])
     able = in_order([s for s in suspects(record) if s.words], findings)
     if not able:
         found = doctor.document(record, findings, left_out) | {"experiments": []}

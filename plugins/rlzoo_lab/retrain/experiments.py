@@ -318,7 +318,8 @@ def control(
     if outcome["still"]:
         return outcome, []
     what = [f"the weights of {' and '.join(outcome['weights'])} change"] * bool(moved)
-    what += [f"the held-out result changes by {signed(mean)} {bracket(interval)}"] * drifts
+    if interval and drifts:
+        what += [f"the held-out result changes by {signed(mean)} {bracket(interval)}"]
     return outcome, [
         Finding(
             "problem",
