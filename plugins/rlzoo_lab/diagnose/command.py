@@ -9,7 +9,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.data.words import is_run
+from rlzoo.runs.folder import is_run
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
 from rlzoo_lab.diagnose.tables import blocks

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo.runs.folder import open_folder
+from rlzoo.runs.folder import latest_run, open_folder
 from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES
@@ -74,12 +74,12 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    if arguments.environment == (arguments.path is not None):
-        raise UsageError("doctor: needs either a RUN or --environment")
+    if arguments.environment and arguments.path is not None:
+        raise UsageError("doctor: takes either a RUN or --environment")
     if arguments.environment:
         facts = environment()
         return Result(facts, lambda _: lines_of(facts))
-    record = opened(arguments.path)
+    record = opened(arguments.path or latest_run())
     found = document(record, *examine(record))
     return Result(found, Shown(blocks(found)))
 

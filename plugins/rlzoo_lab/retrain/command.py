@@ -11,6 +11,7 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
@@ -33,11 +34,12 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UsageError("doctor: --runs requires --retrain, and --dir that or --control")
     if not asked:
         return doctor.run(arguments)
-    if arguments.path is None or arguments.environment or len(asked) > 1:
+    if arguments.environment or len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)}: give a RUN, and one of them")
     most = RUNS if arguments.runs is None else arguments.runs
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
+    arguments.path = arguments.path or latest_run()
     record = doctor.opened(arguments.path)
     if record.trainer:
         raise UsageError(f"{asked[0]}: {arguments.path} is from another trainer ({record.trainer})")

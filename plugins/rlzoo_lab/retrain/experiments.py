@@ -17,11 +17,12 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.runs.disk import refuse_links
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import ACCURACY, SCORE
 from rlzoo.train.start import prepare
 from rlzoo_lab import stats
-from rlzoo_lab.data.record import Record, failure, flat_config, read_evaluation, read_finished
+from rlzoo_lab.data.record import Record, failure, flat_config, read_finished
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect
 from rlzoo_lab.sweep.command import read_executor, train_missing
@@ -309,7 +310,7 @@ def control(
     shift = last[name].astype(float) - first[name].astype(float)
     mean, interval = stats.over_prompts([shift], [first["prompt"]], 20)  # 99.75 %
     drifts = bool(interval and not interval.low <= 0 <= interval.high)
-    outcome = {
+    outcome: dict[str, Any] = {
         "path": str(result.path), "steps": CONTROL_STEPS, "still": not (moved or drifts),
         "weights": [n.removesuffix(".safetensors") for n in moved], "before": held_out(result, 0),
         "after": held_out(result), "difference": mean,
