@@ -23,7 +23,6 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -32,9 +31,9 @@ from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.cli import guide
-from rlzoo.cli.declared import add_declared, as_text, defaults, place, set_option
+from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RecipeError, RlzooError, UsageError, in_line, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.installed import installed
@@ -180,7 +179,7 @@ def parser_of(name: str) -> _Parser:
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
         description=about.help,
-        allow_abbrev=not _is_open(name),
+        allow_abbrev=not is_open(name),
         formatter_class=_Help,
     )
     parser.set_defaults(command=name)
@@ -209,40 +208,16 @@ def parse(argv: list[str]) -> argparse.Namespace:
         return _without_verb(argv)
     name, *words = argv
     parser = parser_of(name)
-    if _is_open(name):
+    if is_open(name):
         arguments, rest = parser.parse_known_args(_joined(words))
         arguments.words, arguments.flags = _sorted(rest)
     else:  # key=value may follow an option
         words = _as_keys(words, parser) if parser.takes_keys else words
         arguments = parser.parse_intermixed_args(words)
-    return _named(arguments, parser)
+    return named(arguments, parser)
 
 
-def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) -> argparse.Namespace:
-    """The arguments of a verb that Python calls, as `parse` makes them of a command line. None and
-    False leave an option out. Raises UsageError."""
-    parser = parser_of(name)
-    arguments, words, flags = defaults(parser), list(words), []
-    own = {a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
-    for option, value in options.items():
-        if value is None or value is False:
-            continue
-        if option in own:
-            set_option(parser, arguments, own[option], value)
-        elif _is_open(name):
-            flags.append((option, as_text(value)))
-        elif parser.takes_keys and not nearest(option, own):
-            words.append(f"{option}={as_text(value)}")
-        else:
-            raise UsageError(f"unrecognized arguments: --{option}{nearest(option, own)}")
-    if _is_open(name):
-        arguments.words, arguments.flags = words, flags
-    else:
-        place(parser, arguments, words)
-    return _named(arguments, parser)
-
-
-def _is_open(name: str) -> bool:
+def is_open(name: str) -> bool:
     """Whether a verb also takes options that only plugins define."""
     return getattr(import_module(described(name).module), "OPEN", False)
 
@@ -263,9 +238,9 @@ def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     return words, flags
 
 
-def _named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
+def named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
     """The arguments with `recipe=` before the name of a recipe."""
-    if parser.takes_keys or _is_open(arguments.command):
+    if parser.takes_keys or is_open(arguments.command):
         from rlzoo.recipe.files import list_configs
         from rlzoo.recipe.words import name_recipe
 
@@ -330,10 +305,26 @@ def _without_verb(argv: list[str]) -> NoReturn:
     elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
         print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
-        print(f"rlzoo {__version__}")
+        print(f"rlzoo {__version__}{_commit()}")
     else:
         raise RlzooError(_no_verb(rest[0] if first == "help" else first))
     raise SystemExit(0)
+
+
+def _commit() -> str:
+    """The commit of a checkout, in brackets; empty for an installed package or without git."""
+    import subprocess  # here: one option needs it
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f" ({done.stdout.strip()})"
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _no_verb(word: str) -> str:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rlzoo.cli import every_verb
-from rlzoo.cli.declared import given
 from rlzoo.errors import UsageError, nearest
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
 from rlzoo.runs.store import is_url
+from rlzoo_lab.api.arguments import given
 from rlzoo_lab.api.document import Document, Rows, perform
 from rlzoo_lab.api.notebook import in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words

@@ -550,3 +550,11 @@ def test_a_reward_that_is_only_added_is_named(zoo):
     [text] = make_plan(compose(["grpo", option], zoo), zoo).warnings
     assert "added to verifier; rewards=[regex] replaces" in text
     assert make_plan(compose(["grpo", "rewards=[regex]", option], zoo), zoo).warnings == ()
+
+
+def test_the_version_of_a_checkout_names_its_commit(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    form = r"rlzoo \d+\.\d+\.\d+( \([0-9a-f]{7,}(-dirty)?\))?\n"
+    assert re.fullmatch(form, capsys.readouterr().out)
