@@ -1,4 +1,4 @@
-"""`rlzoo export`: a run's model as a transformers folder with a model card.  No torch here."""
+"""`rlzoo model export`: a run's model as a transformers folder with a card.  No torch here."""
 
 import argparse
 import contextlib

@@ -95,19 +95,21 @@ VERBS = {
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
     "--quiet": "redirect the output: > FILE",
-    "--push-to-hub": "`rlzoo export` writes the model's folder",
+    "--push-to-hub": "`rlzoo model export` writes the model's folder",
 }
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
-    "info": "plugins", "models": "plugins models", "push": "export", "version": "--version",
+    "info": "plugins", "models": "plugins models", "push": "model export", "version": "--version",
     "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 
 
 # Verbs that are gone, and what does their work.
 GONE = {
+    **{part: f"use `rlzoo model {part}`" for part in ("base", "sft", "reward", "export")},
+    "bridge": "use `rlzoo show --for TRAINER`",
     "advise": "use estimator=gae (lambda 0.95), or compare with `rlzoo sweep`",
     "bench": "in a checkout, python tests/benchmarks/bench measures speed",
     "fetch": "download the recipe (curl -LO URL), read it, then `rlzoo run FILE`",
@@ -116,8 +118,9 @@ GONE = {
 
 @cache
 def brought() -> dict[str, EntryPoint]:
-    """The verbs of other packages: entry points of the group `rlzoo.verbs`, each a `Verb`."""
-    return {point.name: point for point in installed("rlzoo.verbs")}
+    """The verbs of other packages: entry points of the group `rlzoo.verbs`, each a `Verb`. The
+    point `model.sft` is a part of the verb `model`, typed as `rlzoo model sft`."""
+    return {point.name.replace(".", " "): point for point in installed("rlzoo.verbs")}
 
 
 def described(name: str) -> Verb:
@@ -127,8 +130,19 @@ def described(name: str) -> Verb:
 
 
 def every_verb() -> list[str]:
-    """The names of the verbs, with those of other packages last."""
-    return [*VERBS, *(name for name in brought() if name not in VERBS)]
+    """The names of the verbs, with those of other packages last; no parts of verbs."""
+    return [*VERBS, *(name for name in brought() if name not in VERBS and " " not in name)]
+
+
+def parts(name: str) -> list[str]:
+    """The parts of a verb: `sft` and others of `model`."""
+    return [part.removeprefix(f"{name} ") for part in brought() if part.startswith(f"{name} ")]
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """The verb that words begin with, with its part if it has parts, and the other words."""
+    n = 2 if " ".join(words[:2]) in brought() else 1
+    return " ".join(words[:n]), list(words[n:])
 
 
 class _Help(argparse.HelpFormatter):
@@ -149,10 +163,13 @@ class _Parser(argparse.ArgumentParser):
 
     takes_keys = False
 
+    def examples(self) -> tuple[tuple[str, str], ...]:
+        return described(self.prog.removeprefix("rlzoo ")).examples
+
     def format_help(self) -> str:
         """Made only where it is shown: a command that runs needs none of it."""
-        examples = described(self.prog.split()[-1]).examples
-        return f"{super().format_help()}\n{guide.epilog(examples, self.takes_keys)}".rstrip() + "\n"
+        end = guide.epilog(self.examples(), self.takes_keys)
+        return f"{super().format_help()}\n{end}".rstrip() + "\n"
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -166,7 +183,7 @@ class _Parser(argparse.ArgumentParser):
                 known = option in options
                 meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
                 message = f"{word}: {meant}"
-        elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
+        elif "required" in message and (lines := self.examples()):
             message += f"; for example: {lines[0][0]}"
         super().error(in_line(printable(message).replace("\n", r"\n")))
 
@@ -174,7 +191,6 @@ class _Parser(argparse.ArgumentParser):
 def parser_of(name: str) -> _Parser:
     """The parser of a verb."""
     about = described(name)
-    verb = import_module(about.module)
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
@@ -191,7 +207,10 @@ def parser_of(name: str) -> _Parser:
         metavar="NAME",
         help="let the recipe read this environment variable; repeatable",
     )
-    verb.add_arguments(parser)
+    if about.module:
+        import_module(about.module).add_arguments(parser)
+    else:
+        parser.add_argument("part", choices=parts(name), metavar=about.usage.split()[0])
     if about.function:
         add_declared(parser, resolve_name(about.function))
     positional = parser._get_positional_actions()
@@ -206,7 +225,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     are bad, and after showing help."""
     if not argv or not (argv[0] in VERBS or argv[0] in brought()):
         return _without_verb(argv)
-    name, *words = argv
+    name, words = split(argv)
     parser = parser_of(name)
     if is_open(name):
         arguments, rest = parser.parse_known_args(_joined(words))
@@ -219,7 +238,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def is_open(name: str) -> bool:
     """Whether a verb also takes options that only plugins define."""
-    return getattr(import_module(described(name).module), "OPEN", False)
+    module = described(name).module
+    return bool(module) and getattr(import_module(module), "OPEN", False)
 
 
 def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
@@ -299,7 +319,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
     if not first:
         print(guide.start(every_verb()))
     elif first in ("help", "-h", "--help") and rest and rest[0] in every_verb():
-        parser_of(rest[0]).print_help()
+        parser_of(split(rest)[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
     elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
@@ -307,7 +327,7 @@ def _without_verb(argv: list[str]) -> NoReturn:
     elif first == "--version":
         print(f"rlzoo {__version__}{_commit()}")
     else:
-        raise RlzooError(_no_verb(rest[0] if first == "help" else first))
+        raise RlzooError(no_verb(rest[0] if first == "help" else first))
     raise SystemExit(0)
 
 
@@ -327,7 +347,8 @@ def _commit() -> str:
         return ""
 
 
-def _no_verb(word: str) -> str:
+def no_verb(word: str) -> str:
+    """The error for a word that is not a verb, with the nearest one."""
     from rlzoo.recipe.words import name_recipe
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
@@ -352,7 +373,7 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
     for point in installed("rlzoo.completers") if "_ARGCOMPLETE" in os.environ else ():
         completer: Completer = point.load()
-        completer(every_verb(), parser_of)
+        completer([*VERBS, *brought()], parser_of)
     try:
         try:
             with stopped_in_words(), printable_logs():

@@ -273,7 +273,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
-    more: `rlzoo reward train` adds a padding token if there is none."""
+    more: `rlzoo model reward` adds a padding token if there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code, ends=bool(policy.eos_ids))
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlzoo.cli import is_open, named, parser_of
+from rlzoo.cli import is_open, named, parser_of, split
 from rlzoo.cli.declared import as_text, declared
 from rlzoo.errors import UsageError, nearest
 
@@ -17,8 +17,9 @@ def given(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, 
 def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) -> argparse.Namespace:
     """The arguments of a verb that Python calls, as `parse` makes them of a command line. None and
     False leave an option out. Raises UsageError."""
+    name, words = split([name, *words])
     parser = parser_of(name)
-    arguments, words, flags = defaults(parser), list(words), []
+    arguments, flags = defaults(parser), []
     own = {a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
     for option, value in options.items():
         if value is None or value is False:

@@ -124,5 +124,5 @@ def perform(
     arguments = arguments_of(verb, [as_text(word) for word in words], options)
     arguments.console = console
     with allow_env(arguments.allow_env):
-        result = work(import_module(described(verb).module), arguments)
+        result = work(import_module(described(arguments.command).module), arguments)
     return (Rows if isinstance(result.document, list) else Document)(result)

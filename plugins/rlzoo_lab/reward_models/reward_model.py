@@ -22,7 +22,7 @@ from rlzoo.runs.disk import read_mapping
 class RewardModel:
     """A frozen reward model with its own tokenizer, in eval mode.
 
-    path:   a folder that `rlzoo reward train` made, or a hub id
+    path:   a folder that `rlzoo model reward` made, or a hub id
     device: a device of torch, by name; dtype: float32, bfloat16 or float16
     key:    the recipe key that an error names
     """
@@ -67,7 +67,7 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
     """Raise RlzooError if the model or device does not exist; reads only small files."""
     if not path:
         raise RlzooError(
-            "path is missing; give a folder written by `rlzoo reward train`, or a hub id"
+            "path is missing; give a folder written by `rlzoo model reward`, or a hub id"
         )
     if device != "auto":
         pick_device(device)
@@ -80,8 +80,8 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
 
 
 NOUNS = {  # kind -> what it is, and what makes one
-    "SequenceClassification": ("sequence classifier", "`rlzoo reward train`"),
-    "TokenClassification": ("token classifier", "`rlzoo reward train --per-step`"),
+    "SequenceClassification": ("sequence classifier", "`rlzoo model reward`"),
+    "TokenClassification": ("token classifier", "`rlzoo model reward --per-step`"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`rlzoo sft`: supervised fine-tuning on demonstrations. No torch at module level.
+"""`rlzoo model sft`: supervised fine-tuning on demonstrations. No torch at module level.
 
 The loss covers only the response, including EOS, so that the model learns to stop; prompts are
 formatted as in `rlzoo run`.
