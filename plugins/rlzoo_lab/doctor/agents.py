@@ -9,6 +9,7 @@ from rlzoo_lab.doctor.rule import aside, cause
 from rlzoo_lab.doctor.series import Finding, late, right_or_wrong, says_yes_or_no, spans
 
 UNEQUAL, PER_EPISODE = "group/unequal_prompts", "reward/per_episode"
+OF_IMPORTS = {UNEQUAL, PER_EPISODE}  # rlzoo's own rows are episodes, and its groups of one prompt
 # Environments write these; the line above may name one as the speaker.
 MARKER = re.compile(
     r"(?<!user\n)(?<!tool\n)(?<!environment\n)^(?:Observation:|<tool_response>|<observation>)", re.M
