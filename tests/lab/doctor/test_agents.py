@@ -8,7 +8,9 @@ import pytest
 import rlzoo
 from rlzoo.cli import main
 from rlzoo_lab.data.record import Record
+from rlzoo_lab.doctor import agents
 from rlzoo_lab.doctor.command import findings_of
+from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.imports.found import Sample
 from rlzoo_lab.imports.rollouts import sample_metrics
 
@@ -46,6 +48,10 @@ CASES = {
     ),
     "groups_of_unequal_prompts": ({"group/unequal_prompts": 0.5}, {"group/unequal_prompts": 0.0}),
 }
+
+
+def test_every_rule_of_agents_has_its_case():
+    assert set(CASES) == {r.name for r in RULES if r.judge.__module__ == agents.__name__}
 
 
 @pytest.mark.parametrize("rule", CASES)
