@@ -14,16 +14,13 @@ from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.imports.found import Sample
 from rlzoo_lab.imports.rollouts import sample_metrics
 
-RULES = {"rewarded_but_unfinished", "reward_counts_turns", "policy_writes_observations",
-         "groups_of_unequal_prompts"}  # fmt: skip
-
 
 def found(samples=(), **metrics):
     """The findings of the rules of agents, by name."""
     line = {"reward/mean": 0.4, "response/right": 0.4} | metrics
     run = Record([{"step": n} | line for n in range(1, 7)], summary={"steps": 6})
     run.__dict__["samples"] = list(samples)
-    return {f.rule: f for f in findings_of(run)[0] if f.rule in RULES}
+    return {f.rule: f for f in findings_of(run)[0] if f.rule in CASES}
 
 
 def row(score, truncated=False, response="2"):
