@@ -268,7 +268,7 @@ def no_signal_in_groups(run: Record) -> Finding | None:
         f"samples of a prompt have the same score (mean reward {score:.3g}), so their advantages "
         f"are 0.{why}",
         advice,
-        {"no_signal": tail, "mean_reward": score, "terms": terms},
+        {"no_signal": tail, "mean_reward": score} | {f"no_signal/{n}": x for n, x in terms.items()},
     )
 
 
