@@ -437,7 +437,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo.lm": (),
     "rlzoo.checks": (),
 }
-HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.checks"}  # `rlzoo.names`
+HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.kit.checks"}  # `rlzoo.names`
 SAID = {
     "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
@@ -501,14 +501,6 @@ def columns_block(zoo: Zoo) -> str:
 
     head = ["column", "shape", "meaning"]
     return "\n\n".join(f"### Stage `{s}`\n\n" + table(head, rows(s)) for s in STAGES)
-
-
-def plugin_columns_block(zoo: Zoo) -> str:
-    rows = [
-        [f"[{c.name}](components/columns/{c.name}.md)", shape_text(c.shape), cell(idea(c))]
-        for c in shipped(zoo, "columns")
-    ]
-    return table(["column", "shape", "idea"], rows)
 
 
 def resources_block(zoo: Zoo) -> str:
@@ -687,7 +679,6 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/parallel.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,
-        "plugin columns": plugin_columns_block,
         "resources": resources_block,
         "stages": stages_block,
         "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
@@ -720,7 +711,7 @@ def stale(zoo: Zoo) -> dict[Path, str | None]:
     """What differs: file -> what it should hold, None for a page of a component that is gone."""
     want = wanted(zoo)
     out: dict[Path, str | None] = {p: text for p, text in want.items() if read(p) != text}
-    out |= {p: None for p in (DOCS / "components").rglob("*.md") if p not in want}
+    out |= {p: None for p in (DOCS / "components").glob("*/*.md") if p not in want}
     return out
 
 

@@ -1,5 +1,5 @@
 // A world of three tokens with two choices each: 7 states, 8 responses, all of them enumerated. So
-// what an estimator gives on average, and how far it scatters, is exact. As rlzoo_lab/oracle does.
+// what an estimator gives on average, and how far it scatters, is exact. As rlzoo_lab/kit/oracle does.
 
 const STEPS = 3,
   CHOICES = 2;

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from common import table
-from rlzoo_lab.oracle.oracle import Oracle
-from rlzoo_lab.oracle.tree import make_tree
-from rlzoo_lab.oracle.worlds import make_world
+from rlzoo_lab.kit.oracle.oracle import Oracle
+from rlzoo_lab.kit.oracle.tree import make_tree
+from rlzoo_lab.kit.oracle.worlds import make_world
 
 SEEDS = range(10)
 TREE = make_tree(6, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.plugin.component import Component
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 Table = tuple[list[str], list[list[str]]]
 

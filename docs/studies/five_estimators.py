@@ -1,4 +1,4 @@
-"""Five estimators on a pretrained model, five seeds each: a table of docs/real-model.md.
+"""Five estimators on a pretrained model, five seeds each: a table of docs/models.md.
 
     python docs/studies/five_estimators.py [--dir FOLDER] [--seeds N]    about 2 CPU hours
 
@@ -105,4 +105,4 @@ if __name__ == "__main__":
             row = one(asked.dir / f"{number}-{seed}", words, seed)
             with file.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(row) + "\n")
-    put(DOCS / "real-model.md", "five", report(recorded(file)))
+    put(DOCS / "models.md", "five", report(recorded(file)))

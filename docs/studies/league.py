@@ -41,7 +41,7 @@ NOT_PLAYED = {  # where their numbers are
     "prime": "results.md#do-rewards-for-steps-beat-a-reward-for-the-outcome",
     "sdpo": "results.md#how-well-do-teachers-teach",
     **dict.fromkeys(("echo", "spo"), "results.md#do-recipes-from-2026-learn"),
-    "smollm2_sums": "real-model.md#what-was-measured",
+    "smollm2_sums": "models.md#what-was-measured",
     "vimpo": "league.md",
     "vopd": "results.md#how-well-do-teachers-teach",
 }

@@ -1,4 +1,4 @@
-"""The numbers of docs/real-model.md: a pretrained model learns sums, one run for each seed.
+"""The numbers of docs/models.md: a pretrained model learns sums, one run for each seed.
 
 python docs/studies/real_model.py [--dir FOLDER] [--seeds N] [--words KEY=VALUE ...]
 

@@ -24,8 +24,8 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 import claims
 from common import DOCS, put, table
 from rlzoo import load_zoo, resume, run
-from rlzoo_lab.oracle.oracle import Oracle
-from rlzoo_lab.oracle.worlds import make_world
+from rlzoo_lab.kit.oracle.oracle import Oracle
+from rlzoo_lab.kit.oracle.worlds import make_world
 from rlzoo_lab.stats import t_interval
 
 PAGE = DOCS / "references.md"

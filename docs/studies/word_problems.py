@@ -1,4 +1,4 @@
-"""Word problems on a pretrained model: a section of docs/real-model.md.
+"""Word problems on a pretrained model: a section of docs/models.md.
 
     python docs/studies/word_problems.py DATA [--dir FOLDER] [--seeds N] [--words KEY=VALUE ...]
 
@@ -230,7 +230,7 @@ if __name__ == "__main__":
         with file.open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
         rows.append(row)
-    put(DOCS / "real-model.md", "words", report(rows, [p["story"] for p in held]))
+    put(DOCS / "models.md", "words", report(rows, [p["story"] for p in held]))
     print(by_seed(rows))
     texts = {row["name"]: [a["text"] for a in row["answers"]] for row in rows}
     shown = range(0, len(held), len(held) // 6)

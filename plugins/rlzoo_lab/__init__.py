@@ -5,8 +5,6 @@ comparison, a report includes the doctor's findings, and `doctor --retrain` runs
 with `add_arguments` imports no torch at its top.
 
     api         the Python API: a function for each verb, and a run as an object
-    check       the conformance kit on one component
-    checks      the conformance kit
     compare     which configuration is better, by how much, and with what confidence
     completion  shell completion
     credit      measures of each step that the doctor reads
@@ -17,11 +15,9 @@ with `add_arguments` imports no torch at its top.
     duration    an estimate of how long a run takes
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
-    foreign     functions of other libraries, and of files, as components
     gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
-    new         a working plugin package as a template
-    oracle      token MDPs small enough to compute exact values from every prefix
+    kit         for authors of components: a template, the conformance kit, exact oracles
     play        an interactive page that shows the effect of lambda
     reward_models  outcome and process reward models and their scores
     preview     what `rlzoo show` prints about a run before it starts: memory, time, prompts

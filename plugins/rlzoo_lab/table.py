@@ -15,14 +15,14 @@ show = Verb(
 new = Verb(
     "KIND NAME",
     "scaffold a plugin package",
-    "rlzoo_lab.new",
+    "rlzoo_lab.kit.new",
     examples=(("rlzoo new estimator my_estimator", "a package with a function and a test"),),
     group="plug in",
 )
 check = Verb(
     "NAME | model=PATH | verl:NAME | FILE.py:FUNCTION | --all",
     "check that components, functions of other trainers, or a model meet their contract",
-    "rlzoo_lab.check",
+    "rlzoo_lab.kit.command",
     examples=(
         ("rlzoo check gae", "check one component"),
         ("rlzoo check verl:grpo", "check verl's own function"),

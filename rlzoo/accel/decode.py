@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.generation import by_generation
-from rlzoo.accel.hf_internals import few_rows, plain_cache, take_over
+from rlzoo.accel.head import LEAST, packed
+from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
 from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
@@ -27,6 +28,8 @@ from rlzoo.mdp.batch import widen
 from rlzoo.mdp.turns import first_stop, reach
 from rlzoo.plugin.protocols import Tokenizer
 
+HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests each tensor again
+NAMES = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 
@@ -47,6 +50,8 @@ class Sampled(Protocol):
     def eos_ids(self) -> list[int]: ...
     @property
     def min_new_tokens(self) -> int: ...
+    @property
+    def replay(self) -> bool: ...
     @property
     def pad_id(self) -> int: ...
     @property
@@ -90,7 +95,8 @@ class Decoder:
         """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
         model = policy.model if self.copy is None else self.copy.follow()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(model)
+        stance = torch.compiler.set_stance
+        how = stance("force_eager") if self.compiled else by_onednn(model, packed=True)
         most = self.most_rows
         with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
             drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
@@ -158,9 +164,8 @@ def decode(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
-    `old_log_probs`. Token t is drawn by inverse CDF at uniforms[:, t] (B, T), or greedily without
-    `uniforms`. model: the policy's network, or a copy that samples."""
+    """`NAMES` (B, T') of responses to prompts (B, P), T' <= limit. Token t is drawn by inverse CDF
+    at uniforms[:, t] (B, T), or greedily without. model: the policy's network, or its copy."""
     first = torch.cat([prompt_ids.cpu(), prompt_mask.cpu().long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
@@ -176,7 +181,7 @@ def decode(
             raise ModelError(
                 f"its cache contains more than keys and values ({type(filled).__name__})"
             )
-        return by_generation(draw, policy, model, prompt_ids, prompt_mask, uniforms, limit)
+        return by_generation(draw, NAMES, policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Decoding(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -193,7 +198,8 @@ def decode(
     over = torch.arange(rows.longest, device=home.device) >= rows.ends[:, None]
     fill = {"response_ids": policy.pad_id}  # after a row's end
     columns = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
-    return {name: x.masked_fill(over, fill.get(name, 0)) for name, x in columns.items()}
+    cut = {2: over, 3: over[..., None]}
+    return {name: x.masked_fill(cut[x.ndim], fill.get(name, 0)) for name, x in columns.items()}
 
 
 class GrowingLayer(DynamicLayer):
@@ -213,6 +219,12 @@ class GrowingLayer(DynamicLayer):
         keys[:, :, n:m], values[:, :, n:m] = key_states, value_states
         self.keys, self.values = keys[:, :, :m], values[:, :, :m]
         return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, with their spare room: the next token would copy all once more."""
+        n, room = self.keys.shape[-2], self.room or (self.keys, self.values)
+        keys, values = self.room = room[0][indices], room[1][indices]
+        self.keys, self.values = keys[:, :, :n], values[:, :, :n]
 
 
 class Growing:
@@ -238,7 +250,6 @@ class Growing:
         """Keep only these rows (B',), in this order."""
         for layer in self.cache.layers:
             layer.batch_select_indices(rows)
-            layer.room = None  # it was for the former rows
         self.seen = self.seen[rows]
         self.padded = not bool(self.seen.all())
 
@@ -250,7 +261,7 @@ class Growing:
 
 
 class Decoding:
-    """Decoding that are being decoded, and their tokens so far.
+    """Rows that are being decoded, and their tokens so far.
 
     Only `look` depends on values: between two looks, the host only launches operations.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
@@ -275,12 +286,7 @@ class Decoding:
         self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.token = torch.zeros_like(place)
         self.tokens = torch.full(whole, policy.pad_id, device=device)
-        kind = wide(logits).dtype
-        self.columns = {
-            "response_ids": self.tokens,
-            "sampler_log_probs": torch.zeros(whole, dtype=kind, device=device),
-            "old_log_probs": torch.zeros(whole, dtype=kind, device=device),
-        }
+        self.columns = {NAMES[0]: self.tokens}
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
@@ -292,8 +298,11 @@ class Decoding:
         u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
         barred = self.barred(logits.shape[-1]) if self.policy.min_new_tokens else None
         drawn = draw(self.policy, logits, u, barred)
-        for x, new in zip(self.columns.values(), drawn, strict=True):
-            x.index_put_((self.live, self.now), new)
+        for name, new in zip(NAMES, drawn, strict=False):
+            if name not in self.columns:
+                whole = (*self.tokens.shape, *new.shape[1:])
+                self.columns[name] = torch.zeros(whole, dtype=new.dtype, device=new.device)
+            self.columns[name].index_put_((self.live, self.now), new)
         self.token.copy_(drawn[0][:, None])
         self.now.add_(1)
 
@@ -358,25 +367,39 @@ class Decoding:
 
 def draw(
     policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(token, its log-probability under the sampling distribution and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax.
-    barred: tokens (V,) bool that are not sampled."""
+) -> tuple[Tensor, ...]:
+    """(token, its log-probability under the sampling distribution and under the policy, the
+    policy's entropy), each (B,): where the cumulative distribution of logits (B, V) passes u (B,);
+    without u, the argmax. With `replay`, the policy is what sampling kept of it, and (B, K) bits of
+    that are a fifth column. barred: tokens (V,) bool that are not sampled."""
+    most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    if len(logits) > most:
+        rows = [slice(i, i + most) for i in range(0, len(logits), most)]
+        parts = (draw(policy, logits[r], None if u is None else u[r], barred) for r in rows)
+        return tuple(torch.cat(x) for x in zip(*parts, strict=True))
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
-        log_pi = logits.log_softmax(-1)  # (B, V)
-        log_mu = log_pi
+        pi = logits.log_softmax(-1)  # (B, V)
+        mu = pi
         if barred is not None:
-            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+            mu = pi.masked_fill(barred, -torch.inf).log_softmax(-1)
         if u is not None:
-            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
-        token = (log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
-        return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
+            mu = truncate(mu, policy.top_k, policy.top_p)
+        token = mu.argmax(-1) if u is None else pick(mu.exp(), u)
+        kept: tuple[Tensor, ...] = ()
+        if policy.replay and u is not None:
+            kept, pi = (packed(mu > -torch.inf),), mu
+        log_mu, log_pi = (x.gather(1, token[:, None])[:, 0] for x in (mu, pi))
+        entropy = -torch.linalg.vecdot(pi.exp(), pi.clamp(min=LEAST))
+        return token, log_mu, log_pi, entropy, *kept
     p = logits.softmax(-1)
     token = pick(p, u)
-    log_pi = p.gather(1, token[:, None]).log()[:, 0]
-    return token, log_pi, log_pi
+    log_pi, logit = (x.gather(1, token[:, None])[:, 0] for x in (p, logits))
+    log_pi = log_pi.log()
+    # H = log Z - sum p z: log p of all tokens is not needed.
+    entropy = logit - log_pi - torch.linalg.vecdot(p, logits.clamp(min=LEAST))
+    return token, log_pi, log_pi, entropy
 
 
 def pick(p: Tensor, u: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlzoo.accel.hf_internals import sparse_gradients
+from rlzoo.accel.hf_internals import by_onednn, sparse_gradients
 from rlzoo.accel.passes import Passes, make_room
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
@@ -162,7 +162,12 @@ class Engine:
         """Columns of `want`, by name: log_probs, entropy, sum_pi_squared (B, T) and observation_nll
         (B,) of the policy; ref_log_probs, full_kl; teacher_log_probs, teacher_kl; values (B, T) and
         last_values (B,) of the critic. kept: passes over these rows that may be read."""
-        want = set(want)
+        others = [p.model for p in (self.reference, *self.teachers.values()) if p is not None]
+        fast = [] if self.policy.decoder.compiled else [*self.networks.values(), *others]
+        with by_onednn(*fast):
+            return self._scores(columns, set(want), kept)
+
+    def _scores(self, columns: Columns, want: set[str], kept: Kept) -> dict[str, Tensor]:
         out = {name: kept.read(name) for name in want & READ_OFF.keys() if name in kept}
         stats = tuple(name for name in STATS if name in want - out.keys())
         if "full_kl" in want:

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from rlzoo.mdp.turns import ends_turn
 
-Draw = Callable[[Any, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+Draw = Callable[[Any, Tensor, Tensor | None, Tensor | None], tuple[Tensor, ...]]
 
 
 def by_generation(
     draw: Draw,
+    names: tuple[str, ...],
     policy: Any,
     model: Any,
     prompt_ids: Tensor,
@@ -22,11 +23,13 @@ def by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Like `decode`, but with `model.generate`: a logits processor has `draw` draw the token."""
+    """Like `decode`, but with `model.generate`: a logits processor has `draw` draw the token.
+
+    names: of what `draw` returns.
+    """
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-    sampled: list[Tensor] = []
-    ours: list[Tensor] = []
+    sampled: list[tuple[Tensor, ...]] = []
 
     def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
         u = None if uniforms is None else uniforms[:, len(sampled)]
@@ -34,9 +37,8 @@ def by_generation(
         if len(sampled) < policy.min_new_tokens:
             barred = torch.zeros_like(scores[0], dtype=torch.bool)
             barred[policy.eos_ids] = True
-        token, log_mu, log_pi = draw(policy, scores, u, barred)
-        sampled.append(log_mu)
-        ours.append(log_pi)
+        token, *more = draw(policy, scores, u, barred)
+        sampled.append(tuple(more))
         return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
 
     def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
@@ -57,8 +59,5 @@ def by_generation(
         logits_processor=LogitsProcessorList([processor]),
         stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
     )
-    return {
-        "response_ids": out[:, prompt_ids.shape[1] :],
-        "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": torch.stack(ours, 1),
-    }
+    columns = (torch.stack(x, 1) for x in zip(*sampled, strict=True))
+    return dict(zip(names, (out[:, prompt_ids.shape[1] :], *columns), strict=False))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlzoo.accel import passes
+from rlzoo.accel.hf_internals import linear
 
 LEAST = -1000.0  # exp of it is 0 even in float64: for products of p and log p, instead of -inf
 
@@ -29,6 +30,7 @@ def log_prob_stats(
     temperature: float = 1.0,
     softcap: float | None = None,
     *,
+    kept: Tensor | None = None,
     entropy: bool = False,
     entropy_grad: bool = False,
     sum_pi_squared: bool = False,
@@ -38,6 +40,7 @@ def log_prob_stats(
     hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) on request.
 
     softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
+    kept: (N, K) the tokens over which softmax is taken, see `packed`; None: all.
     Gradients flow to hidden, weight and bias from log_probs, and from entropy if `entropy_grad`;
     sum_pi_squared does not have a gradient. accumulate: the backward pass adds to `weight.grad` in
     place if there is one, instead of making another tensor of that size; only for `backward()`.
@@ -52,8 +55,8 @@ def log_prob_stats(
         hidden = hidden.to(weight.dtype)
     with torch.autocast(device, enabled=False):
         log_probs, h, squared = _Head.apply(
-            hidden, weight, bias, ids, temperature, softcap, entropy, entropy_grad, sum_pi_squared,
-            accumulate,
+            hidden, weight, bias, ids, temperature, softcap, kept, entropy, entropy_grad,
+            sum_pi_squared, accumulate,
         )  # fmt: skip
     more = {
         "entropy": h if entropy else None,
@@ -62,16 +65,39 @@ def log_prob_stats(
     return {"log_probs": log_probs} | {name: x for name, x in more.items() if x is not None}
 
 
+def packed(kept: Tensor) -> Tensor:
+    """Booleans (..., V) as bits (..., K) uint8, K = V / 8 rounded up: token v is bit v % 8 of byte
+    v // 8."""
+    bits = torch.nn.functional.pad(kept.byte(), (0, -kept.shape[-1] % 8)).unflatten(-1, (-1, 8))
+    return (bits << _BITS.to(kept.device)).sum(-1, dtype=torch.uint8)
+
+
+def unpacked(bits: Tensor, vocabulary: int) -> Tensor:
+    """Booleans (..., V) of `packed` bits (..., K); without any bit, all: an observation's token."""
+    bits = torch.where(bits.any(-1, keepdim=True), bits, 255)
+    return (bits[..., None] >> _BITS.to(bits.device) & 1).bool().flatten(-2)[..., :vocabulary]
+
+
+_BITS = torch.arange(8, dtype=torch.uint8)
+
+
 def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    temperature: float,
+    softcap: float | None,
+    kept: Tensor | None = None,
 ) -> Tensor:
-    """(N, V) over the temperature, in float32 or wider; no other object holds them, so that the
-    caller may work in place."""
-    logits = torch.nn.functional.linear(hidden, weight, bias)
+    """(N, V) over the temperature, in float32 or wider, -inf where a token was not kept; no other
+    object holds them, so that the caller may work in place."""
+    logits = linear(hidden, weight, bias)
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     if softcap is not None:
         logits.div_(softcap).tanh_().mul_(softcap)
+    if kept is not None:
+        logits.masked_fill_(~unpacked(kept, logits.shape[1]), -torch.inf)
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
@@ -85,6 +111,7 @@ class _Head(torch.autograd.Function):
         ids: Tensor,
         temperature: float,
         softcap: float | None,
+        kept_tokens: Tensor | None,
         entropy: bool,
         entropy_grad: bool,
         sum_pi_squared: bool,
@@ -100,7 +127,9 @@ class _Head(torch.autograd.Function):
         # p of the only chunk: the backward pass need not make it again.
         keep = n <= rows and any(ctx.needs_input_grad[:3]) and not entropy_grad and softcap is None
         for start in range(0, n, rows):
-            logits = _logits(hidden[start : start + rows], weight, bias, temperature, softcap)
+            part = slice(start, start + rows)
+            bits = None if kept_tokens is None else kept_tokens[part]
+            logits = _logits(hidden[part], weight, bias, temperature, softcap, bits)
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
                 block = slice(first, min(first + step, start + rows))
                 log_p = logits[first - start : block.stop - start]
@@ -117,7 +146,7 @@ class _Head(torch.autograd.Function):
                     log_p.copy_(p)
             kept = logits if keep else None
             del logits, log_p  # before the next chunk's are made
-        ctx.save_for_backward(hidden, weight, bias, ids, h if entropy_grad else None)
+        ctx.save_for_backward(hidden, weight, bias, ids, kept_tokens, h if entropy_grad else None)
         ctx.kept = kept
         ctx.temperature, ctx.softcap = temperature, softcap
         ctx.entropy_grad, ctx.rows, ctx.accumulate = entropy_grad, rows, accumulate
@@ -128,7 +157,7 @@ class _Head(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         d_log_prob, d_entropy, _ = gradients
-        hidden, weight, bias, ids, entropy = ctx.saved_tensors
+        hidden, weight, bias, ids, kept_tokens, entropy = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None  # worked on in place: a second backward makes it again
         d_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad = weight.grad if ctx.accumulate and weight.is_leaf else None
@@ -142,7 +171,8 @@ class _Head(torch.autograd.Function):
                 d_logits = kept.mul_(-g)
             else:
                 # Logits, then log p, then the gradient, in place: no second chunk is held.
-                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap)
+                bits = None if kept_tokens is None else kept_tokens[part]
+                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap, bits)
                 if ctx.softcap is not None:  # d c tanh(x / c) / dx
                     slope = 1 - (d_logits * (ctx.temperature / ctx.softcap)).square_()
                 d_logits.sub_(d_logits.logsumexp(-1, keepdim=True))
@@ -174,7 +204,7 @@ class _Head(torch.autograd.Function):
         if d_weight is None and ctx.needs_input_grad[1]:
             # No row: ranks that share weights reduce the same ones all the same.
             d_weight = torch.zeros_like(weight)
-        return (d_hidden, None if there else d_weight, d_bias, *[None] * 7)
+        return (d_hidden, None if there else d_weight, d_bias, *[None] * 8)
 
 
 @torch.no_grad()
@@ -183,16 +213,17 @@ def full_kl(
     theirs: tuple[Tensor, ...],
     temperature: float = 1.0,
     softcaps: tuple[float | None, float | None] = (None, None),
+    kept: Tensor | None = None,
 ) -> Tensor:
-    """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias); infinite
-    where only theirs switches a token off."""
+    """KL(ours, theirs) (N,) over the whole vocabulary, or what of it was `kept`, each (hidden (N,
+    H), weight, bias); infinite where only theirs switches a token off."""
     n, rows = len(ours[0]), max(1, passes.room(ours[0].device).logits // len(ours[1]))
     kl = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
+        part = slice(start, start + rows)
+        bits = None if kept is None else kept[part]
         log_p, log_q = (
-            _logits(hidden[start : start + rows], weight, bias, temperature, softcap).log_softmax(
-                -1
-            )
+            _logits(hidden[part], weight, bias, temperature, softcap, bits).log_softmax(-1)
             for (hidden, weight, bias), softcap in zip((ours, theirs), softcaps, strict=True)
         )
         kl.append(divergence(log_p, log_q))

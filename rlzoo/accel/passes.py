@@ -45,7 +45,7 @@ class Room:
     positions: int = 1
 
 
-CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20, positions=220)
+CPU = Room(activations=2**27, kept=2**27, logits=2**25, block=2**20, positions=220)
 
 
 def room(device: Any, free: int | None = None) -> Room:

@@ -238,6 +238,7 @@ def build_policy(config: Config) -> Policy:
         top_k=r.top_k,
         top_p=r.top_p,
         min_new_tokens=r.min_new_tokens,
+        replay=r.replay == "kept",
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
         recompute=m.gradient_checkpointing,
         decoder=Decoder(static=static, notes=notes),

@@ -30,11 +30,11 @@ class Policy:
 
     `Policy.of` makes one. `eos_ids`: tokens that end a response, but are not sampled among the
     first `min_new_tokens`; if empty, responses have a fixed length. `stops`: texts that end a turn
-    of a conversation. `top_k` and then `top_p` truncate the sampling distribution, never the policy
-    itself. limit: (positions of the longest row, what they are called). softcap: the bound of the
-    logits, which a pass removes from the model's config. recompute: gradient checkpointing.
-    adapter: False is the same network with its LoRA adapters off. value_head: that of a critic
-    which shares the trunk.
+    of a conversation. `top_k` and then `top_p` truncate the sampling distribution, and with
+    `replay` the policy too: a pass over rows with `kept_tokens` has softmax over these. limit:
+    (positions of the longest row, what they are called). softcap: the bound of the logits, which a
+    pass removes from the model's config. recompute: gradient checkpointing. adapter: False is the
+    same network with its LoRA adapters off. value_head: that of a critic which shares the trunk.
     """
 
     model: Any
@@ -47,6 +47,7 @@ class Policy:
     autocast: bool = False
     softcap: float | None = None
     min_new_tokens: int = 0
+    replay: bool = False
     stops: tuple[str, ...] = ()
     recompute: bool = False
     adapter: bool = True
@@ -189,10 +190,15 @@ class Policy:
         size = columns["response_ids"].shape
         if "log_pi" in want:
             chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
-            log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
+            logits = wide(self.logits(columns)[:, :-1]) / self.temperature
+            if "kept_tokens" in columns:
+                bits = columns["kept_tokens"][:, : logits.shape[1]]
+                logits = logits.masked_fill(~head.unpacked(bits, logits.shape[-1]), -torch.inf)
+            log_pi = logits.log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
             return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
         picked, ids, where = chosen_tokens(columns, rows)
+        kept = kept_of(columns)
         names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
 
         def table(hidden: Tensor) -> Tensor:
@@ -205,6 +211,7 @@ class Policy:
                 ids,
                 self.temperature,
                 self.softcap,
+                kept=kept,
                 entropy="entropy" in want,
                 entropy_grad=entropy_grad,
                 sum_pi_squared="sum_pi_squared" in want,
@@ -219,7 +226,10 @@ class Policy:
 
         def table_of_logits(logits: Tensor) -> Tensor:
             """The same from logits (R, keep, V), if the head is more than a linear layer."""
-            log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
+            logits = wide(logits.flatten(0, 1)[picked]) / self.temperature
+            if kept is not None:
+                logits = logits.masked_fill(~head.unpacked(kept, logits.shape[-1]), -torch.inf)
+            log_pi = logits.log_softmax(-1)
             source = log_pi if entropy_grad else log_pi.detach()
             stats = {
                 "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
@@ -267,9 +277,9 @@ class Policy:
                 hidden = policy.run(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
-            caps = (self.softcap, other.softcap)
-            kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
-            stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
+            caps, kept = (self.softcap, other.softcap), kept_of(columns)
+            kl = head.full_kl(sides[0], sides[1], self.temperature, caps, kept)
+            stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap, kept=kept)
         size = columns["response_ids"].shape
         table = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
         return {"full_kl": table[..., 0], "ref_log_probs": table[..., 1]}
@@ -321,6 +331,12 @@ def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor,
     mask = columns["response_mask"].bool()
     picked = rows.at[:, :-1][mask[:, : rows.at.shape[1] - 1]]
     return picked, columns["response_ids"][mask], F.pad(mask, (0, 1)).flatten().nonzero()[:, 0]
+
+
+def kept_of(columns: Mapping[str, Tensor]) -> Tensor | None:
+    """The packed `kept_tokens` (N, K) of the chosen tokens."""
+    kept = columns.get("kept_tokens")
+    return None if kept is None else kept[columns["response_mask"].bool()]
 
 
 def _placed(columns: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:

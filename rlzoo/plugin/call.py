@@ -224,8 +224,8 @@ def _reward(call: _Call, output: object) -> Tensor:
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
-TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs")
-LOG_PROBS = TOKENS[1:]
+TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
+LOG_PROBS = TOKENS[1:3]
 ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")
 
@@ -238,7 +238,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     columns, policy = dict(output), call.columns["policy"]
     rows, limit = call.columns["uniforms"].shape
     wraps = "sample" in call.component.needs
-    known = [*ROLLOUT, "task_scores"] if wraps else list(TOKENS)
+    known = [*TOKENS, *ROLLOUT, "task_scores"] if wraps else list(TOKENS)
     if other := [n for n in columns if n not in known]:
         close = nearest(str(other[0]), known)
         raise call.fault(
@@ -272,7 +272,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             )
         elif x.device != ids.device:
             raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
-        elif name in LOG_PROBS:
+        elif name in TOKENS[1:4]:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
             columns[name] = x.detach().to(torch.float64 if double else torch.float32)

@@ -53,6 +53,7 @@ _BY_STAGE = {
         "state_keys": ("BT", "equal where the environment's state is the same (int64)"),
         "sampler_log_probs": ("BT", "log-probability under the sampling distribution"),
         "old_log_probs": ("BT", "log softmax(logits / temperature) of the policy at rollout"),
+        "kept_tokens": ("BTK", "the tokens that sampling kept: bits, from the lowest (uint8)"),
     },
     "score": {
         "task_scores": ("BT", "score of the task's own verifier"),

@@ -137,9 +137,21 @@ def refuse_idle(plan: Any) -> None:
             raise RecipeError(line, key=key, kind="no-effect")
 
 
+def truncates(rollout: Any) -> bool:
+    """Whether sampling leaves tokens out that the policy may choose."""
+    return rollout.top_k > 0 or rollout.top_p < 1 or rollout.min_new_tokens > 0
+
+
 def of_lengths(plan: Any) -> Iterator[str]:
-    """Faults of responses of a fixed or a least length."""
+    """Faults of responses of a fixed or a least length, and of what sampling kept."""
     recipe, rollout = plan.recipe, plan.recipe.config.rollout
+    if rollout.replay != "none" and not truncates(rollout):
+        yield f"{recipe.blame('rollout.replay')}: has no effect; set rollout.top_p or rollout.top_k"
+    if rollout.replay != "none" and plan.base_sampler.component.caution.get("correction"):
+        yield (
+            f"{recipe.blame('rollout.replay')}: sampler {plan.base_sampler.name!r} does not return "
+            "the tokens that were kept; use correction=NAME"
+        )
     key = "ignore_eos" if rollout.ignore_eos else "min_new_tokens"
     if plan.conversation and rollout[key]:
         yield (

@@ -151,6 +151,10 @@ class Rollout(Section):
     temperature: Annotated[float, POSITIVE, "the policy is softmax(logits / temperature)"]
     top_k: Annotated[int, FROM_0, "sample from the k most likely tokens; 0: all"]
     top_p: Annotated[float, SHARE, "nucleus sampling, after top_k"]
+    replay: Annotated[
+        Literal["none", "kept"],
+        "kept: the policy is renormalised over the tokens that sampling kept (top_k, top_p, ...)",
+    ]
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         "dtype of a copy for sampling; auto: bfloat16 on CUDA with autocast, otherwise no copy",

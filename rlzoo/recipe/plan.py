@@ -17,6 +17,7 @@ from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe import cautions, faults, teachers
 from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.faults import truncates
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
 # A column that stands for a model: asking for it builds the model.
@@ -302,7 +303,6 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "(model.lora.rank)"
         )
     rollout = config.rollout
-    truncates = rollout.top_k > 0 or rollout.top_p < 1 or rollout.min_new_tokens > 0
     weighs = "sampler_log_probs" in (*plan.estimator.needs, *plan.policy_loss.needs)
     if weighs and plan.correction:
         yield (
@@ -311,10 +311,10 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "the sampler, and the correction would be applied twice"
         )
     unweighed = not (plan.correction or weighs)
-    if truncates and unweighed:
+    if truncates(rollout) and unweighed and rollout.replay == "none":
         yield (
             "rollout.top_k/top_p/min_new_tokens: samples come from a truncated policy and are "
-            "off-policy; set correction=NAME to a column that reweights the loss"
+            "off-policy; set rollout.replay=kept, or correction=NAME to reweight the loss"
         )
     if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
         yield f"sampler={plan.base_sampler.name}: {caution}"

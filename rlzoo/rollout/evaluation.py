@@ -99,6 +99,7 @@ def decoding(world: World) -> World:
     """The world whose policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
     how = world.plan.recipe.config.eval
     policy = replace(world.policy, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p)
+    policy = replace(policy, replay=False)
     return replace(world, engine=replace(world.engine, policy=policy))
 
 

@@ -80,7 +80,10 @@ def _scored(
 ) -> Batch:
     """The batch of responses to prompts, with its scores."""
     plan, policy = world.plan, world.policy
-    if recomputed(plan, policy):
+    again = recomputed(plan, policy)
+    if again or not ("old_entropy" in plan.needs or (plan.one_update and plan.skips_silent)):
+        drawn.pop("old_entropy", None)
+    if again:
         drawn.pop("old_log_probs", None)
     elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
         # another engine returns no more

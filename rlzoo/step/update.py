@@ -129,13 +129,18 @@ def gradients(
 
 @torch.no_grad()
 def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
-    """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`, from
-    a forward pass only: a third of the work."""
+    """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`: from
+    the sampler's log-probs and entropy where these are still the policy's, else from a forward
+    pass, a third of the work."""
     signal = (rows["advantages"].cpu() != 0).any(1)
     if not signal.all():
         silent = (~signal).nonzero()[:, 0]
         columns, w = take(rows, silent), weights[silent]
-        columns |= engine.scores(columns, engine.outputs)
+        known = {"log_probs": "old_log_probs", "entropy": "old_entropy"}
+        if plan.one_update and {known.get(n) for n in engine.outputs} <= columns.keys():
+            columns |= {n: columns[known[n]] for n in engine.outputs}
+        else:
+            columns |= engine.scores(columns, engine.outputs)
         loss, metrics = policy_loss(plan, columns)
         _note_policy(sums, columns, w, (w * loss).sum(), metrics)
     return signal.nonzero()[:, 0]

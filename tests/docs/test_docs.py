@@ -18,8 +18,8 @@ from rlzoo.cli import every_verb, main, parse
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
-from rlzoo_lab import checks
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit import checks
+from rlzoo_lab.kit.checks.made_up import made_up
 from rlzoo_lab.show import plan_without_data
 
 DOCS = ROOT / "docs"

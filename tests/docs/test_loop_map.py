@@ -1,4 +1,4 @@
-"""docs/glossary.md: the functions and methods that it names are there."""
+"""docs/bridges.md: the functions and methods that it names are there."""
 
 import ast
 import importlib.util
@@ -9,7 +9,7 @@ import pytest
 
 from helpers import ROOT
 
-PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "bridges.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/]+\.py):([\w.]+)`", PAGE)))
 OURS = [pair for pair in NAMED if pair[0].startswith(("rlzoo/", "plugins/"))]
 THEIRS = [pair for pair in NAMED if pair not in OURS]

@@ -3,9 +3,9 @@
 from helpers.zoo import ZOO
 from rlzoo.cli import parser_of
 from rlzoo_lab.diagnose import exact as exact_diagnosis
-from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.subject import EstimatorInWorld
-from rlzoo_lab.oracle.worlds import make_critic
+from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
+from rlzoo_lab.kit.oracle.worlds import make_critic
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
 

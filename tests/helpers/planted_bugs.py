@@ -14,9 +14,9 @@ from helpers.zoo import ZOO
 from rlzoo.ops import collapse, expand, next_action
 from rlzoo.plugin.border import needs_of
 from rlzoo.plugin.columns import WITH_GRADIENT
-from rlzoo_lab import checks
-from rlzoo_lab.checks import tasks
-from rlzoo_lab.checks.subject import Subject
+from rlzoo_lab.kit import checks
+from rlzoo_lab.kit.checks import tasks
+from rlzoo_lab.kit.checks.subject import Subject
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
 PER_TOKEN = ("estimators", "aggregations", *LOSSES)

@@ -9,7 +9,7 @@ import pytest
 
 import rlzoo
 import rlzoo_lab
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 
 CORE = Path(rlzoo.__file__).parent
 LAB = Path(rlzoo_lab.__file__).parent
@@ -21,9 +21,9 @@ ALGORITHMIC = (
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "play", "report",
-                  "sweep", "view", "trace.command", "diagnose.command", "supervised.fit", "check",
-                  "supervised.base", "supervised.sft", "supervised.reward", "table", "new",
-                  "show")  # fmt: skip
+                  "sweep", "view", "trace.command", "diagnose.command", "supervised.fit",
+                  "kit.command", "kit.new", "supervised.base", "supervised.sft",
+                  "supervised.reward", "table", "show")  # fmt: skip
 
 
 def strings(tree):

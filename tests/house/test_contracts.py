@@ -40,15 +40,13 @@ pytestmark = pytest.mark.process  # lint-imports, as a command
 SHARED = (
     "__init__",
     "api",
-    "checks",
     "completion",
     "credit",
     "data",
     "display",
     "duration",
-    "foreign",
     "gguf",
-    "oracle",
+    "kit",
     "preview",
     "retrain",
     "reward_models",
@@ -73,7 +71,7 @@ PLANTS = [
     (DOORS, "plugins/rlzoo_lab/trace/make.py", "from rlzoo.accel.decode import decode"),
     (DOORS, "plugins/rlzoo_lab/trace/make.py", "import rlzoo.registration  # in no list"),
     (DOORS, "plugins/rlzoo_lab/trace/make.py", "from rlzoo_zoo.estimators import gae"),
-    (LAB, "plugins/rlzoo_lab/oracle/tree.py", "from rlzoo_lab.diagnose import exact"),
+    (LAB, "plugins/rlzoo_lab/kit/oracle/tree.py", "from rlzoo_lab.diagnose import exact"),
     (LAB, "plugins/rlzoo_lab/view/html.py", "def f():\n    from rlzoo_lab.compare import verdict"),
     (LAB, "plugins/rlzoo_lab/view/blocks.py", "from rlzoo_lab.data.record import Record"),
     (STUDIES, "plugins/rlzoo_lab/compare/tables.py", "def f():\n    from rich.table import Table"),
@@ -167,7 +165,7 @@ def test_plugins_import_what_the_page_for_their_authors_lists():
             public.add(tuple(module.split(".")) if "." in module else (module, ""))
         if line.startswith("|`"):
             public |= {(module, name) for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-    folders = ("plugins/rlzoo_zoo", "plugins/rlzoo_lab/templates", "docs/examples")
+    folders = ("plugins/rlzoo_zoo", "plugins/rlzoo_lab/kit/templates", "docs/examples")
     files = [p for f in folders for p in (ROOT / f).rglob("*.py*") if "pycache" not in str(p)]
     assert len(files) > 100
     strange = set()

@@ -115,8 +115,8 @@ def test_an_import_that_is_not_at_the_top_keeps_something_heavy_out():
 
 def test_names_of_packages_that_were_public_still_are():
     from rlzoo.recipe import compose
-    from rlzoo_lab.oracle import Oracle, enumerate_episodes, make_columns, make_tree
+    from rlzoo_lab.kit.oracle import Oracle, enumerate_episodes, make_columns, make_tree
 
     assert all(map(callable, (Oracle, enumerate_episodes, make_columns, make_tree, compose)))
     with pytest.raises(ImportError):
-        from rlzoo_lab.oracle import nothing_of_that_name  # noqa: F401
+        from rlzoo_lab.kit.oracle import nothing_of_that_name  # noqa: F401

@@ -1,5 +1,5 @@
 """Hold tiny random models of transformers' architectures against plain transformers, and write
-docs/architectures.md.
+docs/components/architectures.md.
 
     python tests/invariants/make_model_table.py             all of them: some minutes of one core
     python tests/invariants/make_model_table.py rwkv doge   these alone, again
@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-PAGE = ROOT / "docs" / "architectures.md"
+PAGE = ROOT / "docs" / "components" / "architectures.md"
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
-"""Some rows of the table in docs/architectures.md, with half as many tokens sampled; a third
-by `pytest -m landing`, the rest by `pytest -m study`, and the whole by make_model_table.py."""
+"""Some rows of the table in docs/components/architectures.md, with half as many tokens sampled; a
+third by `pytest -m landing`, the rest by `pytest -m study`, and all by make_model_table.py."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_an_architecture_is_right_or_says_why_not(tmp_path, zoo, name):
 
 
 def test_the_page_has_a_row_for_each():
-    page = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "components" / "architectures.md").read_text(encoding="utf-8")
     table = page.partition("## The table")[2]
     rows = dict(re.findall(r"^\|([^\s|]+)[^|]*\|(.*)$", table, re.MULTILINE))
     assert [n for n in rows if n not in ("architecture", "---")] == list(ARCHITECTURES)

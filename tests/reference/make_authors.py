@@ -48,7 +48,7 @@ from authors.batches import (  # noqa: E402
 from authors.sources import Source, branch, functions  # noqa: E402
 
 from helpers.zoo import ZOO  # noqa: E402
-from rlzoo_lab.checks.made_up import made_up  # noqa: E402
+from rlzoo_lab.kit.checks.made_up import made_up  # noqa: E402
 
 VERL = "verl/trainer/ppo/core_algos.py"
 VIMPO = "backprop07/VIMPO", "2aa83bcb9568a46be0af8fa943c4345b3d7c53d1"

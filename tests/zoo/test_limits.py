@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.zoo import ZOO
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 SEEDS = (0, 3, 4)  # with right and wrong responses in a group
 # loss, its options -> the loss that it then is, its options, and what the gradient is times

@@ -1,7 +1,7 @@
 """`rlzoo diagnose`: bias and variance of any estimator, and their cost, against the exact truth.
 
 A recipe names the estimators, their options and the group size. The truth comes from a small
-enumerated world (`rlzoo_lab.oracle.worlds`) or, with `--model`, from the recipe's own task and
+enumerated world (`rlzoo_lab.kit.oracle.worlds`) or, with `--model`, from the recipe's own task and
 model restricted to a few tokens.
 """
 
@@ -32,9 +32,9 @@ def diagnose(
         torch.set_num_threads(config.run.threads)
     from rlzoo_lab.diagnose.model_world import make_model_world
     from rlzoo_lab.diagnose.setting import Setting
-    from rlzoo_lab.oracle.episodes import enumerate_episodes
-    from rlzoo_lab.oracle.tree import make_tree
-    from rlzoo_lab.oracle.worlds import make_critic, make_world
+    from rlzoo_lab.kit.oracle.episodes import enumerate_episodes
+    from rlzoo_lab.kit.oracle.tree import make_tree
+    from rlzoo_lab.kit.oracle.worlds import make_critic, make_world
 
     sizes = sizes_of(arguments.batches, samples)
     kl_coef = config.kl.coef if arguments.kl and config.kl.place == "reward" else 0.0
@@ -79,7 +79,7 @@ def _zoo(words: list[str]) -> Zoo:
              for name in split_values(text) if ":" in name]  # fmt: skip
     if not names:
         return load_zoo_after(partial(estimators_of, words))
-    from rlzoo_lab.foreign import components  # it imports torch
+    from rlzoo_lab.kit.foreign import components  # it imports torch
 
     zoo = load_zoo()
     for name in names:

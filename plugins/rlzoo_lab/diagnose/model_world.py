@@ -22,12 +22,12 @@ from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo_lab.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
-from rlzoo_lab.oracle.episodes import EpisodeTable, enumerate_episodes
-from rlzoo_lab.oracle.means import means
-from rlzoo_lab.oracle.oracle import Oracle
-from rlzoo_lab.oracle.subject import EstimatorInWorld
-from rlzoo_lab.oracle.tree import Tree, expected
+from rlzoo_lab.kit.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
+from rlzoo_lab.kit.oracle.episodes import EpisodeTable, enumerate_episodes
+from rlzoo_lab.kit.oracle.means import means
+from rlzoo_lab.kit.oracle.oracle import Oracle
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
+from rlzoo_lab.kit.oracle.tree import Tree, expected
 
 
 @dataclasses.dataclass

@@ -28,7 +28,7 @@ from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
-from rlzoo_lab.oracle.resources import supply
+from rlzoo_lab.kit.oracle.resources import supply
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.diagnose.asked import row_head
 from rlzoo_lab.diagnose.model_world import ModelWorld
-from rlzoo_lab.oracle.bias import STEP_KL, report
-from rlzoo_lab.oracle.episodes import EpisodeTable, make_columns
-from rlzoo_lab.oracle.means import some_groups
-from rlzoo_lab.oracle.oracle import Oracle
-from rlzoo_lab.oracle.resources import Resources, supply
-from rlzoo_lab.oracle.subject import EstimatorInWorld, make_loss
+from rlzoo_lab.kit.oracle.bias import STEP_KL, report
+from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns
+from rlzoo_lab.kit.oracle.means import some_groups
+from rlzoo_lab.kit.oracle.oracle import Oracle
+from rlzoo_lab.kit.oracle.resources import Resources, supply
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
 
 
 def _off_policy(recipe: Recipe) -> Iterator[str]:

@@ -70,7 +70,7 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     advice = "Sample and score with the same precision and temperature, or set correction=NAME."
     if top_k > 0 or top_p < 1:
         why = f"rollout.top_k={top_k} and rollout.top_p={top_p:g} truncate the distribution"
-        advice = "Set rollout.top_k=0 rollout.top_p=1, or set correction=NAME to reweight the loss."
+        advice = "Set rollout.replay=kept, rollout.top_k=0 rollout.top_p=1, or correction=NAME."
     elif behind := run.known("rollout.staleness"):
         why = f"rollout.staleness={behind} uses the weights of {behind} steps ago"
         advice = "Set correction=NAME to reweight the loss, or lower rollout.staleness or actor.lr."

@@ -59,7 +59,7 @@ def component_fails_its_check(run: Record) -> Finding | None:
     """A component that does not come with rlzoo fails a check that all of its kind must pass."""
     if not foreign(run):
         return None
-    from rlzoo_lab import checks  # here: it loads torch
+    from rlzoo_lab.kit import checks  # here: it loads torch
 
     zoo = load_zoo()
     for section, component in own(run, zoo):

@@ -299,7 +299,7 @@ def evaluation_cut_off(run: Record) -> Finding | None:
 
 
 @cause(names.REWARD, least=3)
-def teacher_teaches_nothing(run: Record) -> Finding | None:
+def teacher_has_no_effect(run: Record) -> Finding | None:
     """The teacher agrees with the policy from the start, or the policy never comes closer to it."""
     if not run.has(TEACHER_KL):
         return None

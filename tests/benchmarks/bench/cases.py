@@ -153,7 +153,7 @@ def estimator(spec: Spec) -> Told:
     """One estimator, as a run calls it, on synthetic columns: ragged rows with holes, groups of
     8."""
     from rlzoo.plugin.registry import load_zoo
-    from rlzoo_lab.checks.made_up import made_up
+    from rlzoo_lab.kit.checks.made_up import made_up
 
     zoo = load_zoo()
     component = zoo.estimators[spec["name"]]

@@ -7,11 +7,11 @@ import torch
 
 from helpers.javascript import ENGINE
 from helpers.play import answers, source_of
-from rlzoo_lab.oracle import Oracle, make_tree
-from rlzoo_lab.oracle.bias import report
-from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo_lab.oracle.means import means
-from rlzoo_lab.oracle.subject import EstimatorInWorld
+from rlzoo_lab.kit.oracle import Oracle, make_tree
+from rlzoo_lab.kit.oracle.bias import report
+from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo_lab.kit.oracle.means import means
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
 
 pytestmark = pytest.mark.skipif(ENGINE is None, reason="neither node nor chromium is installed")
 

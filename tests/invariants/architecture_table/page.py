@@ -1,4 +1,4 @@
-"""The table as a page of the docs, docs/architectures.md."""
+"""The table as a page of the docs, docs/components/architectures.md."""
 
 from collections import Counter
 from importlib.metadata import version

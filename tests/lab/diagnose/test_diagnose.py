@@ -14,12 +14,12 @@ from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
-from rlzoo_lab.oracle import bias
-from rlzoo_lab.oracle import means as exact_means
-from rlzoo_lab.oracle.bias import expected_gradient, report
-from rlzoo_lab.oracle.means import means
-from rlzoo_lab.oracle.tree import make_tree
-from rlzoo_lab.oracle.worlds import WORLDS, make_world
+from rlzoo_lab.kit.oracle import bias
+from rlzoo_lab.kit.oracle import means as exact_means
+from rlzoo_lab.kit.oracle.bias import expected_gradient, report
+from rlzoo_lab.kit.oracle.means import means
+from rlzoo_lab.kit.oracle.tree import make_tree
+from rlzoo_lab.kit.oracle.worlds import WORLDS, make_world
 
 STRANGER = '''
 from rlzoo import hookimpl

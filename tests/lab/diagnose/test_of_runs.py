@@ -11,14 +11,14 @@ from helpers.diagnosis import parse, subject
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
-from rlzoo_lab.oracle.tree import make_tree
+from rlzoo_lab.kit.oracle.tree import make_tree
 
 
 def test_a_models_gradient_is_autograd_through_the_model(zoo, words):
     """J of the masked model, differentiated through the network, is g* carried to parameters."""
     from rlzoo.recipe.compose import compose
     from rlzoo_lab.diagnose.model_world import make_model_world
-    from rlzoo_lab.oracle.tree import expected
+    from rlzoo_lab.kit.oracle.tree import expected
 
     recipe = compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo)
     space = make_model_world(recipe, zoo, make_tree(4, 3, prompts=2))

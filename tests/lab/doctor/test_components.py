@@ -9,10 +9,10 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.provenance import source_hash
-from rlzoo_lab.checks import own_samples
 from rlzoo_lab.doctor import components
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.series import read_run
+from rlzoo_lab.kit.checks import own_samples
 
 PLUGIN = '''
 from rlzoo import hookimpl, td_lambda

@@ -228,7 +228,7 @@ CASES = {  # rule -> (triggers, does not)
         record({"response/right": 0.4}, accuracy=(0.02, 0.03), recipe={"eval.temperature": 3.0}),
         record(accuracy=(0.3, 0.6), recipe={"eval.temperature": 0.9}),
     ),
-    "teacher_teaches_nothing": (
+    "teacher_has_no_effect": (
         record({"actor/teacher_kl": 7.0, **FLAT}, accuracy=(0.3, 0.3)),
         record({"actor/teacher_kl": lambda x: 4 - 3 * x}),
     ),
@@ -503,7 +503,7 @@ def test_noise_that_a_task_means_is_not_the_cause_where_a_setting_is():
 
 def test_a_teacher_that_agrees_has_nothing_to_teach():
     run = record({"actor/teacher_kl": 1e-3, **FLAT}, accuracy=(0.3, 0.3))
-    assert "agrees with the policy" in names(run)["teacher_teaches_nothing"].what
+    assert "agrees with the policy" in names(run)["teacher_has_no_effect"].what
 
 
 def test_a_cut_answer_is_a_fault_where_scores_are_yes_or_no():

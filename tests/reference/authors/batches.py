@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from helpers.zoo import ZOO
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 Columns = dict[str, Any]
 Pair = tuple[str, Tensor, Tensor]  # "value" or "gradient", ours, theirs

@@ -25,7 +25,7 @@ from torch import Tensor
 from helpers.zoo import ZOO
 from rlzoo.lm.policy import Policy
 from rlzoo.ops import at_last_action
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 Text = Callable[[str], str]
 

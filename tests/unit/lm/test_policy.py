@@ -6,7 +6,7 @@ from torch import nn
 
 from helpers.rewards_for_tests import LETTERS
 from rlzoo.accel.decode import pick, truncate
-from rlzoo.accel.hf_internals import few_rows
+from rlzoo.accel.hf_internals import by_onednn
 from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -109,23 +109,27 @@ def test_a_pick_is_where_the_running_sum_passes(vocabulary, dtype):
         assert (passed <= after + slack).all()
 
 
-def test_few_rows_give_what_the_layers_give_and_leave_them_as_they_were():
+@pytest.mark.parametrize("packed", [False, True])
+def test_onednn_gives_what_the_layers_give_and_leaves_them_as_they_were(packed):
     torch.manual_seed(0)
     layers = [nn.Linear(300, 3000), nn.Linear(3000, 200, bias=False), nn.Linear(200, 200)]
     model = nn.Sequential(*layers)
     for shape in [(16,), (4, 3), (2,), (100,)]:
-        x = torch.randn(*shape, 300)
+        x = torch.randn(*shape, 300, requires_grad=True)
         expected = model(x)
-        with few_rows(model):
+        with by_onednn(model, model, None, packed=packed):
             assert ["forward" in vars(layer) for layer in layers] == [True, True, False]
-            found = model(x)
-        assert found.is_contiguous()
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    with torch.autocast("cpu", dtype=torch.bfloat16):  # as the layers that were left alone
+            (gradient,) = torch.autograd.grad(model(x).sum(), x)  # as the layers themselves
+            with torch.no_grad():
+                made = model(x)
+        assert made.is_contiguous()
+        assert torch.equal(gradient, torch.autograd.grad(expected.sum(), x)[0])
+        torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         expected = model(torch.ones(16, 300))
-        with few_rows(model):
+        with by_onednn(model, packed=packed):
             assert torch.equal(model(torch.ones(16, 300)), expected)
-    with pytest.raises(RuntimeError), few_rows(model):
+    with torch.no_grad(), pytest.raises(RuntimeError), by_onednn(model, packed=packed):
         model(torch.randn(16, 7))
     assert not any("forward" in vars(layer) for layer in layers)
 

@@ -36,11 +36,34 @@ def test_the_nucleus_is_of_what_top_k_left():
 
 
 def test_log_probs_of_what_is_drawn(logits):
-    policy = SimpleNamespace(temperature=0.7, top_k=5, top_p=0.6)
+    policy = SimpleNamespace(temperature=0.7, top_k=5, top_p=0.6, replay=False)
     u = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    token, sampled, own = draw(policy, logits, u)
+    token, sampled, own, entropy = draw(policy, logits, u)
     log_pi = (logits / 0.7).log_softmax(-1)
+    torch.testing.assert_close(entropy, -(log_pi.exp() * log_pi).sum(-1))
     log_mu = truncate(log_pi, 5, 0.6)
     torch.testing.assert_close(sampled, log_mu.gather(1, token[:, None])[:, 0])
     torch.testing.assert_close(own, log_pi.gather(1, token[:, None])[:, 0])
     assert (sampled >= own).all()
+
+
+@pytest.mark.parametrize("held", [1, 2**22])
+@pytest.mark.parametrize("off", [False, True])
+def test_the_entropy_of_a_draw_is_the_policys(held, off, logits, monkeypatch):
+    """In blocks of rows, and where the model switches tokens off: 0 log 0 is 0."""
+    monkeypatch.setattr("rlzoo.accel.decode.HELD", held)
+    logits = logits.clone()
+    if off:
+        logits[:, 3:] = -torch.inf
+    u = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    policy = SimpleNamespace(temperature=0.7, top_k=0, top_p=1.0, replay=False)
+    token, sampled, own, entropy = draw(policy, logits, u)
+    by_torch = torch.distributions.Categorical(logits=logits / 0.7)
+    log_pi = by_torch.log_prob(token)
+    p = by_torch.probs
+    torch.testing.assert_close(entropy, torch.special.entr(p).sum(-1))
+    torch.testing.assert_close(own, log_pi)
+    assert torch.equal(sampled, own)
+    greedy = draw(policy, logits, None)
+    assert torch.equal(greedy[0], logits.argmax(-1))
+    torch.testing.assert_close(greedy[3], entropy)

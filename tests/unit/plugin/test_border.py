@@ -15,7 +15,7 @@ from rlzoo.plugin.call import own
 from rlzoo.plugin.component import read_component
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 
 
 class Own(BaseException):

@@ -12,7 +12,7 @@ from rlzoo.errors import RecipeError, UnknownName
 from rlzoo.plugin.installed import OWN
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 
 SOURCE = """
     from rlzoo import hookimpl

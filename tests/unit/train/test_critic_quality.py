@@ -8,9 +8,9 @@ from helpers.worlds import rolled, world_of
 from rlzoo.step import metrics as quality
 from rlzoo.step.metrics import batch_metrics, critic_metrics
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
-from rlzoo_lab.oracle.episodes import enumerate_episodes
-from rlzoo_lab.oracle.tree import make_tree
-from rlzoo_lab.oracle.worlds import WORLDS, make_world
+from rlzoo_lab.kit.oracle.episodes import enumerate_episodes
+from rlzoo_lab.kit.oracle.tree import make_tree
+from rlzoo_lab.kit.oracle.worlds import WORLDS, make_world
 
 
 def draw(n=400, seed=0):

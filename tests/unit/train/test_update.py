@@ -8,6 +8,7 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, state_of, weights_after, world_of
+from rlzoo.step.trainer import Trainer
 
 
 def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
@@ -42,3 +43,33 @@ def test_a_ratio_is_the_policy_over_the_old_one():
     found = {name: float(sum(terms)) for name, terms in sums.items()}
     assert found["actor/ratio_mean"] == pytest.approx(2)
     assert found["actor/ppo_kl"] == pytest.approx(-math.log(2))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rows_without_a_signal_are_scored_again_only_after_a_first_update(zoo, words, parts):
+    """Before it, the sampler's log-probs and entropy are the policy's."""
+
+    def metrics(*without):
+        world = world_of(zoo, [*words, "kl.place=none", f"train.minibatches={parts}"], "grpo")
+        trainer = Trainer(world)
+        experience = trainer.sample()
+        batch, engine = experience.batch, trainer.engine
+        assert ("old_entropy" in batch) == (parts == 1)
+        silent = batch["group_ids"] < 2
+        batch["advantages"].copy_(torch.where(silent[:, None], 0, batch["response_mask"]))
+        for name in without:
+            batch.data.pop(name, None)
+        asked = []
+        scores = type(engine).scores
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                type(engine), "scores", lambda *a, **k: asked.append(1) or scores(*a, **k)
+            )
+            found = trainer.update(experience)
+        return {n: x for n, x in found.items() if n.startswith("actor/")}, len(asked)
+
+    known, times = metrics()
+    by_pass, more = metrics("old_entropy")
+    assert (times, more) == ((0, 1) if parts == 1 else (2, 2))
+    assert known == pytest.approx(by_pass, rel=1e-5, abs=2e-6)
+    assert known["actor/grad_norm"] > 0 < known["actor/entropy"]

@@ -3,7 +3,7 @@
 import torch
 
 from rlzoo.plugin.call import call
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 F64 = torch.float64
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.zoo import ZOO
-from rlzoo_lab.checks.made_up import made_up
+from rlzoo_lab.kit.checks.made_up import made_up
 
 VIMPO = ZOO.policy_losses["vimpo"]
 

@@ -18,7 +18,7 @@ from rlzoo import RlzooError
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 from rlzoo_zoo.rewards import math_verify
 from rlzoo_zoo.rewards.exact_match import exact_match
 from rlzoo_zoo.rewards.json_schema import json_schema

@@ -11,7 +11,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.plugin.border import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 from rlzoo_lab.supervised import warm_start as base
 from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.tasks.hi_lo import HiLo

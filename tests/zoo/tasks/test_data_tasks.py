@@ -20,7 +20,7 @@ from rlzoo.cli import main
 from rlzoo.errors import DataError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab import checks
+from rlzoo_lab.kit import checks
 from rlzoo_zoo.data import read
 from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm

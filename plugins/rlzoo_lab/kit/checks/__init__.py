@@ -1,0 +1,174 @@
+"""The conformance kit: small named checks that every component meets its contract.
+
+It is similar to scikit-learn's `check_estimator` and Gymnasium's `check_env`. A check is a function
+of the subject that raises AssertionError with one line; its name states the property, its docstring
+the rule. `run_checks` runs the checks for a component's kind, and `parametrize` turns them into
+pytest tests:
+
+    from rlzoo import checks
+
+    @checks.parametrize("my_estimator")
+    def test_contract(check):
+        check()
+
+May import `mdp`, `runs` and the layers below; no model.
+
+    aggregations  a weight for each token
+    columns       examples of column plugins
+    estimators    which actions get credit, for which rewards, against which baseline
+    executors     objects that execute runs
+    functions     properties of every function of columns
+    kl            KL penalties against the exact KL
+    loggers       objects that are given metrics
+    losses        which way policy and value losses push
+    made_up       made-up batches with every column there is
+    own_samples   which tokens a loss or a correction weights, before any update
+    rewards       the answer scores higher than other texts
+    subject       the component under judgement, and how it is called
+    tasks         objects that draw prompts and score responses
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlzoo.errors import UnknownName, nearest
+from rlzoo.plugin.border import told
+from rlzoo.plugin.component import KINDS, Component
+from rlzoo.plugin.registry import Zoo, left_out, load_zoo
+from rlzoo_lab.kit.checks import (
+    aggregations,
+    columns,
+    estimators,
+    executors,
+    functions,
+    kl,
+    loggers,
+    losses,
+    rewards,
+    tasks,
+)
+from rlzoo_lab.kit.checks.own_samples import on_own_samples
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
+
+Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
+
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "estimators": functions.ALL + estimators.ALL,
+    "kl_penalties": functions.ALL + kl.ALL,
+    "policy_losses": functions.ALL + losses.POLICY,
+    "value_losses": functions.ALL + losses.VALUE,
+    "aggregations": functions.ALL + aggregations.ALL,
+    "columns": functions.ALL + columns.ALL,
+    "tasks": (functions.documented, *tasks.ALL),
+    "rewards": functions.ALL + rewards.ALL,
+    "samplers": (functions.documented,),  # what it samples shows only with a model: in a run
+    "loggers": (functions.documented, *loggers.ALL),
+    "executors": (functions.documented, *executors.ALL),
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """passed: None if the check does not apply; message: the fault, reason or finding."""
+
+    name: str
+    passed: bool | None
+    message: str = ""
+
+
+def run_checks(
+    component: Component, zoo: Zoo | None = None, options: Mapping[str, Any] | None = None
+) -> list[CheckResult]:
+    """Check one component; `zoo` (default: the installed one) gives the shapes of columns.
+
+    options: replace defaults, for a component that does nothing until one is set.
+    """
+    given = component.check_options(options or {})
+    preset = {n: dataclasses.replace(o, default=given[n]) for n, o in component.options.items()}
+    component = dataclasses.replace(component, options=preset)
+    subject = Subject(component, load_zoo() if zoo is None else zoo)
+    return [judge(check, subject) for check in CHECKS[component.kind]]
+
+
+def judge(check: Check, subject: Subject) -> CheckResult:
+    dtype = torch.get_default_dtype()
+    result = _judge(check, subject)
+    if torch.get_default_dtype() is dtype:
+        return result
+    torch.set_default_dtype(dtype)
+    return CheckResult(result.name, False, "changes torch's default dtype, which is global")
+
+
+def _judge(check: Check, subject: Subject) -> CheckResult:
+    name = check.__name__
+    try:
+        return CheckResult(name, True, check(subject) or "")
+    except NotApplicable as reason:
+        return CheckResult(name, None, str(reason))
+    except AssertionError as fault:
+        return CheckResult(name, False, " ".join(str(fault).split()) or "failed")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the plugin border: a third-party function may raise anything
+        return CheckResult(name, False, f"raised {told(error)}")
+
+
+def parametrize(what: Any) -> Any:
+    """A pytest decorator: runs the test once per check of `what`, passed as the callable `check`.
+
+    what: a component's name, a Component, a Zoo, or several of these.
+    """
+    import pytest  # a test dependency: `rlzoo check` works without
+
+    cases = []
+    for component, zoo in _components(what):
+        subject = Subject(component, zoo)
+        for check in CHECKS[component.kind]:
+            label = f"{KINDS[component.kind].singular}-{component.name}-{check.__name__}"
+            cases.append(pytest.param(_as_test(check, subject), id=label))
+    return pytest.mark.parametrize("check", cases)
+
+
+def named(name: str, zoo: Zoo) -> list[Component]:
+    """The components of that name, at most one of each kind; raises UnknownName if there are
+    none."""
+    components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
+    if components:
+        return components
+    for shelf in zoo.shelves.values():
+        if name in shelf.clashes:
+            raise UnknownName(shelf.clashes[name])
+    hint = nearest(name, {c.name for c in zoo}) + left_out(name, zoo.broken)
+    raise UnknownName(f"there is no component {name!r}{hint}")
+
+
+def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:
+    if isinstance(what, Zoo):
+        return [(component, what) for component in what]
+    zoo = load_zoo()
+    if isinstance(what, Component):
+        return [(what, zoo)]
+    if isinstance(what, str):
+        return [(component, zoo) for component in named(what, zoo)]
+    return [pair for item in what for pair in _components(item)]
+
+
+def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
+    def run() -> None:
+        import pytest
+
+        result = judge(check, subject)
+        if result.passed is None:
+            pytest.skip(result.message)
+        if not result.passed:
+            pytest.fail(f"{subject.component.label}: {result.message}", pytrace=False)
+
+    return run
+
+
+__all__ = ["CHECKS", "CheckResult", "named", "on_own_samples", "parametrize", "run_checks"]

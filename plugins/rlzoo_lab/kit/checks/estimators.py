@@ -1,0 +1,193 @@
+"""Checks of advantage estimators: which actions get credit, for which rewards, against which
+baseline."""
+
+import torch
+
+from rlzoo.errors import RlzooError
+from rlzoo.ops import next_action
+from rlzoo_lab.kit.checks import made_up
+from rlzoo_lab.kit.checks.made_up import PER_TOKEN_REWARDS, REWARD_COLUMNS, RIGHT
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, show
+
+_PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}
+_TEACHER = {"teacher_log_probs", "teacher_kl"}
+
+
+def reward_raises_its_own_advantage(s: Subject) -> None:
+    """More reward for an action never lowers its advantage, and raises some advantages."""
+    s.require(*REWARD_COLUMNS)
+    for options in s.variants():
+        _own_gain(s, options, in_sum=True)
+        if set(PER_TOKEN_REWARDS) & set(s.needs):
+            _own_gain(s, options, in_sum=False)  # so that a sum over the response hides nothing
+
+
+def teacher_raises_what_it_prefers(s: Subject) -> None:
+    """A higher teacher probability of a token never lowers its advantage, and raises some
+    advantages."""
+    column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
+    s.require(column)
+    for options, columns in s.trials():
+        before, gains = s.call(columns, **options)["advantages"], []
+        for row, at in columns["response_mask"].nonzero()[:8].tolist():
+            liked = columns[column].clone()
+            liked[row, at] += 1e-3
+            more = s.call({**columns, column: liked}, **options)["advantages"]
+            gains.append(float((more - before)[row, at]))
+        assert min(gains) > -1e-9, (
+            "a token that is more likely under the teacher gets a lower "
+            f"advantage{show(options)}: wrong sign?"
+        )
+        assert max(gains) > 1e-9, f"the teacher has no effect{show(options)}"
+
+
+def past_reward_is_no_credit(s: Subject) -> None:
+    """A reward that came before an action does not change that action's advantage."""
+    s.require(*PER_TOKEN_REWARDS)
+    exotic = [name for name in s.exotic() if s.zoo.columns[name].shape in ("BT", "BTK")]
+    coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *exotic} & set(s.needs)
+    if coarse:
+        raise NotApplicable(f"may assign credit to whole segments ({', '.join(sorted(coarse))})")
+    for options, columns in s.trials():
+        mask = columns["response_mask"].bool()
+        before = s.call(columns, **options)["advantages"]
+        for row in (mask.sum(1) > 1).nonzero()[:, 0]:
+            first = int(mask[row].nonzero()[0])
+            more = made_up.paid_more(columns, int(row), first, RIGHT)
+            gap = (s.call(more, **options)["advantages"] - before)[row, first + 1 :]
+            assert float(gap.abs().max()) < 1e-9, (
+                f"a reward affects the advantages of later actions{show(options)}: off by one?"
+            )
+
+
+def exact_values_leave_nothing(s: Subject) -> None:
+    """With deterministic rewards and exact values, advantages are 0; an off-by-one error makes them
+    nonzero."""
+    s.require("values")
+    if "rewards" not in s.needs or "group_ids" in s.needs:
+        raise NotApplicable("compares rewards with more than the values")
+    for options, columns in s.trials():
+        if "bootstrap_values" not in s.needs:
+            columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
+        gamma: float | torch.Tensor = 1.0
+        if "gamma" in s.component.options:
+            gamma = options.get("gamma", s.component.options["gamma"].default)
+        mask, rewards, end = (columns[n] for n in ("response_mask", "rewards", "bootstrap_values"))
+        if "turn_ids" in s.needs:  # it discounts by turns
+            turns = columns["turn_ids"].to(rewards)
+            inside = next_action(turns, mask) == turns
+            gamma = torch.full_like(turns, float(gamma)).masked_fill(inside, 1)
+        values = torch.zeros_like(rewards)
+        for _ in range(mask.shape[1]):  # V = r + gamma V', until it has gone through all steps
+            values = (rewards + gamma * next_action(values, mask, end)) * mask
+        columns["values"] = columns["value_preds"] = values
+        # On its own data the sampler is the policy.
+        columns["sampler_log_probs"] = columns["log_probs"] = columns["old_log_probs"]
+        result = s.component(columns, **options)
+        worst = float(result["advantages"].abs().max())
+        assert worst < 1e-9, (
+            f"advantages are up to {worst:.3g} with exact values{show(options)}: are values off "
+            "by one?"
+        )
+        gap = float((result["returns"] - values).abs().max())
+        assert gap < 1e-9, f"returns differ from the exact values by {gap:.3g}{show(options)}"
+
+
+def baseline_is_the_groups_own(s: Subject) -> None:
+    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
+    rewards."""
+    columns = _with_group_baseline(s)
+    before = s.call(columns)
+    for group in columns["group_ids"].unique():
+        own = columns["group_ids"] == group
+        fault = (
+            "a constant added to one group's rewards changes advantages: does the baseline mix "
+            "groups?"
+        )
+        same(s.call(_raised(columns, own)), before, fault)
+
+
+ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
+
+
+def equal_rewards_give_zeros(s: Subject) -> None:
+    """Equal rewards (such as 0.1 + 0.2 and 0.3) and groups of one give advantages of 0."""
+    _with_group_baseline(s)
+    rewards = set(REWARD_COLUMNS) & set(s.needs)
+    if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
+        raise NotApplicable("uses more than one reward per response")
+    for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        for options in s.variants():
+            plain = s.batch(dtype=dtype)
+            even = torch.arange(len(plain["group_ids"])) % 2 == 0
+            nearly = torch.where(even, 0.1 + 0.2, 0.3).to(dtype)
+            if dtype == torch.float32:
+                nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
+            alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
+            for case, columns in (
+                (f"rewards that are equal up to rounding{ROUNDING}", made_up.paid(plain, nearly)),
+                ("groups of one", alone),
+            ):
+                worst = float(s.call(columns, **options)["advantages"].abs().max())
+                assert worst <= tiny, (
+                    f"advantages are up to {worst:.3g} from {case}{show(options)}; they must be 0 "
+                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                )
+
+
+def discount_is_marked(s: Subject) -> None:
+    """An option called gamma or discount is annotated `rlzoo.Discount`: metrics and diagnose use
+    the option with this annotation, and do not discount without one."""
+    named = [name for name in s.component.options if name in ("gamma", "discount")]
+    if not named:
+        raise NotApplicable("has no option called gamma or discount")
+    for name in named:
+        marked = s.component.options[name].discount
+        assert marked, f"its option {name!r} is not marked: annotate it as rlzoo.Discount"
+
+
+def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
+    columns = s.batch()
+    mask = columns["response_mask"].bool()
+    before = s.call(columns, **options)["advantages"]
+    for place, end in (("first", 0), ("last", -1)):
+        gains = []
+        for row in (mask.any(1) & (columns["sequence_scores"] < RIGHT)).nonzero()[:, 0].tolist():
+            at = int(mask[row].nonzero()[end])
+            more = made_up.paid_more(columns, row, at, RIGHT, in_sum=in_sum)
+            gains.append((s.call(more, **options)["advantages"] - before)[row, at])
+        gain = torch.stack(gains)
+        what = f"when the reward of the {place} action rises, its advantage"
+        assert bool((gain >= -1e-9).all()), f"{what} falls{show(options)}"
+        assert bool((gain > 1e-9).any()), (
+            f"{what} does not change{show(options)}: is the reward misplaced?"
+        )
+
+
+def _raised(columns: made_up.Columns, rows: torch.Tensor) -> made_up.Columns:
+    """One more reward for each of `rows` (B,) bool that acts."""
+    mask = columns["response_mask"].bool()
+    for row in (rows & mask.any(1)).nonzero()[:, 0]:
+        at = int(mask[row].nonzero()[-1])
+        columns = made_up.paid_more(columns, int(row), at, 1.0)
+        columns["score_components"][row, 1:] += 1.0
+    return columns
+
+
+def _with_group_baseline(s: Subject) -> made_up.Columns:
+    """A batch, if `s` is seen to subtract a baseline: a constant on all rewards cancels."""
+    s.require("group_ids")
+    s.require(*REWARD_COLUMNS)
+    columns = s.batch(mask=torch.ones_like(s.batch()["response_mask"]))
+    try:
+        same(s.call(_raised(columns, columns["group_ids"] > -1)), s.call(columns), "")
+    except (AssertionError, RlzooError):
+        raise NotApplicable("depends on the level of the rewards") from None
+    return columns
+
+
+ALL = (
+    reward_raises_its_own_advantage, teacher_raises_what_it_prefers, past_reward_is_no_credit,
+    exact_values_leave_nothing,
+    baseline_is_the_groups_own, equal_rewards_give_zeros, discount_is_marked,
+)  # fmt: skip

@@ -1,0 +1,237 @@
+"""Checks of policy losses and value losses: the direction of their gradients, and when these are
+0."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from rlzoo.mdp.batch import take
+from rlzoo.plugin.call import zero_off_mask
+from rlzoo_lab.kit.checks import made_up
+from rlzoo_lab.kit.checks.functions import float64_is_kept, rows_without_an_action_count_nothing
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, show
+
+
+def praise_raises_the_probability(s: Subject) -> str:
+    """On the policy's own data, a positive advantage raises log_probs, and a negative one raises
+    them less."""
+    note = ""
+    for options in s.variants():
+        signs, push = pushes(s, 1.0, **options)
+        _, opposite = pushes(s, -1.0, **options)
+        praise = torch.where(signs > 0, push, opposite)[signs != 0]
+        blame = torch.where(signs > 0, opposite, push)[signs != 0]
+        assert bool((praise >= -1e-12).all()), (
+            f"a positive advantage lowers a token's log-prob{show(options)}: is the sign flipped?"
+        )
+        assert bool((praise > 1e-12).any()), f"a positive advantage has no effect{show(options)}"
+        assert bool((blame <= praise + 1e-12).all()), (
+            f"a negative advantage raises log-probs more than a positive one{show(options)}"
+        )
+        assert bool((blame < praise - 1e-12).any()), (
+            f"does not depend on the advantage{show(options)}"
+        )
+        if not options and torch.allclose(push, signs):
+            note = "its gradient at ratio 1 is REINFORCE's"
+    return note
+
+
+def no_advantage_no_push(s: Subject) -> None:
+    """On the policy's own data, an advantage of 0 gives no gradient: the weights are detached."""
+    if "sequence_scores" in s.needs:
+        raise NotApplicable("learns from the scores as well as from advantages")
+    for options in s.variants():
+        signs, push = pushes(s, 10.0, **options)
+        if bool((push[signs < 0] > 1e-12).any()):
+            raise NotApplicable("raises log-probs for every advantage, only by different amounts")
+        _, push = pushes(s, 0.0, **options)
+        worst = float(push.abs().max())
+        assert worst < 1e-9, (
+            f"has a gradient of {worst:.3g} at advantage 0{show(options)}: is a target not "
+            "detached?"
+        )
+
+
+def rows_without_signal_leave_no_gradient(s: Subject) -> None:
+    """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient for any
+    policy and does not affect other rows. The trainer leaves such rows out."""
+    if not s.component.needs_signal:
+        raise NotApplicable("not declared, so rlzoo never leaves such rows out")
+    for options, columns, silent in _half_without_signal(s):
+        push = s.gradient(columns, **options)["log_probs"]
+        assert not bool(push[silent].any()), (
+            f"has a gradient in a row without signal{show(options)}"
+        )
+        alone = s.gradient(take(columns, (~silent).nonzero()[:, 0]), **options)["log_probs"]
+        worst = float((push[~silent] - alone).abs().max())
+        assert worst < 1e-12, (
+            f"a row without signal changes other rows by {worst:.3g}{show(options)}"
+        )
+
+
+def metrics_do_not_see_rows_left_out(s: Subject) -> None:
+    """Declared with needs_signal=True: rows without signal are processed separately, so the loss
+    and metrics of a row must not depend on the other rows."""
+    if not s.component.needs_signal:
+        raise NotApplicable("not declared, so rlzoo never processes such rows separately")
+    for options, columns, silent in _half_without_signal(s):
+        whole = s.call(columns, **options)
+        for some in (silent, ~silent):
+            alone = s.call(take(columns, some.nonzero()[:, 0]), **options)
+            want = {name: x[some] for name, x in whole.items()}
+            same(alone, want, f"depends on rows that are processed separately{show(options)}")
+
+
+def _half_without_signal(s: Subject) -> Iterator[tuple[dict, made_up.Columns, Tensor]]:
+    """Each trial with the rows (B,) bool whose advantages are all 0: every other one."""
+    for options, columns in s.trials():
+        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
+        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+        yield options, columns, silent
+
+
+def rounding_moves_no_gradient(s: Subject) -> None:
+    """At ratio 1, a change of 1e-7 in a log-probability changes the gradient by about as little.
+    Otherwise the split into micro-batches, which affects rounding, would decide the first step."""
+    for options in s.variants():
+        columns = s.batch()
+        columns["sampler_log_probs"] = columns["old_log_probs"]
+        exact = s.gradient({**columns, "log_probs": columns["old_log_probs"]}, **options)
+        worst = rounding_gap(s, columns, "old_log_probs", exact["log_probs"], options)
+        assert worst < 1e-3, (
+            f"rounding changes its gradient at ratio 1 by {worst:.3g}{show(options)}: a kink?"
+        )
+
+
+def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor,
+                 options: dict) -> float:  # fmt: skip
+    """The largest change of the gradient in log_probs when they differ from `other` by 1e-7."""
+    noise = torch.where(torch.rand(exact.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
+                        -1e-7, 1e-7) * columns["response_mask"]  # fmt: skip
+    off = {**columns, "log_probs": columns[other] + noise}
+    return float((s.gradient(off, **options)["log_probs"] - exact).abs().max())
+
+
+def finite_far_off_policy(s: Subject) -> None:
+    """Value and gradient are finite if policy and data differ by e^+-8 at every token."""
+    for options in s.variants():
+        for gap in (8.0, -8.0):
+            columns = s.batch()
+            mask = columns["response_mask"]
+            columns["log_probs"] = columns["old_log_probs"] + gap * mask
+            columns["sampler_log_probs"] = columns["old_log_probs"]
+            loss = s.call(columns, **options)["loss"]
+            push = s.gradient(columns, **options)["log_probs"]
+            ok = torch.isfinite(loss).all() and torch.isfinite(push).all()
+            assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
+
+
+def pushes(
+    s: Subject, size: float, ref_log_probs: Tensor | None = None, **options
+) -> tuple[Tensor, Tensor]:
+    """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
+
+    The ratio is 1, the reference the policy if none is given. Every other response is good, for
+    losses that compare the responses of a group.
+    """
+    assert "log_probs" in s.needs, "does not use log_probs, so it cannot train the policy"
+    columns = s.batch()
+    for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
+        columns[name] = columns["old_log_probs"]
+    if ref_log_probs is not None:
+        columns["ref_log_probs"] = ref_log_probs
+    columns["full_kl"] = torch.zeros_like(columns["full_kl"])
+    even = torch.arange(len(columns["group_ids"])) % 2 == 0
+    signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
+    columns["advantages"] = columns["raw_advantages"] = size * signs
+    return signs, -s.gradient(columns, **options)["log_probs"]
+
+
+def pushes_towards_the_target(s: Subject) -> None:
+    """Gradient descent moves the value towards `returns`, and the gradient is 0 at the target."""
+    for options, columns in s.trials():
+        mask = columns["response_mask"].bool()
+        if "value_logits" in s.needs:
+            _bins_reach_the_target(s, columns, options)
+            continue
+        columns["values"] = columns["value_preds"]
+        push = -s.gradient(columns, **options)["value_preds"]
+        error = columns["returns"] - columns["value_preds"]
+        clear = mask & (error.abs() > 1e-3)
+        assert bool((push * error)[clear].gt(0).all()), (
+            f"moves away from the target, or not at all{show(options)}: wrong sign or gradient "
+            "leak?"
+        )
+        columns["values"] = columns["value_preds"] = columns["returns"]
+        worst = float(s.gradient(columns, **options)["value_preds"].abs().max())
+        assert worst < 1e-9, f"has a gradient of {worst:.3g} at its target{show(options)}"
+
+
+def gradient_is_the_slope(s: Subject) -> None:
+    """Its gradient is the slope of its value: no gradient flows into the target, and none is
+    lost."""
+    for options, columns in s.trials():
+        for name, gradient in s.gradient(columns, **options).items():
+            direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0),
+                                    dtype=gradient.dtype)  # fmt: skip
+            step = 1e-6 * zero_off_mask(direction, columns["response_mask"])
+            up, down = (
+                s.call({**columns, name: columns[name] + sign * step}, **options)["loss"].sum()
+                for sign in (1, -1)
+            )
+            slope, expected = float(up - down) / 2, float((gradient * step).sum())
+            assert abs(slope - expected) < 1e-5 * float(step.norm()), (
+                f"its gradient in {name} is not the slope of its value{show(options)}: does a "
+                "gradient flow into the target?"
+            )
+
+
+def token_by_token(s: Subject) -> None:
+    """A token does not affect other tokens: nothing is off by one."""
+    if s.component.couples != "row":
+        raise NotApplicable("declares that it couples rows")
+    for options in s.variants():
+        columns, other = s.batch(), s.batch(1, mask=s.batch()["response_mask"])
+        draw = torch.Generator().manual_seed(0)
+        swap = torch.rand(columns["response_mask"].shape, generator=draw) < 0.4
+        mixed = dict(columns)
+        for name in made_up.per_token(s.zoo, columns):
+            if name != "response_mask":
+                x = columns[name]
+                where = swap if x.ndim == 2 else swap[..., None]
+                mixed[name] = torch.where(where, other[name], x)
+        got, want = s.call(mixed, **options), s.call(columns, **options)
+        for name in got:
+            gap = float((got[name] - want[name])[~swap].abs().max())
+            assert gap < 1e-9, f"its {name} at a token depend on other tokens{show(options)}"
+
+
+def _bins_reach_the_target(s: Subject, columns: made_up.Columns, options: dict) -> None:
+    """A critic with bins, trained on one batch: its mean ends within a bin of the target."""
+    mask, support = columns["response_mask"].bool(), columns["value_support"]
+    bin_width = float(support[1] - support[0])
+    logits = columns["value_logits"]
+    for _ in range(60):
+        columns = {**columns, "value_logits": logits}
+        logits = logits - 2.0 * s.gradient(columns, **options)["value_logits"]
+    value = logits.softmax(-1) @ support
+    worst = float((value - columns["returns"])[mask].abs().max())
+    assert worst < bin_width, (
+        f"after training, its value differs from the target by {worst:.3g} (bins of "
+        f"{bin_width:.3g}){show(options)}"
+    )
+
+
+POLICY = (
+    praise_raises_the_probability,
+    no_advantage_no_push,
+    rows_without_signal_leave_no_gradient,
+    metrics_do_not_see_rows_left_out,
+    rounding_moves_no_gradient,
+    float64_is_kept,
+    rows_without_an_action_count_nothing,
+    finite_far_off_policy,
+)
+
+VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token, float64_is_kept)

@@ -1,0 +1,64 @@
+"""Checks of rewards that compare a response with an answer."""
+
+from collections.abc import Iterator
+from statistics import fmean
+
+import torch
+
+from rlzoo.plugin.columns import RESOURCES
+from rlzoo.plugin.component import Example
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
+from rlzoo_lab.kit.checks.tasks import encoded
+
+Scored = tuple[float, float, str, str, str]
+
+FORMS = ("{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}")
+ANSWERS = ("47", "135", "902", "61", "358", "7204")
+WRONG = {  # texts that are not the answer, by how they differ
+    "with another last character": lambda a: a[:-1] + str((int(a[-1]) + 4) % 10),
+    "with another first character": lambda a: str(int(a[0]) % 9 + 1) + a[1:],
+    "that is only its start": lambda a: a[:-1],
+    "that is empty": lambda _: "",
+    "that is long": lambda a: "9" * (len(a) + 3),
+    "of other rows": lambda a: ANSWERS[ANSWERS.index(a) - 1],
+}
+
+
+def right_beats_wrong(s: Subject) -> None:
+    """A response that is the answer scores higher than one that is not, in the same batch; in the
+    format, of a few common ones, that the reward pays best."""
+    if not {"answers", "responses"} <= {*s.needs}:
+        raise NotApplicable("does not compare responses with answers")
+    plain, *others = (list(_scored(s, form)) for form in FORMS)
+    best = max([plain, *others], key=_gap)
+    found = best if _gap(best) > 0 else plain
+    if len({score for pair in found for score in pair[:2]}) == 1:
+        raise NotApplicable("rewards no answer; it may require another format")
+    for right, wrong, answer, text, how in found:
+        assert right > wrong, (
+            f"for the answer {answer!r}, the response {text!r}, {how}, scores {wrong:g}, and the "
+            f"answer itself {right:g}"
+        )
+
+
+def _gap(found: list[Scored]) -> float:
+    return fmean(right - wrong for right, wrong, *_ in found)
+
+
+def _scored(s: Subject, form: str) -> Iterator[Scored]:
+    """(score of the answer, of another text, the answer, the text, how it differs)."""
+    kinds = list(WRONG)
+    for turn in range(len(kinds)):  # each answer next to each kind of wrong text
+        how = [kinds[(turn + i) % len(kinds)] for i in range(len(ANSWERS))]
+        said = [WRONG[k](a) for a, k in zip(ANSWERS, how, strict=True)]
+        rows = [form.format(x) for pair in zip(ANSWERS, said, strict=True) for x in pair]
+        examples = [Example("?", a) for a in ANSWERS for _ in range(2)]
+        columns = encoded(examples, [([x], True) for x in rows], (), torch.zeros(len(rows)))
+        columns |= {"group_ids": torch.arange(len(rows)) // 2}
+        if missing := [n for n in s.needs if n not in columns and n not in RESOURCES]:
+            raise NotApplicable(f"scores with {', '.join(missing)}, which only a run has")
+        scores = s.call(columns)["scores"].reshape(len(rows), -1).sum(1).tolist()
+        yield from zip(scores[::2], scores[1::2], ANSWERS, rows[1::2], how, strict=True)
+
+
+ALL = (right_beats_wrong,)

@@ -1,0 +1,362 @@
+"""Checks of tasks: objects that draw prompts and score responses."""
+
+from collections.abc import Callable, Hashable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.mdp.batch import take
+from rlzoo.plugin.border import needs_of
+from rlzoo.plugin.component import Example
+from rlzoo.plugin.protocols import abilities
+from rlzoo_lab.kit.checks.made_up import Columns
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others, show
+
+PROMPTS = 12
+SPLITS = ("train", "test")
+MOST = 64  # tokens of a made-up response
+
+
+def made_as_declared(s: Subject) -> None:
+    """It can be made from its options, and it has `draw` and `score`."""
+    for options, task in _made(s):
+        for method in ("draw", "score"):
+            assert callable(getattr(task, method, None)), f"has no method {method!r}{show(options)}"
+
+
+def draws_by_the_generator(s: Subject) -> None:
+    """The n Examples drawn from either split depend only on the generator."""
+    for options, task in _made(s):
+        for split in SPLITS:
+            before = torch.get_rng_state()
+            drawn, again = _draw(task, split), _draw(task, split)
+            assert torch.equal(before, torch.get_rng_state()), "draws from the global generator"
+            assert drawn == again, f"draws different {split} prompts from the same generator"
+            assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts{show(options)}"
+            for example in drawn:
+                right = isinstance(example, Example) and isinstance(example.prompt, str | list)
+                assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
+            assert task.draw(split, 0, torch.Generator()) == [], "draws prompts for n = 0"
+
+
+def scores_are_finite(s: Subject) -> None:
+    """Scores are (B,) or (B, T) and finite for correct, wrong, empty and truncated responses."""
+    for options, task, columns in _answered(s):
+        scores = _score(task, columns)
+        shape = tuple(columns["response_mask"].shape)
+        assert tuple(scores.shape) in (shape, shape[:1]), (
+            f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}{show(options)}"
+        )
+        assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float{show(options)}"
+        assert bool(torch.isfinite(scores).all()), f"scores are not finite{show(options)}"
+        if scores.ndim == 2:
+            off = scores[~columns["response_mask"].bool()]
+            assert not off.any(), (
+                f"scores tokens that are not actions{show(options)}: are scores misplaced?"
+            )
+
+
+def scores_repeat(s: Subject) -> None:
+    """The same responses get the same scores in any order of rows, and inputs do not change."""
+    for options, task, columns in _answered(s):
+        order = torch.randperm(len(columns["answers"]), generator=torch.Generator().manual_seed(0))
+        before = torch.get_rng_state()
+        fresh = deepcopy(columns)
+        scores = _score(task, columns)
+        for name in needs_of(task.score):
+            unchanged = equal(columns[name], fresh[name])
+            assert unchanged, f"score changes its input {name!r} in place{show(options)}"
+        assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
+        assert torch.equal(scores, _score(task, fresh)), (
+            f"scores differ when repeated{show(options)}"
+        )
+        assert torch.equal(scores[order], _score(task, take(columns, order))), (
+            f"the score of a response depends on the other rows{show(options)}"
+        )
+
+
+def scores_are_causal(s: Subject) -> None:
+    """A score per token does not depend on later tokens: cutting the response does not change
+    it."""
+    per_token = False
+    for options, task, columns in _answered(s):
+        scores = _score(task, columns)
+        if scores.ndim == 1:
+            continue
+        if abilities(task).respond:
+            raise NotApplicable("a conversation, which the environment scores step by step")
+        per_token = True
+        for width in range(columns["response_mask"].shape[1]):
+            cut = _score(task, _prefix(columns, width))[:, :width]
+            gap = (cut - scores[:, :width]).abs()
+            assert not gap.numel() or float(gap.max()) < 1e-6, (
+                f"the score of a token depends on later tokens{show(options)}: off by one?"
+            )
+    if not per_token:
+        raise NotApplicable("scores whole responses")
+
+
+def answers_row_by_row(s: Subject) -> None:
+    """`respond` and `state_keys` answer each row independently and deterministically with a text or
+    None."""
+    for options, task, columns in _answered(s):
+        has = abilities(task)
+        if not has.respond:
+            raise NotApplicable("is not a conversation")
+        stops = has.stops
+        fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
+        assert fits, f"stops must be a tuple of non-empty strings. Got {stops!r}{show(options)}"
+        examples = _draw(task, "train")
+        said = [
+            (e, turns[:k])
+            for e, turns in zip(examples, columns["turns"], strict=True)
+            for k in range(1, len(turns) + 1, 2)
+        ]
+        said += [(e, ["?!"]) for e in examples]
+        begun = [(e, turns[:k]) for e, turns in said for k in range(0, len(turns), 2)]
+        _each_by_itself(
+            has.respond, "respond", said, options, lambda x: x is None or isinstance(x, str)
+        )
+        if has.state_keys:
+            _each_by_itself(
+                has.state_keys, "state_keys", begun, options, lambda x: isinstance(x, Hashable)
+            )
+
+
+def _each_by_itself(
+    method: Callable[..., list[Any]],
+    name: str,
+    rows: list[tuple[Example, list[str]]],
+    options: dict,
+    fits: Callable[[Any], bool],
+) -> None:
+    given = _told([e for e, _ in rows], [turns for _, turns in rows])
+
+    def call(index: list[int]) -> list[Any]:
+        return _call(method, take(given, torch.tensor(index)))
+
+    before, fresh = torch.get_rng_state(), deepcopy(given)
+    answers = call(list(range(len(rows))))
+    assert isinstance(answers, list), (
+        f"{name} returns {type(answers).__name__}, not a list{show(options)}"
+    )
+    assert len(answers) == len(rows), (
+        f"{name} returns {len(answers)} entries for {len(rows)} rows{show(options)}"
+    )
+    wrong = [x for x in answers if not fits(x)]
+    assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
+    assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
+    assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
+    alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
+    assert alone == answers, (
+        f"the result of {name} for a row depends on the other rows{show(options)}"
+    )
+
+
+def padding_is_not_scored(s: Subject) -> None:
+    """Appended padding does not change scores."""
+    for options, task, columns in _answered(s):
+        steps = columns["response_mask"].shape[1]
+        wide = _each_token(columns, lambda x: torch.nn.functional.pad(x, (0, 5)))
+        scores, wider = _score(task, columns), _score(task, wide)
+        wider = wider[:, :steps] if wider.ndim == 2 else wider
+        assert torch.equal(scores, wider), f"scores padding{show(options)}"
+
+
+def right_is_right(s: Subject) -> None:
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
+    scores."""
+    for options, task, columns in _answered(s):
+        columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
+        has = abilities(task)
+        if not has.is_correct:
+            raise NotApplicable("has no is_correct")
+        correct = _call(has.is_correct, columns)
+        assert isinstance(correct, Tensor), (
+            f"is_correct returns {type(correct).__name__}, not a tensor"
+        )
+        assert correct.dtype == torch.bool, f"is_correct returns {correct.dtype}, not bool"
+        assert correct.shape == (len(columns["answers"]),), "is_correct does not have shape (B,)"
+        kinds = columns["kinds"]
+        if has.one_answer:
+            # The answer itself, for demonstrations may be of several.
+            said = [str(a) for a in columns["answers"]]
+            given = columns | {"responses": said, "turns": [[text] for text in said]}
+            marks = _call(has.is_correct, given)
+            assert bool(marks.all()), f"has one_answer, but Example.answer is wrong{show(options)}"
+            given = given | {"responses": [f"{text} " for text in said]}
+            marks = _call(has.is_correct, given)
+            assert not marks.any(), (
+                f"has one_answer, but other answers are also correct{show(options)}"
+            )
+        if not has.demonstrate:
+            continue
+        scores = _score(task, columns)
+        total = scores.sum(-1) if scores.ndim == 2 else scores
+        right, wrong = kinds == 0, kinds == 1
+        assert bool(correct[right].all()), (
+            f"is_correct rejects its correct demonstrations{show(options)}"
+        )
+        assert not correct[wrong].any(), (
+            f"is_correct accepts its wrong demonstrations{show(options)}"
+        )
+        assert float(total[right].mean()) > float(total[wrong].mean()), (
+            f"correct responses do not score higher than wrong ones{show(options)}"
+        )
+
+
+def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
+    """The task at its defaults, then with each option changed."""
+    try:
+        yield {}, s.component()
+    except (RlzooError, ImportError) as error:
+        raise NotApplicable(f"not available here: {error}") from None
+    except ValueError as error:
+        if any(o.default == "" for o in s.component.options.values()):  # one that must be set
+            raise NotApplicable(f"requires options to be set: {error}") from None
+        raise
+    for name, option in s.component.options.items():
+        for value in others(option):
+            try:
+                yield {name: value}, s.component(**{name: value})
+            except (RlzooError, ValueError):  # options that only go together
+                continue
+
+
+def _draw(task: Any, split: str) -> list[Example]:
+    return task.draw(split, PROMPTS, torch.Generator().manual_seed(0))
+
+
+def _score(task: Any, columns: Columns) -> Tensor:
+    return torch.as_tensor(_call(task.score, columns))
+
+
+def _call(method: Callable[..., Any], columns: Columns) -> Any:
+    """A task's method on the columns that it needs."""
+    return method(*(columns[name] for name in needs_of(method)))
+
+
+def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
+    """Options, task, and drawn prompts with right, wrong, empty and cut-off responses."""
+    for options, task in _made(s):
+        draw = torch.Generator().manual_seed(1)
+        examples = _draw(task, "train")
+        rows, kinds = [], []
+        for i, example in enumerate(examples):
+            right, wrong = [str(example.answer)], ["?" + str(example.answer)]
+            if demonstrate := abilities(task).demonstrate:
+                right, wrong = (
+                    [x] if isinstance(x, str) else x[::2] for x in demonstrate(example, draw)
+                )
+            kind = i % 5  # right, wrong, empty, right but cut off, not even begun
+            turns, over = _talk(task, example, (right, wrong, [""], right, [])[kind])
+            if kind == 3 and len(turns) % 2:
+                over = False  # the last turn has no end
+            kinds.append(kind)
+            rows.append((turns, over))
+        columns = encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
+        unknown = [n for n in needs_of(task.score) if n not in columns]
+        if unknown:
+            raise NotApplicable(f"scores with {', '.join(unknown)}, which exists only in a run")
+        yield options, task, columns
+
+
+def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool]:
+    """The turns that follow the policy's `said`, and whether the episode is over."""
+    turns: list[str] = []
+    for text in said:
+        turns.append(text[: MOST - 1])
+        told, respond = _told([example], [turns]), abilities(task).respond
+        (answer,) = _call(respond, told) if respond else (None,)
+        if not isinstance(answer, str):
+            return turns, True
+        turns.append(answer)
+    return turns, False
+
+
+def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
+    """The environment's arguments for some rows."""
+    return {
+        "prompts": [_text(e) for e in examples],
+        "messages": [
+            [{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
+            for e in examples
+        ],
+        "answers": [e.answer for e in examples],
+        "prompt_index": torch.tensor([e.index for e in examples]),
+        "turns": deepcopy(turns),
+    }
+
+
+def _text(example: Example) -> str:
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n".join(m["content"] for m in example.prompt)
+
+
+def encoded(
+    examples: list[Example],
+    rows: list[tuple[list[str], bool]],
+    stops: tuple[str, ...],
+    kinds: Tensor,
+) -> Columns:
+    """Rollout columns as if each character were a token, of (turns, whether it is over)."""
+    tokens = [_tokens(turns, over, stops) for turns, over in rows]
+    steps = max(len(row) for row in tokens) + 2
+    mask, ids, attention, turn_ids = (torch.zeros(len(tokens), steps) for _ in range(4))
+    for row, said in enumerate(tokens):
+        for t, (token, turn) in enumerate(said):
+            ids[row, t] = ord(token) if token else 1
+            turn_ids[row, t], mask[row, t], attention[row, t] = turn, turn > 0, 1
+    noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(2))
+    terminated = torch.tensor([over for _, over in rows])
+    return _told(examples, [turns for turns, _ in rows]) | {
+        "kinds": kinds,
+        "responses": ["".join(turns) for turns, _ in rows],
+        "response_tokens": [[token for token, turn in said if turn] for said in tokens],
+        "response_ids": ids.long(),
+        "response_mask": mask,
+        "response_attention": attention,
+        "turn_ids": turn_ids.long(),
+        "terminated": terminated,
+        "truncated": ~terminated,
+        "noise": noise * mask,
+    }
+
+
+def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[str, int]]:
+    """(character, turn of the policy or 0) of a row; EOS, "", ends a turn that no stop ends."""
+    tokens: list[tuple[str, int]] = []
+    for k, text in enumerate(turns):
+        turn = k // 2 + 1 if k % 2 == 0 else 0
+        tokens += [(char, turn) for char in text]
+        ends = over or k + 1 < len(turns)
+        if turn and ends and not text.endswith(stops):
+            tokens.append(("", turn))
+    return tokens
+
+
+def _each_token(columns: Columns, change: Callable[[Tensor], Tensor]) -> Columns:
+    """`columns` with `change` made to each that is (B, T)."""
+    two = (n for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2)
+    return columns | {name: change(columns[name]) for name in two}
+
+
+def _prefix(columns: Columns, width: int) -> Columns:
+    """The batch as it was after `width` tokens: a row that had not ended has not ended."""
+    cut = _each_token(columns, lambda x: x[:, :width])
+    ended = columns["response_mask"].sum(1) <= width
+    cut["terminated"] = columns["terminated"] & ended
+    cut["truncated"] = ~cut["terminated"]
+    cut["response_tokens"] = [row[:width] for row in columns["response_tokens"]]
+    cut["responses"] = ["".join(row) for row in cut["response_tokens"]]
+    return cut
+
+
+ALL = (
+    made_as_declared, draws_by_the_generator, scores_are_finite, scores_repeat, scores_are_causal,
+    padding_is_not_scored, right_is_right, answers_row_by_row,
+)  # fmt: skip

@@ -1,0 +1,347 @@
+"""Makes a component of another project's function: its arguments from columns, and its result as
+the kit takes it. The function itself is called as it is.
+
+A loss that is one number becomes a loss per action with that sum; its gradient is a metric, so that
+checks compare both. If the library averages with a function of its own, that function is replaced
+for the call, and the loss per token is what it was given.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError, UsageError, nearest
+from rlzoo.plugin.border import told
+from rlzoo.plugin.columns import COLUMNS, WITH_GRADIENT
+from rlzoo.plugin.component import Component, read_component
+from rlzoo.plugin.options import Discount, Option, Range
+from rlzoo.plugin.registry import Zoo
+from rlzoo_lab.kit.checks import made_up
+from rlzoo_lab.kit.checks.subject import Subject
+from rlzoo_lab.kit.foreign.names import GROUP_SIZE, LOSS, SETTINGS, columns_of, kind_of
+
+LOSSES = ("policy_losses", "value_losses")
+_SHARE = Range(0, 1)
+VARIED = {
+    **dict.fromkeys(("gamma", "discount"), Option.read("gamma", Discount, 1.0)),
+    **dict.fromkeys(("lam", "lambd", "lambda_", "gae_lambda"),
+                    Option("lam", float, 0.95, _SHARE)),
+}  # fmt: skip
+
+
+def greedy_scores(prompts):
+    """The score of a greedy response to the prompt."""
+
+
+# Columns that the zoo would compute and functions elsewhere take: made up here without it.
+BENCH = Zoo([read_component("columns", greedy_scores, "rlzoo_lab.kit.foreign", shape="B")])
+
+
+class NoGroupOfOne(Subject):
+    """Some give a group of one its reward as it is, or an error, and other groups a baseline."""
+
+    def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
+        groups = torch.tensor(made_up.GROUPS)
+        if "groups" not in changes and len(changes.get("mask", groups)) == len(groups):
+            changes["groups"] = torch.where(groups == ALONE, groups[0], groups)
+        return super().batch(seed, **changes)
+
+
+ALONE = 5
+
+
+def runs(subject: Subject) -> str:
+    """Why it cannot be called on the made-up batch; empty if it can."""
+    try:
+        subject.call(subject.batch())
+    except Exception as error:  # the border to foreign code
+        return str(error) if isinstance(error, RlzooError) else told(error)
+    return ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function, and what is known of a call of it.
+
+    kind, couples: "" to infer them from the arguments.
+    arguments: argument -> column. values: argument -> value.
+    average: the module and the name of the function with which its library averages a loss.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    kind: str = ""
+    couples: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    average: tuple[Any, str] | None = None
+
+
+class Settings(dict):
+    """A config object that has what the command line sets."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"its config has no {name!r}: set it by {name}=VALUE")
+        return self[name]
+
+
+def adapt(call: Call, options: Mapping[str, Any]) -> Component:
+    """The component; raises UsageError where an argument has neither column nor value.
+
+    options: values of arguments, or of keys of its config.
+    """
+    columns, fixed, varied = _arguments(call, dict(options))
+    kind = call.kind or kind_of(columns.values())
+    if not kind:
+        known = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items()) or "none"
+        raise UsageError(
+            f"{call.name}: its arguments do not determine its kind (known: {known}); name the "
+            "columns with --map THEIRS=OURS"
+        )
+    failed = ""
+    for masks, ids, rewards in product(MASKS, IDS, _rewards(columns, call.arguments)):
+        adapted = Adapted(call, kind, columns | rewards, fixed, masks, ids)
+        couples = call.couples or ("group" if "group_ids" in adapted.needs else "row")
+        couples = "batch" if kind in ("aggregations", "columns") else couples
+        component = Component(
+            kind, call.name, adapted, adapted.needs, varied, adapted.story(varied), "foreign",
+            _place(call.function), couples, "BT" if kind == "columns" else "",
+        )  # fmt: skip
+        subject = Subject(component, BENCH)
+        if fault := runs(subject):
+            subject = NoGroupOfOne(component, BENCH)
+            if runs(subject):
+                failed = failed or fault
+                continue
+        one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
+        # A single number does not show what rows share.
+        return replace(component, couples="batch") if one and not call.couples else component
+    given = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items())
+    raise UsageError(f"{call.name}: it cannot be called with {given}: {failed}")
+
+
+def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
+    """(argument -> column, argument -> value, the options that are varied)"""
+    parameters = inspect.signature(call.function).parameters
+    free = {n: p for n, p in parameters.items() if n not in options and n not in call.values
+            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}  # fmt: skip
+    own = {n: column for n, column in call.arguments.items() if n in free}
+    for name in set(call.arguments) - set(parameters):
+        raise UsageError(f"{call.name}: has no argument {name!r}{nearest(name, parameters)}")
+    required = [n for n, p in free.items() if p.default is p.empty]
+    optional = [n for n, p in free.items() if p.default is None]
+    columns = columns_of(required, optional, own)
+    fixed = {n: x for n, x in call.values.items() if n in parameters}
+    fixed |= {n: options.pop(n) for n in list(options) if n in parameters}
+    settings = next((n for n in required if n in SETTINGS), "")
+    if settings:
+        fixed[settings] = Settings(options)
+    elif options:
+        name = next(iter(options))
+        raise UsageError(f"{call.name}: has no argument {name!r}{nearest(name, parameters)}")
+    varied = {}
+    for name, p in free.items():
+        if name in VARIED:
+            default = VARIED[name].default if p.default in (p.empty, None) else float(p.default)
+            varied[name] = replace(VARIED[name], name=name, default=default)
+        elif isinstance(p.default, bool):
+            varied[name] = Option(name, bool, p.default)
+    for name in required:
+        if name not in columns and name not in fixed and name not in varied:
+            raise UsageError(
+                f"{call.name}: no column is known for its argument {name!r}"
+                f"{nearest(name, COLUMNS)}; give --map {name}=COLUMN or {name}=VALUE"
+            )
+    return columns, fixed, varied
+
+
+def _rewards(columns: Mapping[str, str], own: Mapping[str, str]) -> list[dict[str, str]]:
+    """What to try for an argument `rewards`: per response or per token, the likelier one first."""
+    guessed = [n for n in ("rewards", "reward") if n in columns and n not in own]
+    others = {"rewards": "sequence_rewards", "sequence_rewards": "rewards"}
+    return [{}, *({n: others[columns[n]]} for n in guessed)]
+
+
+MASKS: tuple[Callable[[Tensor], Any], ...] = (lambda x: x, Tensor.bool, Tensor.long)
+
+
+def _names(ids: Tensor) -> list[str]:
+    return [f"uid-{i}" for i in ids.tolist()]
+
+
+IDS: tuple[Callable[[Tensor], Any], ...] = (
+    lambda ids: np.array(_names(ids), dtype=object), lambda ids: ids, _names,
+)  # fmt: skip
+
+
+class Adapted:
+    """A foreign function, called as that of a component."""
+
+    def __init__(self, call: Call, kind: str, columns: Mapping[str, str],
+                 fixed: Mapping[str, Any], masks: Any, ids: Any):  # fmt: skip
+        self.call, self.kind, self.columns, self.fixed = call, kind, columns, fixed
+        self.masks, self.ids = masks, ids
+        names = [n for n in columns.values() if n not in (LOSS, GROUP_SIZE)]
+        names += ["group_ids"] * (GROUP_SIZE in columns.values())
+        names += ["response_mask"] * (kind != "kl_penalties")
+        self.needs = tuple(dict.fromkeys(names))
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        given = dict(zip(self.needs, inputs, strict=True))
+        if self.kind == "estimators":
+            run = self._by_size if GROUP_SIZE in self.columns.values() else self._estimate
+            return run(given, options)
+        if self.kind in LOSSES:
+            return self._lose(given, options)
+        if self.kind == "aggregations":
+            return self._weigh(given, options)
+        return _first(self._theirs(given, options))
+
+    def story(self, varied: Mapping[str, Any]) -> str:
+        """The source of each argument, for the reader of the checks."""
+        rest = inspect.signature(self.call.function).parameters
+        said = [f"{theirs} = {ours}" for theirs, ours in self.columns.items()]
+        said += [f"{n} = {_short(x)}" for n, x in self.fixed.items()]
+        left = [n for n, p in rest.items() if n not in {**self.columns, **self.fixed, **varied}
+                and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]  # fmt: skip
+        tried = f"; tried at several values: {', '.join(varied)}" if varied else ""
+        return ", ".join(said) + tried + (f"; at its default: {', '.join(left)}" if left else "")
+
+    def _theirs(self, given: Mapping[str, Any], options: Mapping[str, Any], **more: Any) -> Any:
+        forms = {"response_mask": self.masks, "group_ids": self.ids}
+        own = {theirs: more[ours] if ours in more else forms.get(ours, _same)(given[ours])
+               for theirs, ours in self.columns.items()}  # fmt: skip
+        return self.call.function(**own, **self.fixed, **options)
+
+    def _estimate(self, given: Mapping[str, Any], options: Mapping[str, Any], **more: Any) -> Any:
+        output, mask = self._theirs(given, options, **more), given["response_mask"]
+        if isinstance(output, Mapping):
+            output = tuple(output[n] for n in ("advantages", "returns") if n in output)
+        pair = output if isinstance(output, tuple) else (output,)
+        wide = [_per_token(x, mask) for x in pair[:2]]
+        if wide[0] is None:
+            raise ValueError(f"returned {_short(pair[0])}, not advantages of {tuple(mask.shape)}")
+        return wide[0] if len(wide) < 2 or wide[1] is None else tuple(wide)
+
+    def _by_size(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Tensor:
+        """Groups of one size at a time, their rows together."""
+        _, group, count = given["group_ids"].unique(return_inverse=True, return_counts=True)
+        out = torch.zeros_like(given["response_mask"])
+        for size in count.unique().tolist():
+            rows = (count[group] == size).nonzero()[:, 0]
+            rows = rows[group[rows].argsort(stable=True)]
+            part = {n: x[rows] for n, x in given.items()}
+            found = self._estimate(part, options, **{GROUP_SIZE: size})
+            out[rows] = (found[0] if isinstance(found, tuple) else found).to(out.dtype)
+        return out
+
+    def _lose(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        mask = given["response_mask"].bool()
+        seen: list[Tensor] = []
+        with _unaveraged(self.call.average, seen):
+            loss = _number(self._theirs(given, options))
+        if seen:
+            each = seen[0].expand(mask.shape) if seen[0].ndim == 2 else seen[0]
+            total = torch.where(mask, each, 0).sum() if each.shape == mask.shape else None
+            if total is not None and torch.allclose(total, loss.to(total.dtype), equal_nan=True):
+                return torch.where(mask, each, 0)
+            loss = _number(self._theirs(given, options))
+        if loss.shape == mask.shape:
+            return loss
+        if loss.ndim > 1:
+            raise ValueError(f"returned {_short(loss)}, not a loss")
+        leaves = {n: given[n].detach().requires_grad_() for n in WITH_GRADIENT if n in given}
+        with torch.enable_grad():
+            again = _number(self._theirs({**given, **leaves}, options)).sum()
+        push = torch.zeros_like(next(iter(leaves.values())))
+        if again.requires_grad:
+            found = torch.autograd.grad(again, list(leaves.values()), allow_unused=True)
+            push = next((x for x in found if x is not None), push)
+        loss = loss.sum()
+        metrics = {"gradient": push, "value": loss.detach().expand(mask.shape)}
+        return torch.where(mask, loss / mask.sum().clamp(min=1), 0), metrics
+
+    def _weigh(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Tensor:
+        with torch.enable_grad():
+            ones = torch.ones_like(given["response_mask"]).requires_grad_()
+            total = _first(self._theirs(given, options, **{LOSS: ones}))
+            (weights,) = torch.autograd.grad(total.sum(), ones)
+        return weights
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def _number(output: Any) -> Tensor:
+    """The loss of what a loss function returned."""
+    if isinstance(output, Mapping):
+        output = next((output[n] for n in ("loss", "policy_loss") if n in output), None)
+    loss = _first(output)
+    if not isinstance(loss, Tensor):
+        raise ValueError(f"returned {_short(loss)}, not a loss")
+    return loss
+
+
+def _per_token(x: Any, mask: Tensor) -> Tensor | None:
+    """x (B, T), where x is a value per token or per response; otherwise None."""
+    if isinstance(x, (list, np.ndarray)):
+        x = torch.as_tensor(np.asarray(x))
+    if not isinstance(x, Tensor):
+        return None
+    if x.shape == mask.shape:
+        return x
+    one = x.shape in (mask.shape[:1], (len(mask), 1))
+    return x.reshape(-1, 1) * mask.to(x.dtype) if one else None
+
+
+@contextmanager
+def _unaveraged(average: tuple[Any, str] | None, seen: list[Tensor]) -> Iterator[None]:
+    """The library's average is a sum meanwhile; `seen` gets the loss per token."""
+    if average is None:
+        yield
+        return
+    module, name = average
+    inner = getattr(module, name)
+
+    def total(*values: Any, **named: Any) -> Tensor:
+        loss, mask, *_ = [*values, *named.values()]
+        seen.append(loss)
+        return torch.where(mask.bool(), loss, 0).sum()
+
+    setattr(module, name, total)
+    try:
+        yield
+    finally:
+        setattr(module, name, inner)
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, Tensor):
+        return f"a tensor of shape {tuple(x.shape)}"
+    plain = isinstance(x, str | int | float | bool | type(None)) or not x
+    return repr(x) if plain else f"{type(x).__name__}(...)"
+
+
+def _place(function: Any) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    inner = inspect.unwrap(function)
+    try:
+        file = inspect.getsourcefile(inner) or "?"
+        return f"{file}:{inspect.getsourcelines(inner)[1]}"
+    except (OSError, TypeError):
+        return str(getattr(inner, "__module__", "?"))

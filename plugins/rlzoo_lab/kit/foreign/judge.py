@@ -1,0 +1,223 @@
+"""The checks of a foreign function: the kit's, and those of what the core ensures for a component.
+
+The core zeroes what is off the mask before a component sees it; a trainer elsewhere does not. And
+functions elsewhere may whiten: their credit is judged before it, where they return that, too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.plugin.component import Component
+from rlzoo_lab.kit import checks
+from rlzoo_lab.kit.checks import estimators, functions, made_up
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, positions, same, show
+from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, runs
+from rlzoo_lab.kit.foreign.find import components
+from rlzoo_lab.kit.foreign.names import REWARDS
+
+
+def run_checks(component: Component) -> list[checks.CheckResult]:
+    """The first result lists the source of each argument."""
+    notes, cases = cases_of(component)
+    return [*notes, *(checks.judge(check, subject) for check, subject in cases)]
+
+
+def cases_of(
+    component: Component,
+) -> tuple[list[checks.CheckResult], list[tuple[checks.Check, Subject]]]:
+    """What is known before any check, and each check with what it is called with."""
+    notes = [checks.CheckResult("arguments", True, component.doc)]
+    subject = Subject(component, BENCH)
+    if fault := runs(subject):
+        notes.append(checks.CheckResult("groups_of_one", False, f"raised {fault}"))
+        subject = NoGroupOfOne(component, BENCH)
+    credit = subject
+    if component.kind == "estimators" and component.couples != "batch" and is_whitened(subject):
+        notes.append(checks.CheckResult("whitened", True, f"over the batch; {_credited(subject)}"))
+        subject = type(subject)(replace(component, couples="batch"), BENCH)
+        credit = before_whitening(subject) or subject
+    cases = []
+    for each in (*checks.CHECKS[component.kind], padding_may_hold_anything):
+        if each is not functions.documented:
+            check = _INSTEAD.get(each, each)
+            cases.append((check, credit if check in _CREDIT else subject))
+    return notes, cases
+
+
+def is_whitened(s: Subject) -> bool:
+    """Whether advantages have mean 0 and standard deviation 1 over the actions of each batch."""
+    for seed in (0, 1):
+        columns = s.batch(seed)
+        try:
+            output = s.call(columns)
+        except Exception:  # the border to foreign code; a check reports it
+            return False
+        a = output["advantages"][columns["response_mask"].bool()]
+        near = abs(float(a.mean())) < 1e-6
+        if not near or min(abs(float(a.std(correction=c)) - 1) for c in (0, 1)) > 1e-4:
+            return False
+    return True
+
+
+def before_whitening(s: Subject) -> Subject | None:
+    """The estimator whose advantages are its returns without the values; None without returns."""
+    if "returns" not in s.call(s.batch()):
+        return None
+    inner, needs = s.component.function, s.component.needs
+    values = needs.index("values") if "values" in needs else None
+
+    def function(*inputs: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        _, returns = inner(*inputs, **options)
+        return returns if values is None else returns - inputs[values], returns
+
+    return type(s)(replace(s.component, function=function, couples="batch"), s.zoo)
+
+
+def _credited(s: Subject) -> str:
+    if before_whitening(s) is None:
+        return "credit is checked after it"
+    return "credit is checked on its returns" + " - values" * ("values" in s.needs)
+
+
+def baseline_is_the_groups_own(s: Subject) -> None:
+    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
+    rewards."""
+    estimators.baseline_is_the_groups_own(NoGroupOfOne(s.component, s.zoo))
+
+
+def past_reward_is_no_credit(s: Subject) -> None:
+    """A reward that came before an action does not change that action's advantage."""
+    for seed in (0, 1):
+        columns = s.batch(seed)
+        a, mask = s.call(columns)["advantages"], columns["response_mask"].bool()
+        spread = a.masked_fill(~mask, -torch.inf).amax(1) - a.masked_fill(~mask, torch.inf).amin(1)
+        if not bool((spread[mask.any(1)] > 1e-9).any()):
+            raise NotApplicable("gives all actions of a response one advantage")
+    estimators.past_reward_is_no_credit(s)
+
+
+def equal_rewards_give_little(s: Subject) -> str:
+    """Equal rewards and groups of one give advantages of 0, or of rounding over an epsilon."""
+    larger = NoGroupOfOne(s.component, s.zoo)
+    estimators._with_group_baseline(larger)
+    said = ""
+    for dtype, most in ((torch.float64, 1e-6), (torch.float32, 0.1)):
+        for options in s.variants():
+            plain = larger.batch(mask=torch.ones_like(larger.batch(dtype=dtype)["response_mask"]),
+                                 dtype=dtype)  # fmt: skip
+            rows = torch.arange(len(plain["group_ids"]))
+            nearly = torch.where(rows % 2 == 0, 0.1 + 0.2, 0.3).to(dtype)
+            if dtype == torch.float32:
+                nearly = torch.where(rows % 2 == 0, nearly, torch.nextafter(nearly, nearly + 1))
+            alone = s.batch(dtype=dtype, groups=rows.flip(0))
+            for case, columns, limit in (
+                ("rewards that are equal up to rounding", made_up.paid(plain, nearly), most),
+                ("groups of one", alone, 1e-6),
+            ):
+                worst = float(s.call(columns, **options)["advantages"].abs().max())
+                assert worst <= limit, (
+                    f"advantages are up to {worst:.3g} from {case} ({dtype}){show(options)}"
+                )
+                if worst > 1e-6:
+                    said = f"rounding of float32 becomes advantages of {worst:.2g}"
+    return said
+
+
+def padding_is_not_read(s: Subject) -> None:
+    """Appended padding changes nothing."""
+    for options, columns in s.trials():
+        steps = columns["response_mask"].shape[1]
+        for count in (1, 70):
+            wide = made_up.widened(s.zoo, columns, steps, count)
+            kept = positions(s.tensors(wide, **options), wide["response_mask"], slice(steps))
+            same(kept, s.tensors(columns, **options), f"counts padding{show(options)}")
+
+
+_INSTEAD: dict[Callable[..., Any], Callable[..., Any]] = {
+    estimators.baseline_is_the_groups_own: baseline_is_the_groups_own,
+    estimators.equal_rewards_give_zeros: equal_rewards_give_little,
+    estimators.past_reward_is_no_credit: past_reward_is_no_credit,
+    functions.padding_is_not_read: padding_is_not_read,
+}
+_CREDIT = (
+    estimators.reward_raises_its_own_advantage,
+    past_reward_is_no_credit,
+    estimators.exact_values_leave_nothing,
+)
+
+
+def padding_may_hold_anything(s: Subject) -> str:
+    """Numbers off the mask change nothing at actions: other trainers do not zero them. Rewards are
+    0 there in every trainer, so a function that sums them all passes, with a note."""
+    if "response_mask" not in s.needs:
+        raise NotApplicable("does not take response_mask")
+    sums = []
+    for options, columns in s.trials():
+        mask = columns["response_mask"].bool()
+        clean = s.tensors(columns, **options)
+        for name in s.needs:
+            x = columns[name]
+            if name == "response_mask" or not isinstance(x, Tensor) or x.shape != mask.shape:
+                continue
+            if not x.is_floating_point():
+                continue
+            dirty = s.tensors({**columns, name: torch.where(mask, x, 0.7)}, **options)
+            got, want = (
+                {n: torch.where(mask, x, 0) for n, x in found.items()} for found in (dirty, clean)
+            )
+            try:
+                same(got, want, f"reads {name} off the mask{show(options)}")
+            except AssertionError:
+                if name not in REWARDS:
+                    raise
+                sums.append(name)
+    return f"sums {' and '.join(dict.fromkeys(sums))} off the mask, too" if sums else ""
+
+
+def parametrize_with_checks(
+    subjects: Iterable[Any], *, map: Mapping[str, str] | None = None, **options: Any
+) -> Any:
+    """A pytest decorator: runs the test once per check of each function, passed as the callable
+    `check`. Needs no component of the zoo.
+
+    subjects: functions, classes with `__call__` or `forward`, or names ("verl:grpo").
+    map: argument -> column. options: values of arguments; kind, couples.
+
+    Examples:
+        >>> @rlzoo.parametrize_with_checks([advantages, loss], map={"pay": "rewards"})
+        ... def test_contract(check):
+        ...     check()
+    """
+    import pytest  # a test dependency
+
+    params = []
+    for one in subjects:
+        for component in components(one, options, map or {})[0]:
+            notes, cases = cases_of(component)
+            judged: list[tuple[str, Callable[[], checks.CheckResult]]] = [
+                *((note.name, partial(_same, note)) for note in notes),
+                *((check.__name__, partial(checks.judge, check, s)) for check, s in cases),
+            ]
+            for name, judge in judged:
+                run = partial(_as_test, component.name, judge)
+                params.append(pytest.param(run, id=f"{component.name}-{name}"))
+    return pytest.mark.parametrize("check", params)
+
+
+def _same(note: checks.CheckResult) -> checks.CheckResult:
+    return note
+
+
+def _as_test(label: str, judge: Callable[[], checks.CheckResult]) -> None:
+    import pytest
+
+    result = judge()
+    if result.passed is None:
+        pytest.skip(result.message)
+    if not result.passed:
+        pytest.fail(f"{label}: {result.message}", pytrace=False)

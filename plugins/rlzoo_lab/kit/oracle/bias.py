@@ -1,0 +1,293 @@
+"""Bias and variance of any advantage estimator, compared with exact values.
+
+    b(s, a) = E[A^ | s, a] - A(s, a)        b_perp = b - sum_a pi(a|s) b
+
+With sum aggregation the gradient of a batch is the mean over rows of sum_t A^_t d log pi(a_t|s_t),
+and in the logits E[g^] - g* = d(s) pi(a|s) b_perp(s, a): a baseline's contribution to b is
+harmless, so b_perp is the bias that matters.
+
+A recipe's own gradient differs: its aggregation weights tokens, for example by the length of their
+row, and its whitening subtracts a mean (`means.Loss`). `cosine`, `gain` and the results of sampled
+batches belong to that gradient, and `own_cosine` to the estimator only.
+
+How the mean over A^ is taken depends on how far one row's A^ depends on others:
+- by itself: one call on all episodes; exact.
+- on its group, and the columns that it sees distinguish few rows (an outcome and a length, say):
+  one call on every multiset of G of them; exact.
+- else, or with columns that hold chance: every episode in turn among the same M draws of partners
+  ("paired": what a draw adds to all actions alike cancels in b_perp), with the standard error.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlzoo.mdp.noise import generator
+from rlzoo_lab.kit.oracle.means import Means, means
+from rlzoo_lab.kit.oracle.oracle import Oracle
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
+from rlzoo_lab.stats import jackknife_se
+
+STEP_KL = 0.01  # nats per response, of the steps that are compared
+
+
+@dataclass
+class Report:
+    """The measurements of one estimator. Means are over tokens as visited; `_se`: standard errors,
+    0 if exact.
+
+    sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not
+    scale. cosine, gain: for the gradient of the recipe's loss; own_cosine, scale, snr:
+    with equal weights of tokens. true_gain: that of the true gradient itself. Gains are shares of
+    the gain of a step along the natural gradient.
+    """
+
+    b_perp2: float
+    b_perp2_se: float
+    bias2: float
+    variance: float
+    relative_variance: float | None
+    squared_error: float
+    sign: float
+    own_cosine: float
+    own_cosine_se: float
+    cosine: float
+    cosine_se: float
+    scale: float
+    snr: float
+    gain: float
+    true_gain: float
+    method: str
+    batches: dict[int, dict[str, float]] = field(default_factory=dict)
+
+
+def truth(subject: EstimatorInWorld) -> Tensor:
+    """g* (S, V) in the states that rows reach."""
+    return torch.where(_reached(subject), subject.oracle.gradient(), 0)
+
+
+def expected_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
+    """E[g^] (S, V), per row, with sum aggregation."""
+    return _gradient(subject, a.mean.mean(0))
+
+
+def loss_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
+    """E[g^] (S, V) as the recipe's loss weighs tokens, up to its length."""
+    return _gradient(subject, a.pull.mean(0))
+
+
+def b_perp(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
+    """b - sum_a pi b (..., S, V) of E[A^ | s, a], 0 in states that no row reaches."""
+    b = mean - subject.oracle.advantages
+    return torch.where(_reached(subject), b - (subject.oracle.pi * b).sum(-1, keepdim=True), 0)
+
+
+def _gradient(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
+    o = subject.oracle
+    centred = mean - (o.pi * mean).sum(-1, keepdim=True)
+    return torch.where(_reached(subject), o.visits[:, None] * o.pi * centred, 0)
+
+
+def _reached(subject: EstimatorInWorld) -> Tensor:
+    """(S, 1): all states but those after the length at which rows are cut."""
+    return subject.episodes.reached(subject.oracle.tree.states)[:, None]
+
+
+def report(
+    subject: EstimatorInWorld, *, sizes: tuple[int, ...] = (), kl: float = STEP_KL
+) -> Report:
+    """Every number of one estimator. kl: nats per response of the steps that are compared."""
+    o, a = subject.oracle, subject.oracle.advantages
+    estimated = means(subject)
+    star, reached = truth(subject), _reached(subject)
+    visits = torch.where(reached, o.visits[:, None] * o.pi, 0)
+    weight, ones = visits / visits.sum(), torch.ones_like(star)
+
+    def squares(mean: Tensor) -> Tensor:
+        """(b_perp^2, bias^2) of replicas (R, S, V), corrected for sampling noise."""
+        b = torch.where(reached, mean - a, 0)
+        return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight)])
+
+    def cosine(mean: Tensor) -> Tensor:
+        """Likewise for the gradient and the true one."""
+        g = _gradient(subject, mean)
+        length = _square(g, ones).clamp(min=0).sqrt()
+        found = (g.mean(0) * star).sum() / (length * star.norm()).clamp(min=1e-300)
+        return found.clamp(-1, 1)[None]
+
+    b_perp2, bias2 = squares(estimated.mean).tolist()
+    b_perp2_se, _ = _jackknife(squares, estimated.mean).tolist()
+    g = expected_gradient(subject, estimated)
+    squared = estimated.square - 2 * a * estimated.mean.mean(0) + a.square()
+    squared_error = float((weight * squared).sum())
+    right = (1 + a.sign() * estimated.sign) / 2
+    # For one row: its states are distinct, so the squared norm is a sum over its tokens.
+    norm = 1 - 2 * o.pi + o.pi.square().sum(-1, keepdim=True)
+    total = float((visits * estimated.square * norm).sum())
+    signal = float(_square(_gradient(subject, estimated.mean), ones).clamp(min=0))
+    scale = float((g * star).sum() / star.square().sum().clamp(min=1e-300))
+    variance = squared_error - bias2
+    both = torch.stack([star, loss_gradient(subject, estimated)])
+    true_gain, gain = _gain(o, both, natural_gradient(subject), kl)
+    return Report(
+        b_perp2=b_perp2,
+        b_perp2_se=b_perp2_se,
+        bias2=bias2,
+        variance=variance,
+        relative_variance=variance / scale**2 if abs(scale) > 1e-9 else None,
+        squared_error=squared_error,
+        sign=float((weight * a.abs() * right).sum() / (weight * a.abs()).sum().clamp(min=1e-300)),
+        own_cosine=cosine(estimated.mean).item(),
+        own_cosine_se=_jackknife(cosine, estimated.mean).item(),
+        cosine=cosine(estimated.pull).item(),
+        cosine_se=_jackknife(cosine, estimated.pull).item(),
+        scale=scale,
+        snr=signal / max(total - signal, 1e-300),
+        gain=gain,
+        true_gain=true_gain,
+        method=estimated.method,
+        batches=_batches(subject, sizes, star, kl) if sizes else {},
+    )
+
+
+def natural_gradient(subject: EstimatorInWorld) -> Tensor:
+    """(S, V) the natural gradient: A itself. It gains most for its KL of all directions, to first
+    order."""
+    return torch.where(_reached(subject), subject.oracle.advantages, 0)
+
+
+def _square(x: Tensor, weight: Tensor) -> Tensor:
+    """sum weight E[x]^2 of replicas x (R, S, V): pairs of different ones only, so that their
+    spread does not count as bias."""
+    n = len(x)
+    if n == 1:
+        return (weight * x[0].square()).sum()
+    apart = x.sum(0).square() - x.square().sum(0)
+    return (weight * apart).sum() / (n * (n - 1))
+
+
+def _jackknife(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Standard errors of `function` of replicas x (R, ...); 0 if there are fewer than three."""
+    n = len(x)
+    if n < 3:
+        return torch.zeros_like(function(x))
+    keep = torch.arange(n)
+    left = torch.stack([function(x[keep != i]) for i in range(n)])
+    return torch.as_tensor(jackknife_se(left.numpy()))
+
+
+BATCHES = 256  # of a size, at most
+
+STEPS = 32  # of these that a step is taken along
+
+
+def _batches(
+    subject: EstimatorInWorld, sizes: tuple[int, ...], star: Tensor, kl: float
+) -> dict[int, dict[str, float]]:
+    """For drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
+    rows, groups = _pool(subject, max(sizes))
+    coupled, natural = subject.component.couples == "batch", natural_gradient(subject)
+    a = None if coupled else _advantages_of_pool(subject, rows, groups)
+    batches = {}
+    for size in sizes:
+        count = min(BATCHES, len(rows) // size)
+        taken = rows[: count * size]
+        if a is None:
+            blocks, ids = taken.view(count, size), torch.arange(size) // subject.samples
+            estimates = torch.cat([subject.among(subject.draws(0), b, ids) for b in blocks])
+        else:
+            estimates = a[: count * size]
+        alike = _whitened_ids(subject, groups[: count * size], size)
+        if alike is not None:
+            estimates = subject.whitened(estimates, taken, alike)
+        if policy := subject.policy:
+            parts = (x.split(size) for x in (estimates, taken, groups[: count * size]))
+            estimates = torch.cat([subject.push(policy, *x) for x in zip(*parts, strict=True)])
+        g = _sampled(subject, taken, subject.weight[taken] * estimates, count)
+        dots = (g * star).sum((-1, -2))
+        cosines = dots / (g.norm(dim=(-1, -2)) * star.norm()).clamp(min=1e-300)
+        gains = torch.tensor(_gain(subject.oracle, g[:STEPS], natural, kl), dtype=torch.float64)
+        batches[size] = {
+            "cosine": float(cosines.mean()),
+            "cosine_se": _se(cosines),
+            "gain": float(gains.mean()),
+            "gain_se": _se(gains),
+        }
+    return batches
+
+
+def _whitened_ids(subject: EstimatorInWorld, groups: Tensor, size: int) -> Tensor | None:
+    """The statistics of whitening in batches of `size` rows, in groups (N,)."""
+    kinds = {"group": groups, "batch": torch.arange(len(groups)) // size}
+    return None if subject.loss is None else kinds.get(subject.loss.whiten)
+
+
+def _se(x: Tensor) -> float:
+    return float(x.std() / math.sqrt(len(x))) if len(x) > 1 else 0.0
+
+
+POOL = 65_536  # rows drawn for the batches
+
+
+def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
+    """Rows drawn in groups of one prompt, the same for every estimator of a world; (N,), (N,)."""
+    draw = generator(subject.seed, "diagnose/pool")
+    size = subject.samples
+    count = max(POOL // (8 if subject.fresh else 1), 8 * most) // size
+    e = subject.episodes
+    prompt = torch.randint(subject.oracle.tree.prompts, (count,), generator=draw)
+    rows = torch.empty(count, size, dtype=torch.long)
+    for i in range(subject.oracle.tree.prompts):
+        groups, members = (prompt == i).nonzero()[:, 0], (e.prompt == i).nonzero()[:, 0]
+        cdf = e.probability[members].cumsum(0)
+        u = torch.rand(len(groups), size, generator=draw, dtype=torch.float64) * cdf[-1]
+        rows[groups] = members[torch.searchsorted(cdf, u, right=True).clamp(max=len(members) - 1)]
+    return rows.flatten(), torch.arange(count).repeat_interleave(size)
+
+
+def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor) -> Tensor:
+    """A^ of the pool, with separate columns for each row if they are random."""
+    if not subject.fresh:
+        return subject.among(subject.columns, rows, groups)
+    columns = subject.fresh(-1, rows)
+    return subject({**columns, "group_ids": groups})
+
+
+def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> Tensor:
+    """(count, S, V) the gradients of `count` batches of equal size."""
+    o, e = subject.oracle, subject.episodes
+    v, size = o.tree.vocabulary, len(rows) // count
+    on = e.mask[rows]
+    batch = torch.arange(count).repeat_interleave(size)[:, None].expand_as(on)
+    cell = (batch * o.tree.states + e.states[rows]) * v + e.actions[rows]
+    flat = torch.zeros(count * o.tree.states * v, dtype=torch.float64)
+    flat.index_add_(0, cell[on], a[on])
+    chosen = flat.view(count, o.tree.states, v) / size
+    return chosen - o.pi * chosen.sum(-1, keepdim=True)
+
+
+def _gain(oracle: Oracle, directions: Tensor, natural: Tensor, kl: float) -> list[float]:
+    """What steps along (N, S, V), each as long as KL(old || new) = kl allows, gain of the
+    objective, as a share of what a step along the natural gradient gains."""
+    both = torch.cat([natural[None], directions])
+    gains = oracle.improvement(oracle.logits + matched_step(oracle, both, kl))
+    return (gains[1:] / gains[0].clamp(min=1e-300)).tolist()
+
+
+def matched_step(oracle: Oracle, directions: Tensor, kl: float) -> Tensor:
+    """Directions (N, S, V) scaled so that KL(policy || policy + step) = kl per response; a
+    direction of zeros stays."""
+    length = directions.norm(dim=(-1, -2), keepdim=True)
+    unit = directions / length.clamp(min=1e-300)
+    # KL grows about as the square of the step: a few corrections by the root find it.
+    size = torch.ones_like(length)
+    for _ in range(20):
+        reached = oracle.kl_to(oracle.logits + size * unit)[:, None, None]
+        ratio = (kl / reached.clamp(min=1e-12)).sqrt()
+        if bool(((ratio - 1).abs() < 1e-7)[length > 1e-14].all()):
+            break
+        size = size * ratio.clamp(0.1, 10)
+    return torch.where(length > 1e-14, size * unit, 0)

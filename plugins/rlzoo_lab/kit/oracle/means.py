@@ -1,0 +1,339 @@
+"""E[A^ | s, a] of an estimator: from one call, from every group, or from sampled partners."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rlzoo.mdp.noise import generator
+from rlzoo.plugin.border import Bound
+from rlzoo_lab.kit.oracle.subject import LARGE, EstimatorInWorld
+
+
+@dataclass
+class Means:
+    """A^ at each choice, over R replicas (1 if exact). mean (R, S, V); square, sign (S, V).
+
+    sign: that of A^ minus its mean in the state, which is a harmless baseline.
+    pull: (R, S, V) of A^ as the loss weighs it.
+    """
+
+    mean: Tensor
+    square: Tensor
+    sign: Tensor
+    pull: Tensor
+    method: str
+
+
+LARGE_BATCHES = 4
+
+
+def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor, str]:
+    """(R, S, V) the pull of a policy loss that couples the batch, in the limit of large ones: each
+    episode is in a batch as often as in the world, by rounding, in drawn groups. And how."""
+    e, size, pulls = subject.episodes, subject.samples, []
+    draw = generator(subject.seed, "diagnose/large")
+    count = (LARGE * e.probability / e.probability.sum()).round().long()
+    every = torch.arange(len(count)).repeat_interleave(count)
+    for m in range(LARGE_BATCHES):
+        groups = []
+        for prompt in range(subject.oracle.tree.prompts):
+            mine = every[e.prompt[every] == prompt]
+            mine = mine[torch.randperm(len(mine), generator=draw)]
+            groups.append(mine[: len(mine) // size * size])
+        rows = torch.cat(groups)
+        ids = torch.arange(len(rows)) // size
+        a = subject.among(subject.draws(m), rows, ids)
+        if subject.loss is not None and subject.loss.whiten != "none":
+            alike = ids if subject.loss.whiten == "group" else 0 * ids
+            a = subject.whitened(a, rows, alike)
+        a = subject.weight[rows] * subject.push(policy, a, rows, ids)
+        total, often = torch.zeros_like(e.scores), torch.zeros(len(count), dtype=a.dtype)
+        total.index_add_(0, rows, a)
+        often.index_add_(0, rows, torch.ones(len(rows), dtype=a.dtype))
+        sums = _Sums(subject)
+        pulls.append(sums.gather(total / often.clamp(min=1)[:, None]) / sums.mass.clamp(min=1e-300))
+    return torch.stack(pulls), f"{LARGE_BATCHES} batches of {len(rows):,} rows"
+
+
+ROWS = 400_000  # that an estimator is called on, at most, for a mean
+
+
+def means(subject: EstimatorInWorld) -> Means:
+    """E[A^ | s, a] and related moments."""
+    loss = subject.loss
+    if loss is None or loss.policy is None:
+        return _means(subject)
+    plain = _means(replace(subject, loss=replace(loss, policy=None)))
+    if loss.policy_couples == "batch":
+        pull, method = _in_large_batches(subject, loss.policy)
+    else:
+        if loss.whiten == "batch":
+            mass = _Sums(subject).mass
+            standard = _mean_and_scale(mass, plain.mean, plain.square)
+            subject = replace(subject, loss=replace(loss, standard=standard))
+        found = _means(subject)
+        pull, method = found.pull, found.method
+    methods = dict.fromkeys((plain.method, f"cos: {method}"))
+    exact = method == "exact"
+    return replace(plain, pull=pull, method=plain.method if exact else ", ".join(methods))
+
+
+def _means(subject: EstimatorInWorld) -> Means:
+    if subject.couples == "row":
+        return _row_by_row(subject)
+    kinds, size = _kinds(subject), subject.samples
+    if subject.couples == "group" and subject.fresh is None:
+        groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
+        if groups * size * len(kinds) <= ROWS:
+            return _all_groups(subject, kinds)
+    return _paired(subject, kinds)
+
+
+def _row_by_row(subject: EstimatorInWorld) -> Means:
+    rows = torch.arange(len(subject.episodes.probability))
+    count = max(4, min(16, ROWS // (8 * len(rows)))) if subject.fresh else 1
+    sums = _Sums(subject)
+    for m in range(count):
+        columns = subject.draws(m)
+        a = subject.among(columns, rows, columns["group_ids"])
+        sums.add(a, a.square(), subject.weight * subject.in_groups(a, rows, columns["group_ids"]))
+        sums.drawn.append(a)
+    return sums.done(count if subject.fresh else 0)
+
+
+@dataclass
+class _Kind:
+    """The rows of one prompt, distinguished by the estimator's inputs."""
+
+    members: Tensor  # (b,) rows of the episodes
+    which: Tensor  # (b,) the kind of each, 0 .. K - 1
+    rows: Tensor  # (K,) a row of each kind
+    share: Tensor  # (K,) probability given the prompt
+
+
+def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
+    kinds, columns = [], subject.columns
+    p = subject.episodes.probability
+    size = len(p)
+    for prompt in range(subject.oracle.tree.prompts):
+        members = (subject.episodes.prompt == prompt).nonzero()[:, 0]
+        seen = [subject.episodes.mask.double()]
+        if subject.loss is not None:
+            seen.append(subject.loss.weight)
+        listed = subject.fresh is not None
+        for name in subject.needs:
+            x = columns[name]
+            listed |= isinstance(x, list)
+            if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
+                seen.append(x.double().reshape(size, -1))
+        if listed:  # texts, or fresh draws: no two rows are the same
+            which = torch.arange(len(members))
+        else:
+            digits = (torch.cat(seen, 1)[members] * 1e9).round()
+            which = torch.unique(digits, dim=0, return_inverse=True)[1]
+        share = torch.zeros(int(which.max()) + 1, dtype=p.dtype).index_add_(0, which, p[members])
+        first = torch.full((len(share),), size).scatter_reduce_(0, which, members, "amin")
+        kinds.append(_Kind(members, which, first, share / share.sum()))
+    return kinds
+
+
+def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
+    """Every multiset of G kinds, weighted by its multinomial probability."""
+    size, sums = subject.samples, _Sums(subject)
+    # A^, its square and what the loss makes of it, at each token of each episode.
+    expected = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
+    drawn = []
+    for kind in kinds:
+        groups = torch.combinations(torch.arange(len(kind.rows)), size, with_replacement=True)
+        times = torch.zeros(len(groups), len(kind.rows), dtype=torch.float64)
+        times.scatter_add_(1, groups, torch.ones(groups.shape, dtype=torch.float64))
+        log_p = math.lgamma(size + 1) - torch.lgamma(times + 1).sum(1)
+        log_p = log_p + torch.xlogy(times, kind.share).sum(1)
+        ids, which = torch.arange(len(groups)).repeat_interleave(size), groups.flatten()
+        rows = kind.rows[which]
+        a = subject.among(subject.columns, rows, ids)
+        weight = (log_p.exp() / size).repeat_interleave(size)
+        pull = subject.weight[rows] * subject.in_groups(a, rows, ids)
+        for mean, x in zip(expected, (a, a.square(), pull), strict=True):
+            total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
+            total.index_add_(0, which, weight[:, None] * x)
+            mean[kind.members] = (total / kind.share[:, None])[kind.which]
+        drawn.append((kind, which, weight, a))
+    sums.add(*expected)
+    base, sign = sums.baseline(), torch.zeros_like(subject.episodes.scores)
+    for kind, which, weight, a in drawn:
+        for k in range(len(kind.rows)):
+            mine, members = which == k, kind.members[kind.which == k]
+            for t in range(int(sums.on[members[0]].sum())):
+                sign[members, t] = _sign_against(a[mine, t], weight[mine], base[members, t])
+    sums.sign = sums.gather(sign)
+    return sums.done(0)
+
+
+TINY = 1e-9  # A^ as near as this to its baseline is neither above nor below
+
+
+def _sign_against(a: Tensor, weight: Tensor, base: Tensor) -> Tensor:
+    """E[sign(a - b)] for each b of `base` (M,), of values a (N,) as likely as `weight` (N,)."""
+    a, order = a.sort()
+    cdf = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)]) / weight.sum()
+    below = cdf[torch.searchsorted(a, base - TINY)]
+    not_above = cdf[torch.searchsorted(a, base + TINY, right=True)]
+    return 1 - below - not_above
+
+
+CALLS = 1_500  # at most, of an estimator that couples the batch
+
+REPLICAS = 64  # partner draws, at most
+
+
+def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
+    """Each kind of row in turn among the same partners, M times over."""
+    size, batch = subject.samples, subject.couples == "batch"
+    draw = generator(subject.seed, "diagnose/partners")
+    count = sum(len(k.rows) for k in kinds)
+    most = CALLS // count if batch else ROWS // (count * size)
+    replicas = max(3, min(REPLICAS, most))
+    sums, level = _Sums(subject), _levels(subject, kinds)
+    for m in range(replicas):
+        columns = subject.draws(m)
+        estimates, pulls = (torch.zeros_like(subject.episodes.scores) for _ in range(2))
+        for kind, usual in zip(kinds, level, strict=True):
+            drawn = torch.empty(0, dtype=torch.long)
+            if size > 1:
+                drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
+            rows = kind.rows if subject.fresh is None else kind.members
+            partners = rows[drawn]
+            if batch:
+                rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
+                ids = torch.arange(subject.prompts * size) // size
+                batches = [torch.cat([row[None], partners, rest]) for row in rows]
+                made = [(subject.among(columns, b, ids), b) for b in batches]
+                a = torch.stack([x[0] for x, _ in made])
+                pull = torch.stack([subject.in_groups(x, b, ids)[0] for x, b in made])
+            else:
+                among = torch.cat([rows[:, None], partners.expand(len(rows), -1)], 1).flatten()
+                ids = torch.arange(len(rows)).repeat_interleave(size)
+                x = subject.among(columns, among, ids)
+                a, pull = x[::size], subject.in_groups(x, among, ids)[::size]
+            estimates[kind.members] = a[kind.which]
+            # What these partners add to all actions alike is not a baseline once lengths weigh it:
+            # taken off, but for what it is on average.
+            mine = pull[kind.which]
+            pulls[kind.members] = mine - _level(subject, kind.members, mine) + usual
+        sums.add(estimates, estimates.square(), subject.weight * pulls)
+        sums.drawn.append(estimates)
+    return sums.done(replicas)
+
+
+def _level(subject: EstimatorInWorld, rows: Tensor, a: Tensor) -> Tensor:
+    """() the mean over tokens of A^ of rows, as likely as they are."""
+    on = subject.episodes.mask[rows] * subject.episodes.probability[rows, None]
+    return (on * a).sum() / on.sum()
+
+
+def _levels(subject: EstimatorInWorld, kinds: list[_Kind]) -> list[Tensor]:
+    """E[A^] over tokens for each prompt, of groups drawn at random."""
+    draw = generator(subject.seed, "diagnose/levels")
+    size, e = subject.samples, subject.episodes
+    alone = subject.couples == "batch" or subject.fresh is not None
+    calls, groups = (CALLS // 8, subject.prompts) if alone else (1, ROWS // (4 * size))
+    total, count = (torch.zeros(len(kinds), dtype=torch.float64) for _ in range(2))
+    for m in range(calls):
+        rows = _draw_groups(subject, kinds, groups, draw)
+        ids = torch.arange(len(rows)) // size
+        a = subject.in_groups(subject.among(subject.draws(m), rows, ids), rows, ids)
+        on = e.mask[rows]
+        total.index_add_(0, e.prompt[rows], torch.where(on, a, 0).sum(1))
+        count.index_add_(0, e.prompt[rows], on.sum(1).double())
+    return list(total / count.clamp(min=1))
+
+
+def _draw_groups(
+    subject: EstimatorInWorld, kinds: list[_Kind], n: int, draw: torch.Generator
+) -> Tensor:
+    """(n G,) rows of n further groups, each of one prompt."""
+    prompt = torch.randint(len(kinds), (n,), generator=draw)
+    rows = torch.empty(n, subject.samples, dtype=torch.long)
+    for i, kind in enumerate(kinds):
+        groups = (prompt == i).nonzero()[:, 0]
+        need = len(groups) * subject.samples
+        if need:
+            picks = torch.multinomial(kind.share, need, replacement=True, generator=draw)
+            rows[groups] = kind.rows[picks].view(len(groups), -1)
+    return rows.flatten()
+
+
+def some_groups(subject: EstimatorInWorld, n: int = 32) -> tuple[Tensor, Tensor]:
+    """(rows (n G,), group ids) of n groups, drawn."""
+    draw = generator(subject.seed, "diagnose/groups")
+    rows = _draw_groups(subject, _kinds(subject), n, draw)
+    return rows, torch.arange(len(rows)) // subject.samples
+
+
+class _Sums:
+    """Collects A^ of every episode, weighted by its probability, at each choice (S, V).
+
+    drawn: A^ (B, T) of each replica, for the sign, unless `sign` is put there.
+    """
+
+    def __init__(self, subject: EstimatorInWorld):
+        e, tree = subject.episodes, subject.oracle.tree
+        self.subject = subject
+        self.shape = (tree.states, tree.vocabulary)
+        self.on = e.mask
+        self.states = e.states.clamp(min=0)
+        self.cell = (e.states * tree.vocabulary + e.actions)[self.on]
+        self.weight = e.probability[:, None].expand_as(e.scores)[self.on]
+        self.mass = self.gather(torch.ones_like(e.scores))
+        self.means: list[Tensor] = []
+        self.pulls: list[Tensor] = []
+        self.drawn: list[Tensor] = []
+        self.square: Tensor | float = 0.0
+        self.sign: Tensor | None = None
+
+    def gather(self, x: Tensor) -> Tensor:
+        flat = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.float64)
+        return flat.index_add_(0, self.cell, self.weight * x[self.on].double()).view(self.shape)
+
+    def add(self, a: Tensor, square: Tensor, pull: Tensor) -> None:
+        self.means.append(self._per_choice(a))
+        self.pulls.append(self._per_choice(pull))
+        self.square = self.square + self.gather(square)
+
+    def _per_choice(self, x: Tensor) -> Tensor:
+        return self.gather(x) / self.mass.clamp(min=1e-300)
+
+    def baseline(self) -> Tensor:
+        """(B, T) the mean of A^ in each token's state."""
+        mean = torch.stack(self.means).mean(0)
+        return (self.subject.oracle.pi * mean).sum(-1)[self.states]
+
+    def done(self, replicas: int) -> Means:
+        count, mass = len(self.means), self.mass.clamp(min=1e-300)
+        if self.sign is None:
+            gaps = [a - self.baseline() for a in self.drawn]
+            signs = [torch.where(gap.abs() < TINY, 0, gap).sign() for gap in gaps]
+            self.sign = self.gather(torch.stack(signs).mean(0))
+        mean, square = torch.stack(self.means), torch.as_tensor(self.square) / (count * mass)
+        method = f"Monte Carlo, {replicas} draws" if replicas else "exact"
+        return Means(mean, square, self.sign / mass, self._whitened(mean, square), method)
+
+    def _whitened(self, mean: Tensor, square: Tensor) -> Tensor:
+        """(R, S, V) the weights in the gradient; with whitening, those of a growing batch:
+        an affine map."""
+        pull, loss = torch.stack(self.pulls), self.subject.loss
+        if loss is None or loss.whiten != "batch" or loss.policy is not None:
+            return pull
+        middle, scale = _mean_and_scale(self.mass, mean, square)
+        return (pull - middle * self._per_choice(loss.weight)) * scale
+
+
+def _mean_and_scale(mass: Tensor, mean: Tensor, square: Tensor) -> tuple[float, float]:
+    """(mean, 1 / standard deviation) of A^ over tokens, as whitening over a batch has them."""
+    share = mass / mass.sum()
+    middle = (share * mean.mean(0)).sum()
+    spread = ((share * square).sum() - middle.square()).clamp(min=0)
+    return float(middle), float((spread + 1e-8).rsqrt())

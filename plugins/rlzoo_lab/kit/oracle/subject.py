@@ -1,0 +1,186 @@
+"""An estimator and a recipe's loss on the episodes of a world."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.ops import masked_sum, whiten
+from rlzoo.plugin.border import Bound
+from rlzoo.plugin.component import Component
+from rlzoo_lab.kit.oracle.episodes import EpisodeTable
+from rlzoo_lab.kit.oracle.oracle import Oracle
+
+Columns = dict[str, Any]
+
+# Columns of some episodes (rows (B,)), for the m-th draw of whatever is random in them.
+Fresh = Callable[[int, Tensor], Columns]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The weights that a recipe's loss gives the advantages in the policy's gradient.
+
+    weight: (B, T) the aggregation's, of each token of each episode, in the limit of large batches;
+        1 on average over tokens as visited, 0 in rows that leave the loss.
+    whiten: "batch" (in that limit too), "group" or "none".
+    policy: the policy loss, unless its gradient at ratio 1 is the advantages' (`push`).
+    standard: (mean, 1 / std) of A^ over tokens, for a policy loss on advantages whitened over the
+        batch.
+    """
+
+    weight: Tensor
+    whiten: str = "none"
+    ddof: int = 0
+    policy: Bound | None = None
+    standard: tuple[float, float] | None = None
+
+    @property
+    def policy_couples(self) -> str:
+        """What the policy loss compares: one that reads groups, the rows of each."""
+        if self.policy is None:
+            return "row"
+        return "group" if "group_ids" in self.policy.needs else self.policy.component.couples
+
+
+LARGE = 100_000  # rows of a batch that has every length, or episode, as often as the world
+
+
+def make_loss(
+    aggregation: Callable[[Columns], Tensor],
+    episodes: EpisodeTable,
+    *,
+    whiten: str = "none",
+    ddof: int = 0,
+    kept: Tensor | None = None,
+) -> Loss:
+    """The loss of a recipe on all episodes of a world. kept: rows (B,) bool that enter it.
+
+    The aggregation runs on a batch that holds each length as often as the world does, by
+    rounding; a row's weight may depend on itself and on the batch's totals.
+    """
+    mask, p = episodes.mask, episodes.probability
+    live = mask if kept is None else mask & kept[:, None]
+    length = live.sum(1)
+    share = torch.zeros(mask.shape[1] + 1, dtype=p.dtype).index_add_(0, length, p)
+    count = torch.where(share > 0, (LARGE * share).round().clamp(min=1), 0).long()
+    lengths = torch.arange(len(count)).repeat_interleave(count)
+    step = torch.arange(mask.shape[1])
+    batch = (step < lengths[:, None]).to(p.dtype)
+    first = (count.cumsum(0) - count).clamp(max=len(batch) - 1)  # a row of each length
+    of_length = aggregation({"response_mask": batch})[first]
+    weight = torch.where(live, of_length[length], 0).to(p.dtype)
+    mean = masked_sum(weight, mask) @ p / (mask.sum(1).to(p.dtype) @ p)
+    return Loss(weight / mean.clamp(min=1e-300), whiten, ddof)
+
+
+@dataclass
+class EstimatorInWorld:
+    """An estimator with its options, evaluated on the episodes of an oracle."""
+
+    component: Component
+    options: Mapping[str, Any]
+    oracle: Oracle
+    episodes: EpisodeTable
+    columns: Columns
+    fresh: Fresh | None = None  # where the columns hold chance
+    samples: int = 4
+    prompts: int = 8  # per batch; matters to estimators that couple the batch
+    loss: Loss | None = None  # None: all tokens count the same
+    seed: int = 0
+
+    def __call__(self, columns: Mapping[str, Any]) -> Tensor:
+        """A^ (B, T)."""
+        return self.component(columns, **self.options)["advantages"]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that the estimator needs, with these options."""
+        return self.component.needs_with(self.component.check_options(self.options))
+
+    def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
+        """The columns that the estimator sees, of some rows, in new groups."""
+        return self._of_rows(columns, self.reads, rows) | {"group_ids": group_ids}
+
+    def _of_rows(self, columns: Columns, names: Sequence[str], rows: Tensor) -> Columns:
+        taken: Columns = {"response_mask": columns["response_mask"][rows]}
+        for name in names:
+            x = columns[name]
+            if isinstance(x, list):
+                taken[name] = [x[i] for i in rows.tolist()]
+            else:
+                taken[name] = x[rows] if len(x) == len(self.episodes.probability) else x
+        return taken
+
+    def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
+        """A^ of rows in groups."""
+        return self(self.take(columns, rows, group_ids))
+
+    @property
+    def policy(self) -> Bound | None:
+        return None if self.loss is None else self.loss.policy
+
+    @property
+    def couples(self) -> str:
+        """The other rows on which the loss of a row depends, in the limit of large batches."""
+        kinds = [self.component.couples]
+        if self.loss is not None:
+            kinds += ["group"] * (self.loss.whiten == "group") + [self.loss.policy_couples]
+        return max(kinds, key=("row", "group", "batch").index)
+
+    @property
+    def needs(self) -> list[str]:
+        """The columns that distinguish rows, for the estimator and the loss. At ratio 1 all
+        log-probs are equal, and most losses read only their differences."""
+        more = () if self.policy is None else self.policy.needs
+        if self.policy is not None and self._only_ratios(self.policy):
+            more = tuple(n for n in more if not n.endswith("log_probs"))
+        return [n for n in dict.fromkeys((*self.reads, *more)) if n in self.columns]
+
+    def _only_ratios(self, policy: Bound) -> bool:
+        rows = torch.arange(len(self.episodes.probability))
+        a, ids = self.columns["rewards"] + 1, self.columns["group_ids"]
+        moved = {n: x / 2 for n, x in self.columns.items() if n.endswith("log_probs")}
+        other = replace(self, columns=self.columns | moved)
+        return torch.allclose(self.push(policy, a, rows, ids), other.push(policy, a, rows, ids))
+
+    def push(self, policy: Bound, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+        """(B, T) what the policy loss makes of the advantages A^ of rows: minus its gradient in
+        log pi at ratio 1, divided by the token's weight."""
+        weight = self.weight[rows]
+        columns = self._of_rows(self.columns, [n for n in policy.needs if n in self.columns], rows)
+        columns |= {"group_ids": ids, "advantages": a, "raw_advantages": a}
+        columns["response_mask"] = (weight > 0).to(a.dtype)
+        with torch.enable_grad():
+            leaf = columns["log_probs"].clone().requires_grad_()
+            loss = (weight * policy({**columns, "log_probs": leaf})[0]).sum()
+            (gradient,) = torch.autograd.grad(loss, leaf)
+        return torch.where(weight > 0, -gradient / torch.where(weight > 0, weight, 1), 0)
+
+    def whitened(self, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+        """A^ of rows, standardised among those of the same id."""
+        mask = self.episodes.mask[rows].to(a.dtype)
+        return whiten(a, mask, ids, ddof=self.loss.ddof if self.loss else 0)
+
+    def in_groups(self, a: Tensor, rows: Tensor, group_ids: Tensor) -> Tensor:
+        """A^ of rows in groups, whitened where the recipe does so within groups, as the policy loss
+        takes it."""
+        loss = self.loss
+        if loss is not None and loss.whiten == "group":
+            a = self.whitened(a, rows, group_ids)
+        if loss is None or loss.policy is None:
+            return a
+        if loss.standard is not None:
+            a = (a - loss.standard[0]) * loss.standard[1]
+        return self.push(loss.policy, a, rows, group_ids)
+
+    @property
+    def weight(self) -> Tensor:
+        """(B, T) of each token in the loss."""
+        return self.episodes.mask.double() if self.loss is None else self.loss.weight
+
+    def draws(self, m: int) -> Columns:
+        everyone = torch.arange(len(self.episodes.probability))
+        return self.fresh(m, everyone) if self.fresh else self.columns

@@ -1,0 +1,370 @@
+"""Every check can fail: for each a component that it finds out."""
+
+from typing import Annotated
+
+import pytest
+import torch
+
+from helpers.planted_bugs import BUGS
+from helpers.zoo import ZOO
+from rlzoo import Example, Range, RlzooError, group_mean, group_std
+from rlzoo.ops import whiten
+from rlzoo.plugin.component import read_component
+from rlzoo_lab.kit import checks
+
+BROKEN = []
+
+
+def broken(kind, check, **extra):
+    """Registers a component that `check` must find fault with."""
+
+    def add(function):
+        BROKEN.append((read_component(kind, function, "a test", **extra), check))
+        return function
+
+    return add
+
+
+@broken("estimators", "documented")
+def undocumented(rewards):
+    return rewards
+
+
+@broken("policy_losses", "documented")
+def without_source(log_probs, advantages):
+    """REINFORCE, by nobody."""
+    return -log_probs * advantages
+
+
+@broken("estimators", "defaults_work")
+def picky(rewards, *, scale: float = 0.0):
+    """Source: here."""
+    raise RlzooError("scale must be set")
+
+
+@broken("estimators", "finite_at_the_bounds")
+def divides_by_an_option(rewards, *, scale: Annotated[float, Range(0)] = 1.0):
+    """Source: here."""
+    return rewards / scale
+
+
+@broken("estimators", "finite_everywhere")
+def mean_of_nothing(sequence_rewards, response_mask):
+    """Source: here."""
+    return sequence_rewards[:, None] * response_mask / response_mask.sum(-1, keepdim=True)
+
+
+@broken("policy_losses", "finite_everywhere")
+def gradient_of_a_root(log_probs, advantages, response_mask):
+    """Finite itself; the slope of the root at 0 is not.  Source: here."""
+    norm = (log_probs * response_mask).square().sum(-1, keepdim=True).sqrt()
+    return -(log_probs + 0 * norm) * advantages
+
+
+@broken("estimators", "deterministic")
+def draws(rewards, response_mask):
+    """Source: here."""
+    return rewards + 1e-3 * torch.rand_like(rewards) * response_mask
+
+
+@broken("estimators", "shape_dtype_device")
+def always_double(rewards):
+    """Source: here."""
+    return rewards.double()
+
+
+@broken("aggregations", "shape_dtype_device")
+def one_weight_per_row(response_mask):
+    """Source: here."""
+    return response_mask.sum(-1)
+
+
+@broken("estimators", "holes_are_stepped_over")
+def next_token(rewards, response_mask):
+    """The next position is not the next action.  Source: here."""
+    return (rewards + torch.nn.functional.pad(rewards, (0, 1))[:, 1:]) * response_mask
+
+
+@broken("aggregations", "padding_is_not_read", couples="batch")
+def share_of_the_tensor(response_mask):
+    """Source: here."""
+    return response_mask / response_mask.numel()
+
+
+@broken("estimators", "rows_in_any_order")
+def contiguous_groups(sequence_rewards, response_mask, group_ids):
+    """Takes each run of equal ids for a group.  Source: here."""
+    run = torch.cat([torch.zeros(1), (group_ids[1:] != group_ids[:-1]).cumsum(0)]).long()
+    return (sequence_rewards - group_mean(sequence_rewards, run))[:, None] * response_mask
+
+
+@broken("estimators", "groups_by_any_name")
+def groups_as_indices(sequence_rewards, response_mask, group_ids):
+    """Source: here."""
+    total = torch.zeros(100, dtype=sequence_rewards.dtype)
+    total.index_add_(0, group_ids % 97, sequence_rewards)
+    return (
+        (sequence_rewards - total[group_ids % 97])[:, None]
+        * response_mask
+        / (1 + group_ids)[:, None]
+    )
+
+
+@broken("estimators", "groups_matter")
+def asks_in_vain(sequence_rewards, response_mask, group_ids):
+    """Source: here."""
+    return sequence_rewards[:, None] * response_mask
+
+
+@broken("estimators", "couples_as_declared")
+def whitened(rewards, response_mask):
+    """Couples the batch and does not say so.  Source: here."""
+    return whiten(rewards, response_mask)
+
+
+@broken("estimators", "couples_as_declared")
+def whitened_groups(sequence_rewards, response_mask, group_ids):
+    """Couples more than the group.  Source: here."""
+    centered = sequence_rewards - group_mean(sequence_rewards, group_ids)
+    return (centered / (centered.std(correction=0) + 1))[:, None] * response_mask
+
+
+@broken("estimators", "equal_rewards_give_zeros")
+def noise_from_rounding(sequence_rewards, response_mask, group_ids):
+    """.1 + .2 is not .3.  Source: here."""
+    centered = sequence_rewards - group_mean(sequence_rewards, group_ids)
+    spread = group_std(sequence_rewards, group_ids)
+    return (centered / (spread + 1e-9))[:, None] * response_mask
+
+
+@broken("kl_penalties", "value_is_a_divergence")
+def offset(log_probs, ref_log_probs):
+    """Source: here."""
+    return log_probs - ref_log_probs + 0.1
+
+
+@broken("kl_penalties", "gradient_leads_to_the_reference")
+def right_value_wrong_gradient(log_probs, ref_log_probs):
+    """Never negative, and it drives the policy away.  Source: here."""
+    gap = ref_log_probs - log_probs
+    return (gap.expm1() - gap).detach() - (0.5 * gap.square() - 0.5 * gap.square().detach())
+
+
+@broken("policy_losses", "finite_far_off_policy")
+def unbounded_product(log_probs, old_log_probs, advantages, response_mask):
+    """The product of a response's ratios, to the power of 10.  Source: here."""
+    ratio = (10 * ((log_probs - old_log_probs) * response_mask).sum(-1, keepdim=True)).exp()
+    return -ratio * advantages * response_mask
+
+
+@broken("policy_losses", "rows_without_signal_leave_no_gradient", needs_signal=True)
+def drawn_back(log_probs, old_log_probs, advantages):
+    """Pulled back to where it was, wherever it has gone.  Source: here."""
+    return (log_probs - old_log_probs).square() - log_probs * advantages
+
+
+@broken("policy_losses", "metrics_do_not_see_rows_left_out", needs_signal=True)
+def share_of_all_rows(log_probs, advantages):
+    """Its metric looks at the rows beside it.  Source: here."""
+    loss = -log_probs * advantages
+    return loss, {"pg_share": torch.ones_like(loss) / len(loss)}
+
+
+@broken("policy_losses", "rows_without_an_action_count_nothing", couples="batch")
+def centred_over_all_rows(log_probs, advantages, response_mask, group_ids):
+    """A dropped row counts in its group's mean, with an advantage of 0.  Source: here."""
+    mean = group_mean(advantages.sum(1), group_ids)[:, None]
+    return -log_probs * (advantages - 0.1 * mean) * response_mask
+
+
+@broken("estimators", "discount_is_marked")
+def undeclared_discount(rewards, response_mask, *, gamma: Annotated[float, Range(0, 1)] = 1.0):
+    """Source: here."""
+    return rewards * gamma * response_mask
+
+
+@broken("columns", "reference_is_asked_by_its_methods", shape="BT")
+def through_the_model(reference, response_ids, response_mask):
+    """Of LoRA's reference the model is the policy's.  Source: here."""
+    return reference.model(input_ids=response_ids).logits[..., 0] * response_mask
+
+
+@broken("value_losses", "token_by_token")
+def off_by_one(value_preds, returns):
+    """Source: here."""
+    return (value_preds - returns.roll(1, 1)).square()
+
+
+@broken("aggregations", "rows_without_an_action_count_nothing", couples="batch")
+def mean_over_all_rows(response_mask):
+    """Source: here."""
+    length = response_mask.sum(-1, keepdim=True).clamp(min=1)
+    return response_mask / length / len(response_mask)
+
+
+@broken("columns", "example_is_like_the_column", shape="B", example=lambda draw, rows, steps: torch.ones(rows, steps))  # fmt: skip  # noqa: E501
+def badly_shown(sequence_scores):
+    """Source: here."""
+    return sequence_scores
+
+
+class Sound:
+    """A task without fault: the next letter is right.
+
+    Source: here.
+    """
+
+    def draw(self, split, n, generator):
+        letters = torch.randint(97, 122, (n,), generator=generator).tolist()
+        return [Example(chr(i), chr(i + 1), i) for i in letters]
+
+    def score(self, response_tokens, answers, response_mask, terminated):
+        scores = torch.zeros(response_mask.shape)
+        for row, (tokens, answer) in enumerate(zip(response_tokens, answers, strict=True)):
+            for t, token in enumerate(tokens):
+                scores[row, t] = float(t == 0 and token == answer)
+        return scores
+
+    def is_correct(self, responses, answers):
+        return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])
+
+    def demonstrate(self, example, generator):
+        return example.answer, example.prompt
+
+
+@broken("executors", "does_every_run")
+class StopsAtAFailure:
+    """Source: here."""
+
+    def capacity(self, jobs):
+        return 1
+
+    def run(self, jobs, work, board, folder, at_a_time):
+        for job in jobs:
+            board.begin(job)
+            word, found = work(job, lambda *news: None)
+            getattr(board, word)(job, found)
+            if word == "failed":
+                return
+
+
+@broken("tasks", "made_as_declared")
+class Scoreless(Sound):
+    """Source: here."""
+
+    score = None
+
+
+@broken("tasks", "draws_by_the_generator")
+class OwnDice(Sound):
+    """Source: here."""
+
+    def draw(self, split, n, generator):
+        return super().draw(split, n, None)
+
+
+@broken("tasks", "scores_are_finite")
+class Average(Sound):
+    """Source: here."""
+
+    def score(self, response_mask):
+        return response_mask.sum(-1) / response_mask.sum(-1)
+
+
+@broken("tasks", "scores_are_finite")
+class Misplaced(Sound):
+    """Pays one token late.  Source: here."""
+
+    def score(self, response_tokens, answers, response_mask, terminated):
+        return super().score(response_tokens, answers, response_mask, terminated).roll(1, 1)
+
+
+@broken("tasks", "scores_repeat")
+class Curve(Sound):
+    """Graded on a curve.  Source: here."""
+
+    def score(self, response_mask):
+        return response_mask.sum(-1) - response_mask.sum(-1).cummax(0).values
+
+
+@broken("tasks", "scores_are_causal")
+class Early(Sound):
+    """Pays the first token for the whole response.  Source: here."""
+
+    def score(self, response_tokens, answers, response_mask, terminated):
+        total = super().score(response_tokens, answers, response_mask, terminated).sum(-1)
+        total = total * terminated
+        return (
+            torch.nn.functional.pad(total[:, None], (0, response_mask.shape[1] - 1)) * response_mask
+        )
+
+
+@broken("tasks", "padding_is_not_scored")
+class Widths(Sound):
+    """Source: here."""
+
+    def score(self, response_mask):
+        return response_mask.mean(-1)
+
+
+@broken("tasks", "right_is_right")
+class Backwards(Sound):
+    """Source: here."""
+
+    def is_correct(self, responses, answers):
+        return ~super().is_correct(responses, answers)
+
+
+@broken("tasks", "answers_row_by_row")
+class Forgetful(Sound):
+    """Answers a row by what the others said.  Source: here."""
+
+    def respond(self, turns):
+        return [turns[0][-1] if len(t) < 2 else None for t in turns]
+
+
+@broken("rewards", "right_beats_wrong")
+def only_the_first_character(responses, answers):
+    """Source: here."""
+    return torch.tensor([float(r[:1] == a[:1]) for r, a in zip(responses, answers, strict=True)])
+
+
+@broken("loggers", "takes_what_a_run_gives")
+class Fussy:
+    """Knows only the names of the first step.  Source: here."""
+
+    def __init__(self, path):
+        self.names = None
+
+    def log(self, metrics):
+        self.names = self.names or list(metrics)
+        assert self.names == list(metrics), "other metrics than before"
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("component", "check"), BROKEN, ids=lambda x: getattr(x, "name", x))
+def test_broken_components_are_found_out(component, check):
+    results = {result.name: result for result in checks.run_checks(component, ZOO)}
+    assert results[check].passed is False, results
+    assert "\n" not in results[check].message
+
+
+def test_every_check_is_seen_to_fail():
+    seen = {check for _, check in BROKEN} | {name for bug in BUGS for name in bug.tells}
+    assert {check.__name__ for kind in checks.CHECKS.values() for check in kind} == seen
+
+
+def test_a_sound_task_passes_as_it_must():
+    task = read_component("tasks", Sound, "a test")
+    assert all(result.passed is not False for result in checks.run_checks(task, ZOO))
+
+
+def test_a_failing_check_names_component_and_file():
+    component = read_component("estimators", always_double, "a test")
+    cases = {case.id: case.values[0] for case in checks.parametrize(component).args[1]}
+    with pytest.raises(
+        pytest.fail.Exception, match=r"'always_double' \(.*test_broken_components.py:\d+\): its"
+    ):
+        cases["estimator-always_double-shape_dtype_device"]()
