@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab import foreign
+from rlzoo_lab.kit import foreign
 
 HERE = Path(__file__).resolve().parent
 
@@ -139,13 +139,13 @@ def test_a_loss_of_one_number_is_judged_by_its_gradient(folder, monkeypatch):
 
 def test_without_the_zoo_on_its_path(folder):
     """Only the core and the lab are there: no component of the zoo is loaded."""
-    root = HERE.parents[2]
+    root = HERE.parents[3]
     for name, source in (("rlzoo", root), ("rlzoo_lab", root / "plugins")):
         (folder / "path" / name).parent.mkdir(exist_ok=True)
         (folder / "path" / name).symlink_to(source / name)
     code = (
         "import sys; sys.modules['rlzoo_zoo'] = None\n"
-        "from rlzoo_lab import foreign\n"
+        "from rlzoo_lab.kit import foreign\n"
         "rows = foreign.check('mine.py:advantages', [], [])\n"
         "print([r.name for *_, some in rows for r in some if r.passed is False])"
     )
