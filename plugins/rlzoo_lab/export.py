@@ -20,9 +20,10 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
+from rlzoo.runs.metrics import GAIN, SCORE, SECONDS, TOKENS, headline
 from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.data.weights import Weights, choose, open_own
+from rlzoo_lab.view.numbers import gain_text
 
 ADAPTER = "adapter_config.json"
 
@@ -209,6 +210,9 @@ def _results(folder: RunFolder, weights: Weights) -> str:
         "prompt once.",
         "\n".join(rows),
     ]
+    for line in [line for _, line in shown[1:] if GAIN in line]:
+        rise = gain_text(*(line[f"{GAIN}{end}"] for end in ("", "_low", "_high")))
+        paragraphs.append(f"From before training to these weights: {rise}.")
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":

@@ -81,7 +81,7 @@ diagnose = Verb(
     group="compare",
 )
 trace = Verb(
-    "RUN | RECIPE | --rewards R,R,...",
+    "[RUN] | RECIPE | --rewards R,R,...",
     "show one response token by token",
     "rlzoo_lab.trace.command",
     examples=(
@@ -92,7 +92,7 @@ trace = Verb(
     group="study",
 )
 doctor = Verb(
-    "RUN [--retrain] | --environment",
+    "[RUN] [--retrain] | --environment",
     "report what is wrong with a run",
     "rlzoo_lab.retrain.command",
     examples=(
@@ -104,7 +104,7 @@ doctor = Verb(
     group="study",
 )
 report = Verb(
-    "RUN [--out FILE]",
+    "[RUN] [--out FILE]",
     "write a page about a run: curves, groups, tokens",
     "rlzoo_lab.report.command",
     examples=(
@@ -122,7 +122,7 @@ play = Verb(
     group="study",
 )
 eval = Verb(
-    "RUN | model=... task=...",
+    "[RUN] | model=... task=...",
     "score a policy: accuracy, pass@k, samples",
     "rlzoo_lab.eval.command",
     examples=(

@@ -58,11 +58,12 @@ VERBS = {
         group="train",
     ),
     "resume": Verb(
-        "RUN|URL",
-        "continue an interrupted run from its last checkpoint",
+        "[RUN|URL] [train.steps=N]",
+        "continue a run from its last checkpoint, or beyond its end",
         "rlzoo.cli.run.resume",
         examples=(
             ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
+            ("rlzoo resume runs/a train.steps=80", "a finished run, on to step 80"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
         group="train",
@@ -101,7 +102,7 @@ MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
-    "info": "plugins", "models": "help run", "push": "export", "version": "--version",
+    "info": "plugins", "models": "plugins models", "push": "export", "version": "--version",
     "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.elsewhere import meant
-from rlzoo.recipe.files import Flat
+from rlzoo.recipe.files import Flat, list_configs
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 
 
@@ -91,7 +91,8 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         try:
             chosen[section] = zoo.shelves[kind][name]
         except RlzooError as error:
-            listed = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
+            names = sorted({*zoo.shelves[kind], *list_configs(section)})
+            listed = f"available: {', '.join(names)}; add others: RLZOO_PLUGINS=FILE.py"
             known = f" ({listed})" if "did you" not in str(error) else ""
             line = f"{key} ({origins.get(key, '?')}): {error}{_meant(name, zoo) or known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None

@@ -159,6 +159,8 @@ def metrics(
         for name, values in shares.items():
             line[name] = sum(values) / prompts
             line[f"{name}_low"], line[f"{name}_high"] = share_over(values, kinds, responses)
+        if by_prompt == shares["eval/accuracy"]:  # one number has one interval
+            line |= {f"eval/score_{e}": line[f"eval/accuracy_{e}"] for e in ("low", "high")}
     line["eval/samples"] = len(rows)
     line["eval/prompts"] = len(set(kinds))
     line["eval/response_length"] = mean("length")
@@ -177,4 +179,5 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     names += ["eval_metric", "eval_samples"]
     if not summary.keys() >= set(names):
         return None
-    return {name: summary.get(name) for name in [*names, "eval_greedy_before", "eval_greedy_after"]}
+    names += ["eval_greedy_before", "eval_greedy_after", "eval_gain", "eval_gain_interval"]
+    return {name: summary.get(name) for name in names}

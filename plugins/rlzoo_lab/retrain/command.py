@@ -11,6 +11,7 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
@@ -18,6 +19,7 @@ from rlzoo_lab.doctor.suspects import Suspect, suspects
 from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document
 from rlzoo_lab.stats import Interval
 from rlzoo_lab.view.numbers import bracket, signed, three_decimals
+from rlzoo_lab.view.shown import Shown
 
 RUNS = 8  # retrainings, unless --runs sets another number
 
@@ -31,11 +33,12 @@ def run(arguments: argparse.Namespace) -> Result:
         if arguments.runs is not None or arguments.dir is not None:
             raise UsageError("doctor: --runs and --dir require --retrain")
         return doctor.run(arguments)
-    if arguments.path is None or arguments.environment:
-        raise UsageError("--retrain: give a RUN")
+    if arguments.environment:
+        raise UsageError("--retrain: takes a RUN, not --environment")
     most = RUNS if arguments.runs is None else arguments.runs
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
+    arguments.path = arguments.path or latest_run()
     record = doctor.opened(arguments.path)
     if record.trainer:
         raise UsageError(f"--retrain: {arguments.path} is from another trainer ({record.trainer})")
@@ -44,7 +47,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if not able:
         found = doctor.document(record, findings, left_out) | {"experiments": []}
         none = "--retrain: nothing to reset: no setting or component differs from the recipe."
-        return Result(found, lambda _: [*doctor.diagnosis(found), none])
+        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), none])
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
@@ -56,7 +59,9 @@ def run(arguments: argparse.Namespace) -> Result:
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
     return Result(
-        found, lambda _: [*doctor.diagnosis(found), *table(found)], status=experiments.interrupted
+        found,
+        lambda console: [*Shown(doctor.blocks(found))(console), *table(found)],
+        status=experiments.interrupted,
     )
 
 

@@ -16,11 +16,12 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.disk import refuse_links
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import ACCURACY, SCORE
 from rlzoo.train.start import prepare
 from rlzoo_lab import stats
-from rlzoo_lab.data.record import Record, failure, flat_config, read_evaluation, read_finished
+from rlzoo_lab.data.record import Record, failure, flat_config, read_finished
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect
 from rlzoo_lab.sweep.command import read_executor, train_missing

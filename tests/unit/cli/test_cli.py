@@ -81,7 +81,7 @@ def test_a_long_value_is_shortened(words, value, cli, tmp_path, monkeypatch):
 
 
 def test_usage_errors_exit_2(cli):
-    for words, said in ((["fly"], "no verb 'fly'"), (["resume"], "usage: rlzoo resume RUN")):
+    for words, said in ((["fly"], "no verb 'fly'"), (["export"], "usage: rlzoo export RUN")):
         status, _, err = cli(*words)
         assert status == 2
         assert said in err

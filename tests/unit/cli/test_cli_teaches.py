@@ -18,6 +18,7 @@ from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose, spell_out
 from rlzoo.recipe.files import describe, list_configs
+from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab import completion
 from rlzoo_lab.sweep.plan import plan_sweep
@@ -111,7 +112,7 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("trace ppo_gae --seed 1", "--seed: write a recipe key as seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
-        ("resume runs/a train.steps=9", "train.steps=9: no settings are allowed"),
+        ("resume runs/a train.steps=9", "runs/a is not a run folder"),
         ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
         ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
@@ -473,6 +474,9 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
     ("line", "way"),
     [
         ("tasks", "plugins tasks"),
+        ("models", "plugins models"),
+        ("run grpo model=gpt2", "a hub id, use model.path"),
+        ("run grpo task=math", "gsm8k"),
         ("estimators", "plugins estimators"),
         ("info gae", "plugins"),
         ("version", "--version"),
@@ -496,3 +500,53 @@ def test_a_word_of_other_tools_is_answered_with_the_way(line, way, typed):
 
 def test_help_of_help_lists_the_verbs(typed):
     assert typed("help help") == typed("help")
+
+
+@pytest.mark.parametrize(
+    "verb", ["doctor", "doctor --retrain", "report", "trace", "eval", "resume"]
+)
+def test_run_is_the_latest_by_default(verb, typed, tmp_path):
+    assert "there is no run in runs/" in typed(verb)[2]
+    for name, when in (("b", 2), ("c", 1), ("sweep", 3)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("")
+        os.utime(folder / "metrics.jsonl", (when, when))
+        (folder / ("sweep.json" if name == "sweep" else "recipe.yaml")).write_text("seed: x")
+    said = "the latest run, runs/b"
+    assert said in typed(verb)[2]
+    assert said not in typed(f"{verb} runs/c")[2]
+
+
+def test_models_and_presets_are_listed(typed):
+    listed = typed("plugins models")[1]
+    assert {line.split()[0] for line in listed.splitlines()} >= set(list_configs("model"))
+    assert "gsm8k" in typed("plugins tasks")[1]
+    assert "speller" in typed("plugins speller")[1]
+    found = json.loads(typed("plugins marks_dense --json")[1])
+    assert found["presets"]["task"].keys() == {"marks_dense"}
+
+
+def test_a_file_is_a_word(zoo, tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.jsonl").write_text('{"prompt": "1", "answer": "1"}\n')
+    recipe = compose(["grpo", "task=a,b.jsonl", "rewards=sub/rw.py:close"], zoo)
+    assert recipe.config.task.name == "dataset"
+    assert recipe.config.task.path == "a,b.jsonl"
+    assert dict(recipe.config.rewards) == {"python": {"function": "sub.rw:close", "weight": 1.0}}
+    assert compose(["grpo", "rewards=os.path:join"], zoo).config.rewards.python.function == (
+        "os.path:join"
+    )
+    assert compose(["grpo", "task=reverse"], zoo).config.task.name == "reverse"
+    status, _, err = typed("run grpo a,b.jsonl")
+    assert (status, "task=a,b.jsonl" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reward_that_is_only_added_is_named(zoo):
+    added = ["grpo", "rewards.length.weight=0.1"]
+    assert make_plan(compose(added, zoo), zoo).warnings == ()  # its share is given
+    option = "rewards.regex.pattern=a"
+    [text] = make_plan(compose(["grpo", option], zoo), zoo).warnings
+    assert "added to verifier; rewards=[regex] replaces" in text
+    assert make_plan(compose(["grpo", "rewards=[regex]", option], zoo), zoo).warnings == ()
