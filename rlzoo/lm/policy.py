@@ -95,7 +95,7 @@ class Policy:
     def over(self, model: Any) -> "Policy":
         """The same policy of another network, which samples by itself."""
         d = self.decoder
-        decoder = Decoder(static=d.static, dtype=d.dtype, compiled=d.compiled, notes=d.notes)
+        decoder = Decoder(static=d.static, dtype=d.dtype, notes=d.notes)
         return replace(self, model=model, value_head=None, decoder=decoder)
 
     def frozen_copy(self) -> "Policy":

@@ -11,7 +11,7 @@ from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.elsewhere import meant
 from rlzoo.recipe.files import Flat, list_configs
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, RETIRED, SECTIONS, WEIGHT
 
 
 def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, dict[str, str]]:
@@ -107,6 +107,8 @@ def _unknown(
         component = chosen[section]
         singular = KINDS[component.kind].singular
         return f"{key} ({origin}): {singular} {component.name!r} {component.no_option(word)}"
+    if key in RETIRED:
+        return f"{key} ({origin}): is gone; remove it: {RETIRED[key][1]}"
     if key == "recipe":
         return (
             f"recipe ({origin}): a recipe's file is complete except for defaults.yaml and cannot "

@@ -19,17 +19,6 @@ Arrays = Mapping[str, Any]
 
 PLACE = "evaluations"  # their folder in a run's
 
-DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
-
-
-def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run's evaluations decode, by `eval.` keys; what is null is as in its rollouts."""
-    settings = {}
-    for name in DECODING:
-        value = recipe.get(f"eval.{name}")
-        settings[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
-    return settings
-
 
 def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
     """Write the file atomically, without `score` if it equals `right`."""

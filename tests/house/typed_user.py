@@ -73,7 +73,7 @@ def of_runs() -> None:
     ):
         assert_type(document, Document)
     assert_type(rlzoo.check("gae"), Rows)
-    assert_type(rlzoo.verb("sft", "a.jsonl"), Document | Rows)
+    assert_type(rlzoo.verb("model", "sft", "a.jsonl"), Document | Rows)
     rlzoo.run("grpo", display=3)  # type: ignore[arg-type]
     rlzoo.runn("grpo")  # type: ignore[attr-defined]
 

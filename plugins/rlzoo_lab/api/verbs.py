@@ -13,12 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rlzoo.cli import every_verb
-from rlzoo.cli.declared import given
-from rlzoo.errors import UsageError, nearest
+from rlzoo.cli import every_verb, no_verb
+from rlzoo.errors import UsageError
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
 from rlzoo.runs.store import is_url
+from rlzoo_lab.api.arguments import given
 from rlzoo_lab.api.document import Document, Rows, perform
 from rlzoo_lab.api.notebook import in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
@@ -293,21 +293,21 @@ def export(
         Literal["float32", "bfloat16", "float16"] | None, "the weights' dtype; default: unchanged"
     ] = None,
 ) -> Document:
-    """Write a run's model as a transformers folder with a model card: `rlzoo export`.
+    """Write a run's model as a transformers folder with a model card: `rlzoo model export`.
 
     directory: a new or empty folder.
     """
-    return perform("export", [_place(run), Path(directory)], given(export, locals()))
+    return perform("model export", [_place(run), Path(directory)], given(export, locals()))
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
     """Any command by its name, including those of plugins:
-    `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
+    `rlzoo.verb("model", "sft", "data.jsonl", model="nano", out="start")`.
 
     words, options: those of the verb; True gives an option without a value. Raises RlzooError.
     """
     if name not in every_verb():
-        raise UsageError(f"there is no verb {name!r}{nearest(name, every_verb())}")
+        raise UsageError(no_verb(name))
     return perform(name, words, options)
 
 

@@ -81,7 +81,7 @@ def _warm_start(run: Record) -> str:
     if run.trainer:
         return "a warm start (supervised training on your own pairs)"
     task = shlex.quote(str(run.key("task.name")))
-    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
+    return f"a warm start (`rlzoo model base {task} --out start`, or `model sft` on your own pairs)"
 
 
 @symptom(names.SCORE_STD, names.REWARD, least=3)

@@ -7,8 +7,8 @@ from rlzoo.errors import UsageError
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.evaluations import DECODING
 from rlzoo.train.start import prepare
+from rlzoo_lab.data.comparable import DECODING
 from rlzoo_lab.data.weights import choose, open_own
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.stats import mean_over, share_over

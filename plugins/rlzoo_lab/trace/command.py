@@ -90,7 +90,8 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     if typed and not any(w.startswith("whiten=") for w in words):
         words.append("whiten=none")  # a few typed tokens are too few to whiten
-    recipes = variants(words, options, zoo, need_recipe=not typed)
+    # It trains nothing: its rows need not fill the recipe's mini-batches.
+    recipes = variants(["train.minibatches=1", *words], options, zoo, need_recipe=not typed)
     if typed:
         from rlzoo_lab.trace.typed import of_numbers
 

@@ -7,12 +7,12 @@ from rich.box import SIMPLE_HEAD
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.style import Style
-from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import brief, sparkline
 from rlzoo_lab.view.shade import largest, shade
+from rlzoo_lab.view.wide import WideTable
 
 STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "problem": "bold red",
           "warn": "yellow", "remark": "cyan"}  # fmt: skip
@@ -55,7 +55,7 @@ def _wrapped(line: str, console: Any) -> list[RichText]:
     return [RichText.assemble("      " if i else "  ", piece) for i, piece in enumerate(pieces)]
 
 
-def _table(block: Table, console: Any) -> RichTable:
+def _table(block: Table, console: Any) -> WideTable:
     """With short headings, and then less space, if it is too wide."""
     free = console.options.update(max_width=100_000)
     whole, short = ([c.name for c in block.columns], [c.short or c.name for c in block.columns])
@@ -66,9 +66,9 @@ def _table(block: Table, console: Any) -> RichTable:
     return table
 
 
-def _made(block: Table, heads: Sequence[str], space: int) -> RichTable:
+def _made(block: Table, heads: Sequence[str], space: int) -> WideTable:
     title = RichText(block.title, style="italic") if block.title else None
-    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+    table = WideTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
                       padding=(0, space, 0, 0))  # fmt: skip
     for i, (head, column) in enumerate(zip(heads, block.columns, strict=True)):
         names = not i and not all(cell.isdigit() for cell in column.cells)
