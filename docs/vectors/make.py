@@ -52,7 +52,7 @@ def groups(sequence_rewards, group_ids, response_mask, eps):
     for reward, name in zip(sequence_rewards, group_ids, strict=True):
         own = [D(r) for r, other in zip(sequence_rewards, group_ids, strict=True) if other == name]
         n, mean = len(own), sum(own) / len(own)
-        flat = max(own) - min(own) <= D("1e-12")  # equal up to rounding, or alone
+        flat = max(own) - min(own) <= D("1e-12")  # equal up to rounding, or one response
         centered = D(0) if flat else D(reward) - mean
         std = (sum((r - mean) ** 2 for r in own) / max(n - 1, 1)).sqrt()
         found["grpo"].append(centered / (std + D(eps)))
