@@ -1,4 +1,4 @@
-"""rlzoo's test vectors in NumPy, and nothing else: `python vectors.py ../vectors/v1`. The functions are ours;
+"""rlzoo's test vectors in NumPy only: `python vectors.py ../vectors/v1`. The functions are ours;
 put yours in their place."""
 
 import json
