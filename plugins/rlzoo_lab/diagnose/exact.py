@@ -85,6 +85,6 @@ def _zoo(words: list[str]) -> Zoo:
     for name in names:
         made = [c for c in components(name, {}, {})[0] if c.kind == "estimators"]
         if not made:
-            raise RlzooError(f"estimator={name}: it is no advantage estimator")
+            raise RlzooError(f"estimator={name}: it is not an advantage estimator")
         zoo.estimators[name] = made[0]
     return zoo
