@@ -211,6 +211,9 @@ def doctor(
     retrain: Annotated[
         bool, "train again with differences from the recipe reset, to find the cause"
     ] = False,
+    control: Annotated[
+        bool, "train a few steps at learning rate 0, at which nothing may change"
+    ] = False,
     runs: Annotated[int | None, "N", "train at most N times; default: 8"] = None,
     dir: Annotated[
         PathOrRun | None, "DIR", "the folder of these runs; default: runs/doctor-..."
@@ -227,7 +230,9 @@ def doctor(
     """
     asked = given(doctor, locals())
     words = [] if run is None else [_place(run)]
-    return perform("doctor", words, asked, console=_console(display) if retrain else None)
+    return perform(
+        "doctor", words, asked, console=_console(display) if retrain or control else None
+    )
 
 
 def _console(display: bool | None) -> SafeConsole:

@@ -12,6 +12,7 @@ from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import latest_run, open_folder
 from rlzoo_lab.data.record import Record, Unknown
+from rlzoo_lab.doctor.agents import OF_IMPORTS
 from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, read_run
@@ -37,7 +38,8 @@ def findings_of(run: Record) -> tuple[list[Finding], dict[str, str]]:
     left_out = {}
     for r in RULES:
         if any(len(run.series(m)) < r.least for m in r.metrics):
-            left_out[r.name] = ""
+            if run.trainer or OF_IMPORTS.isdisjoint(r.metrics):
+                left_out[r.name] = ""
             continue
         try:
             finding = r.judge(run)
