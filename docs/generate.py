@@ -608,6 +608,33 @@ def beside_authors_block(zoo: Zoo) -> str:
     return table(["rlzoo", "compared with", "value", "gradient"], rows)
 
 
+def invariance_block(zoo: Zoo) -> str:
+    """What docs/examples/invariance.py found: a row for each trainer, a cell for several changes
+    that has the worst of them."""
+    found = json.loads((ROOT / "tests" / "reference" / "invariance.json").read_text())
+    heads = {"padding": "more padding on", "order": "rows reversed", "twice": "each row twice",
+             "passes": "passes of", "processes": "processes"}  # fmt: skip
+
+    def cell(results: list[dict[str, Any] | None]) -> str:
+        asked = [r for r in results if r]
+        apart = max(
+            (r for r in asked if not r["same"]), key=lambda r: r["difference"], default=None
+        )
+        if not asked:
+            return ""
+        if apart is None:
+            return f"same ({len(asked)})"
+        factor = apart["factor"]
+        return f"x {factor:.2g}" if factor else f"{apart['difference']:.0%}"
+
+    rows = [
+        [f"`{name}`", *(cell([r for k, r in one.items() if head in k and (
+            head == "processes" or "processes" not in k)]) for head in heads.values())]
+        for name, one in sorted(found.items())
+    ]  # fmt: skip
+    return table(["trainer", *heads], rows)
+
+
 def vllm_block(zoo: Zoo) -> str:
     """What tests/reference/make_vllm.py found."""
     found = json.loads((ROOT / "tests" / "reference" / "vllm.json").read_text())
@@ -675,6 +702,7 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/agreement.md": {
         "beside authors": beside_authors_block,
         "in trainers": in_trainers_block,
+        "invariance": invariance_block,
     },
     "docs/parallel.md": {"vllm": vllm_block},
     "docs/columns.md": {

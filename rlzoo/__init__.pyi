@@ -37,6 +37,7 @@ from rlzoo_lab.api.verbs import trace as trace
 from rlzoo_lab.api.verbs import verb as verb
 from rlzoo_lab.kit import checks as checks
 from rlzoo_lab.kit import oracle as oracle
+from rlzoo_lab.kit.foreign import parametrize_with_checks as parametrize_with_checks
 from rlzoo_lab.kit.new import new as new
 from rlzoo_zoo import data as data
 

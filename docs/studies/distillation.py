@@ -70,7 +70,7 @@ def supervised(seed: int, zoo: Any) -> dict:
             for prompt, response in zip(batch["prompts"], batch["responses"], strict=True):
                 print(json.dumps({"prompt": prompt, "response": response}), file=file)
     words = [str(data), "--model", "novice", "--out", str(out), "--seed", str(seed), *SFT.split()]
-    assert command(["sft", *words]) == 0
+    assert command(["model", "sft", *words]) == 0
     return rlzoo.open_recipe("grpo", [*same, f"model.path={out}"], zoo=zoo).evaluate()
 
 

@@ -50,7 +50,7 @@ def bases():
         if not base(name).exists():
             words = [game, *options.split(), f"rollout.max_new_tokens={tokens}"]
             how = f"eval.samples=512 --accuracy {accuracy} --steps 600 --lr 4e-3".split()
-            rlzoo.verb(["base", *words, *how, "--out", str(base(name))])
+            rlzoo.verb(["model", "base", *words, *how, "--out", str(base(name))])
 
 
 def runs(names, recipes):

@@ -65,7 +65,7 @@ def seeds(folder: Path, n: int) -> None:
     os.chdir(folder)
     os.environ["RLZOO_PLUGINS"] = "sort3.py"
     zoo = rlzoo.load_zoo()
-    base = next(words for words in commands() if words[0] == "base")
+    base = next(words for words in commands() if words[:2] == ["model", "base"])
     train = [words for words in commands() if words[0] == "run"][-1]
     own = [w for w in train[1:] if not w.startswith(("recipe=", "model.path=", "run.dir="))]
     recipe = train[1].removeprefix("recipe=")

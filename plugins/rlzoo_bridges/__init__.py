@@ -11,5 +11,5 @@ trl       a subclass of TRL's GRPOTrainer
 prime_rl  a custom loss for prime-rl
 rllm      registered in rLLM
 lines     the lines that start a recipe's algorithm in each trainer
-command   `rlzoo bridge`
+command   `rlzoo show --for TRAINER`
 """

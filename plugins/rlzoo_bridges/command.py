@@ -1,39 +1,18 @@
-"""`rlzoo bridge`: the zoo in other trainers: what each supports, and lines to start.
+"""`rlzoo show --for TRAINER`: what the trainer supports and what not, and why; or the lines that
+start a recipe in it."""
 
-Without a recipe: what the trainer supports and what not, and why.
-"""
-
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from rlzoo.cli.verb import Result, Verb
+from rlzoo.cli.verb import Result
 from rlzoo.format.text import folded
-from rlzoo_bridges.hosts import HOSTS, find_host
-
-verb = Verb(
-    "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]",
-    "the zoo in verl, SkyRL, slime, TRL, prime-rl and rLLM: what each supports, and lines to start",
-    "rlzoo_bridges.command",
-    examples=(
-        ("rlzoo bridge trl", "list the components that TRL supports"),
-        ("rlzoo bridge verl recipe=grpo", "print the command that starts grpo in verl"),
-    ),
-    group="carry over",
-)
+from rlzoo_bridges.hosts import find_host
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trainer", metavar="TRAINER", help=", ".join(HOSTS))
-    parser.add_argument("words", nargs="*", metavar="key=value")
-
-
-def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo import load_zoo
-
-    host = find_host(arguments.trainer)
-    zoo = load_zoo()
-    return _recipe(host, arguments.words, zoo) if arguments.words else _table(host, zoo)
+def show(trainer: str, words: list[str], zoo: Any) -> Result:
+    """words: a recipe, or nothing."""
+    host = find_host(trainer)
+    return _recipe(host, words, zoo) if words else _table(host, zoo)
 
 
 def _recipe(host: Any, words: list[str], zoo: Any) -> Result:

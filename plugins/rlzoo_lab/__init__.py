@@ -26,7 +26,7 @@ with `add_arguments` imports no torch at its top.
     serve       training while agents play episodes over HTTP
     show        a resolved recipe with the origin of each value
     stats       statistics of several runs
-    supervised  `base`, `sft`, `reward train`: models before reinforcement learning
+    supervised  `model sft`, `reward`, `base`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`
     tiny        the small models that rlzoo generates instead of downloading

@@ -31,19 +31,26 @@ def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -
     import argcomplete  # here: no other command needs it
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
-    typed = re.match(r"\s*\S+\s+(\S+\s+)", line[:point])
-    verb = typed[1].strip() if typed else ""
-    if verb in verbs:  # the verb's own parser does not expect it
-        line = line[: typed.start(1)] + line[typed.end(1) :]  # type: ignore[union-attr]
-        os.environ |= {"COMP_LINE": line, "COMP_POINT": f"{point - len(typed[1])}"}  # type: ignore[index]
+    known, verb = list(verbs), ""
+    for begin in (r"\S+\s+\S+\s+", r"\S+\s+"):  # `model sft `, `run `
+        typed = re.match(rf"\s*\S+\s+({begin})", line[:point])
+        verb = " ".join(typed[1].split()) if typed else ""
+        if verb in known:
+            break
+    if typed and verb in known:  # the verb's own parser does not expect it
+        line = line[: typed.start(1)] + line[typed.end(1) :]
+        os.environ |= {"COMP_LINE": line, "COMP_POINT": f"{point - len(typed[1])}"}
         parser = parser_of(verb)
         for action in parser._get_positional_actions():
+            if action.choices:  # the parts of a verb
+                continue
             action.completer = partial(words, str(action.metavar), line.split()[1:])  # type: ignore[attr-defined]
     else:
         parser = ArgumentParser()
-        parser.add_argument("verb", choices=[*verbs, "help"])
+        first = [name for name in known if " " not in name]
+        parser.add_argument("verb", choices=[*first, "help"])
         if verb == "help":
-            parser.add_argument("what", choices=[*verbs, "keys"])
+            parser.add_argument("what", choices=[*first, "keys"])
     argcomplete.autocomplete(parser, always_complete_options=False)
 
 

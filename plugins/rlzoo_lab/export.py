@@ -1,4 +1,4 @@
-"""`rlzoo export`: a run's model as a transformers folder with a model card.  No torch here."""
+"""`rlzoo model export`: a run's model as a transformers folder with a card.  No torch here."""
 
 import argparse
 import contextlib
@@ -15,14 +15,16 @@ import yaml
 from rlzoo import __version__
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RunError, UsageError
-from rlzoo.format.text import folded, in_markdown
+from rlzoo.format.text import folded
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
+from rlzoo.runs.metrics import GAIN, SCORE, SECONDS, TOKENS, headline
 from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.data.weights import Weights, choose, open_own
+from rlzoo_lab.view.numbers import gain_text
+from rlzoo_lab.view.texts import in_markdown
 
 ADAPTER = "adapter_config.json"
 
@@ -209,6 +211,9 @@ def _results(folder: RunFolder, weights: Weights) -> str:
         "prompt once.",
         "\n".join(rows),
     ]
+    for line in [line for _, line in shown[1:] if GAIN in line]:
+        rise = gain_text(*(line[f"{GAIN}{end}"] for end in ("", "_low", "_high")))
+        paragraphs.append(f"From before training to these weights: {rise}.")
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":

@@ -1,8 +1,10 @@
-"""`rlzoo show`: the resolved recipe, the origin of each value, and a preview of the run."""
+"""`rlzoo show`: the resolved recipe, the origin of each value, and a preview of the run; or the
+recipe for another trainer."""
 
 import argparse
 import warnings
 from functools import partial
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli.verb import WORDS_HELP, Result
@@ -21,16 +23,29 @@ GUESS = 512  # tokens of a prompt of data that is not here
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--changed", action="store_true", help="show only non-default values")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--changed", action="store_true", help="show only non-default values")
+    one.add_argument(
+        "--for",
+        dest="trainer",
+        metavar="TRAINER",
+        help="the lines that start the recipe in verl, skyrl, slime, trl, prime-rl or rllm; "
+        "without a recipe: the components that it supports",
+    )
 
 
 def run(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
 
+    from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
     from rlzoo_lab.preview import preview
 
+    if arguments.trainer:
+        bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
+        found: Result = bridges(arguments.trainer, arguments.words, load_zoo())
+        return found
     zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
     plan, missing = plan_without_data(recipe, zoo)

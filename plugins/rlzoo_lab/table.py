@@ -3,12 +3,14 @@
 from rlzoo.cli.verb import Verb
 
 show = Verb(
-    "RECIPE [key=value ...]",
+    "RECIPE [key=value ...] [--for TRAINER]",
     "show the resolved recipe and the origin of each value",
     "rlzoo_lab.show",
     examples=(
         ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
         ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
+        ("rlzoo show grpo --for verl", "the lines that start it in verl"),
+        ("rlzoo show --for trl", "the components that TRL supports"),
     ),
     group="train",
 )
@@ -31,12 +33,24 @@ check = Verb(
     function="rlzoo_lab.api.verbs:check",
     group="plug in",
 )
+model = Verb(
+    "sft|reward|base|export ...",
+    "make a model before RL, or export one after",
+    "",
+    examples=(
+        ("rlzoo model sft pairs.jsonl --model nano --out start", "fine-tune on pairs"),
+        ("rlzoo model reward prefs.jsonl --model start --out rm", "train a reward model"),
+        ("rlzoo model base addition --out start", "train a small model for a task"),
+        ("rlzoo model export runs/a my-model", "write a run's model with a model card"),
+    ),
+    group="train",
+)
 base = Verb(
     "TASK [key=value ...] --out DIR",
     "train a small model that sometimes solves a task, as a start for RL",
     "rlzoo_lab.supervised.base",
     examples=(
-        ("rlzoo base addition --out start", "train a model that occasionally adds correctly"),
+        ("rlzoo model base addition --out start", "train a model that occasionally adds correctly"),
     ),
     group="train",
 )
@@ -81,7 +95,7 @@ diagnose = Verb(
     group="compare",
 )
 trace = Verb(
-    "RUN | RECIPE | --rewards R,R,...",
+    "[RUN] | RECIPE | --rewards R,R,...",
     "show one response token by token",
     "rlzoo_lab.trace.command",
     examples=(
@@ -92,7 +106,7 @@ trace = Verb(
     group="study",
 )
 doctor = Verb(
-    "RUN [--retrain] | --environment",
+    "[RUN] [--retrain] | --environment",
     "report what is wrong with a run",
     "rlzoo_lab.retrain.command",
     examples=(
@@ -104,7 +118,7 @@ doctor = Verb(
     group="study",
 )
 report = Verb(
-    "RUN [--out FILE]",
+    "[RUN] [--out FILE]",
     "write a page about a run: curves, groups, tokens",
     "rlzoo_lab.report.command",
     examples=(
@@ -122,7 +136,7 @@ play = Verb(
     group="study",
 )
 eval = Verb(
-    "RUN | model=... task=...",
+    "[RUN] | model=... task=...",
     "score a policy: accuracy, pass@k, samples",
     "rlzoo_lab.eval.command",
     examples=(
@@ -146,7 +160,7 @@ export = Verb(
     "RUN DIR",
     "write a run's model as a transformers folder with a model card",
     "rlzoo_lab.export",
-    examples=(("rlzoo export runs/a my-model", "a transformers folder with a model card"),),
+    examples=(("rlzoo model export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
     group="carry over",
 )
@@ -154,17 +168,19 @@ sft = Verb(
     "DATA --model MODEL --out DIR",
     "fine-tune a model on prompts and responses",
     "rlzoo_lab.supervised.sft",
-    examples=(("rlzoo sft pairs.jsonl --model nano --out start", "train a model to start from"),),
+    examples=(
+        ("rlzoo model sft pairs.jsonl --model nano --out start", "train a model to start from"),
+    ),
     group="train",
 )
 reward = Verb(
-    "train DATA --model MODEL --out DIR",
+    "DATA --model MODEL --out DIR",
     "train a reward model on pairs or steps",
     "rlzoo_lab.supervised.reward",
     examples=(
-        ("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences"),
+        ("rlzoo model reward prefs.jsonl --model start --out rm", "from preferences"),
         (
-            "rlzoo reward train steps.jsonl --per-step --model start --out prm",
+            "rlzoo model reward steps.jsonl --per-step --model start --out prm",
             "train on judged steps",
         ),
     ),

@@ -66,9 +66,9 @@ class Decoder:
     """Samples rows for a policy.
 
     static: with a cache of a fixed shape. dtype: the precision of sampling, None for that of the
-    policy's passes. copy: the network that samples in place of the policy's. compiled: the layers
-    are. notes: gain a line when memory runs out; from then on, at most `most_rows` rows are sampled
-    at a time, which changes no token.
+    policy's passes. copy: the network that samples in place of the policy's. notes: gain a line
+    when memory runs out; from then on, at most `most_rows` rows are sampled at a time, which
+    changes no token.
     """
 
     def __init__(
@@ -77,10 +77,9 @@ class Decoder:
         static: bool = False,
         dtype: str | None = None,
         copy: SamplingCopy | None = None,
-        compiled: bool = False,
         notes: list[str] | None = None,
     ):
-        self.static, self.dtype, self.copy, self.compiled = static, dtype, copy, compiled
+        self.static, self.dtype, self.copy = static, dtype, copy
         self.notes: list[str] = [] if notes is None else notes
         self.most_rows: int | None = None
 
@@ -94,11 +93,9 @@ class Decoder:
     ) -> dict[str, Tensor]:
         """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
         model = policy.model if self.copy is None else self.copy.follow()
-        # A cache grows by a token a call: compiled layers would be compiled again and again.
-        stance = torch.compiler.set_stance
-        how = stance("force_eager") if self.compiled else by_onednn(model, packed=True)
         most = self.most_rows
-        with policy.adapted(), policy.precision() if self.dtype is None else nullcontext(), how:
+        precision = policy.precision() if self.dtype is None else nullcontext()
+        with policy.adapted(), precision, by_onednn(model, packed=True):
             drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
         if self.most_rows != most:
             self.notes.append(

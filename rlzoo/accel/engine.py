@@ -169,8 +169,7 @@ class Engine:
         (B,) of the policy; ref_log_probs, full_kl; teacher_log_probs, teacher_kl; values (B, T) and
         last_values (B,) of the critic. kept: passes over these rows that may be read."""
         others = [p.model for p in (self.reference, *self.teachers.values()) if p is not None]
-        fast = [] if self.policy.decoder.compiled else [*self.networks.values(), *others]
-        with by_onednn(*fast):
+        with by_onednn(*self.networks.values(), *others):
             return self._scores(columns, set(want), kept)
 
     def _scores(self, columns: Columns, want: set[str], kept: Kept) -> dict[str, Tensor]:

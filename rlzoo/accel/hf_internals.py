@@ -215,7 +215,7 @@ def _set_up() -> None:
     """Register our kind of attention in this process, once."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, torch.compiler.disable(attend))
+    AttentionInterface.register(NAME, attend)
 
 
 def same() -> Callable[[], AbstractContextManager]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.accel.ranks import ALONE, Ranks
-from rlzoo.errors import RlzooError, out_of_memory
+from rlzoo.errors import out_of_memory
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.keys import Train
@@ -303,14 +303,9 @@ class Passes:
             order = pack(columns, 1)
             size = max(1, int(self.train.microbatch * self.scale))
             return list(torch.cat(order).split(size)) if order else []
-        budget = self.train.token_budget if grad else None
-        if budget is None:
-            given = room(policy.device)
-            bytes_each = policy.bytes_of_position(grad=grad)
-            budget = max(given.positions, given.activations // bytes_each)
-        else:
-            _refuse_short_budget(columns, budget)
-        budget = int(budget * self.scale)
+        given = room(policy.device)
+        most = max(given.positions, given.activations // policy.bytes_of_position(grad=grad))
+        budget = int(most * self.scale)
         if self.ranks.count > 1:  # something to do for each
             positions = sum(int(x.sum()) for x in lengths(columns))
             budget = min(budget, positions // self.ranks.count)
@@ -322,13 +317,13 @@ class Passes:
 
     def to_keep(self, policy: Sized, columns: Columns) -> list[Tensor]:
         """The rows of each pass of an update, if all passes may be held at once. None of them if
-        the recipe limits memory, or if memory ran out before."""
+        memory ran out before."""
         parts = self.parts(policy, columns, grad=True)
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
         fits = positions * policy.bytes_of_position(grad=True) <= room(policy.device).kept
-        return parts if fits and self.train.token_budget is None and self.scale == 1 else []
+        return parts if fits and self.scale == 1 else []
 
     def map(
         self,
@@ -380,12 +375,3 @@ class Passes:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         return attempt()
-
-
-def _refuse_short_budget(columns: Columns, budget: int) -> None:
-    prompt, response = lengths(columns)
-    longest = max((prompt + response).tolist(), default=0)
-    if budget < longest:
-        raise RlzooError(
-            f"train.token_budget: {budget} positions cannot hold the longest row ({longest})"
-        )

@@ -23,7 +23,6 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -32,9 +31,9 @@ from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.cli import guide
-from rlzoo.cli.declared import add_declared, as_text, defaults, place, set_option
+from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
-from rlzoo.errors import RecipeError, RlzooError, UsageError, in_line, nearest, of_the_machine
+from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.installed import installed
@@ -58,11 +57,12 @@ VERBS = {
         group="train",
     ),
     "resume": Verb(
-        "RUN|URL",
-        "continue an interrupted run from its last checkpoint",
+        "[RUN|URL] [train.steps=N]",
+        "continue a run from its last checkpoint, or beyond its end",
         "rlzoo.cli.run.resume",
         examples=(
             ("rlzoo resume runs/a", "continue from its last checkpoint to the end"),
+            ("rlzoo resume runs/a train.steps=80", "a finished run, on to step 80"),
             ("rlzoo resume s3://bucket/a", "on another machine"),
         ),
         group="train",
@@ -95,19 +95,21 @@ VERBS = {
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
     "--quiet": "redirect the output: > FILE",
-    "--push-to-hub": "`rlzoo export` writes the model's folder",
+    "--push-to-hub": "`rlzoo model export` writes the model's folder",
 }
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
     "init": "new", "create": "new", "config": "show", "plot": "compare",
-    "info": "plugins", "models": "help run", "push": "export", "version": "--version",
+    "info": "plugins", "models": "plugins models", "push": "model export", "version": "--version",
     "-V": "--version", **{kind: f"plugins {kind}" for kind in KINDS},
 }  # fmt: skip
 
 
 # Verbs that are gone, and what does their work.
 GONE = {
+    **{part: f"use `rlzoo model {part}`" for part in ("base", "sft", "reward", "export")},
+    "bridge": "use `rlzoo show --for TRAINER`",
     "advise": "use estimator=gae (lambda 0.95), or compare with `rlzoo sweep`",
     "bench": "in a checkout, python tests/benchmarks/bench measures speed",
     "fetch": "download the recipe (curl -LO URL), read it, then `rlzoo run FILE`",
@@ -116,8 +118,9 @@ GONE = {
 
 @cache
 def brought() -> dict[str, EntryPoint]:
-    """The verbs of other packages: entry points of the group `rlzoo.verbs`, each a `Verb`."""
-    return {point.name: point for point in installed("rlzoo.verbs")}
+    """The verbs of other packages: entry points of the group `rlzoo.verbs`, each a `Verb`. The
+    point `model.sft` is a part of the verb `model`, typed as `rlzoo model sft`."""
+    return {point.name.replace(".", " "): point for point in installed("rlzoo.verbs")}
 
 
 def described(name: str) -> Verb:
@@ -127,8 +130,19 @@ def described(name: str) -> Verb:
 
 
 def every_verb() -> list[str]:
-    """The names of the verbs, with those of other packages last."""
-    return [*VERBS, *(name for name in brought() if name not in VERBS)]
+    """The names of the verbs, with those of other packages last; no parts of verbs."""
+    return [*VERBS, *(name for name in brought() if name not in VERBS and " " not in name)]
+
+
+def parts(name: str) -> list[str]:
+    """The parts of a verb: `sft` and others of `model`."""
+    return [part.removeprefix(f"{name} ") for part in brought() if part.startswith(f"{name} ")]
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """The verb that words begin with, with its part if it has parts, and the other words."""
+    n = 2 if " ".join(words[:2]) in brought() else 1
+    return " ".join(words[:n]), list(words[n:])
 
 
 class _Help(argparse.HelpFormatter):
@@ -149,10 +163,13 @@ class _Parser(argparse.ArgumentParser):
 
     takes_keys = False
 
+    def examples(self) -> tuple[tuple[str, str], ...]:
+        return described(self.prog.removeprefix("rlzoo ")).examples
+
     def format_help(self) -> str:
         """Made only where it is shown: a command that runs needs none of it."""
-        examples = described(self.prog.split()[-1]).examples
-        return f"{super().format_help()}\n{guide.epilog(examples, self.takes_keys)}".rstrip() + "\n"
+        end = guide.epilog(self.examples(), self.takes_keys)
+        return f"{super().format_help()}\n{end}".rstrip() + "\n"
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -166,7 +183,7 @@ class _Parser(argparse.ArgumentParser):
                 known = option in options
                 meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
                 message = f"{word}: {meant}"
-        elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
+        elif "required" in message and (lines := self.examples()):
             message += f"; for example: {lines[0][0]}"
         super().error(in_line(printable(message).replace("\n", r"\n")))
 
@@ -174,12 +191,11 @@ class _Parser(argparse.ArgumentParser):
 def parser_of(name: str) -> _Parser:
     """The parser of a verb."""
     about = described(name)
-    verb = import_module(about.module)
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
         description=about.help,
-        allow_abbrev=not _is_open(name),
+        allow_abbrev=not is_open(name),
         formatter_class=_Help,
     )
     parser.set_defaults(command=name)
@@ -191,7 +207,10 @@ def parser_of(name: str) -> _Parser:
         metavar="NAME",
         help="let the recipe read this environment variable; repeatable",
     )
-    verb.add_arguments(parser)
+    if about.module:
+        import_module(about.module).add_arguments(parser)
+    else:
+        parser.add_argument("part", choices=parts(name), metavar=about.usage.split()[0])
     if about.function:
         add_declared(parser, resolve_name(about.function))
     positional = parser._get_positional_actions()
@@ -206,44 +225,21 @@ def parse(argv: list[str]) -> argparse.Namespace:
     are bad, and after showing help."""
     if not argv or not (argv[0] in VERBS or argv[0] in brought()):
         return _without_verb(argv)
-    name, *words = argv
+    name, words = split(argv)
     parser = parser_of(name)
-    if _is_open(name):
+    if is_open(name):
         arguments, rest = parser.parse_known_args(_joined(words))
         arguments.words, arguments.flags = _sorted(rest)
     else:  # key=value may follow an option
         words = _as_keys(words, parser) if parser.takes_keys else words
         arguments = parser.parse_intermixed_args(words)
-    return _named(arguments, parser)
+    return named(arguments, parser)
 
 
-def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) -> argparse.Namespace:
-    """The arguments of a verb that Python calls, as `parse` makes them of a command line. None and
-    False leave an option out. Raises UsageError."""
-    parser = parser_of(name)
-    arguments, words, flags = defaults(parser), list(words), []
-    own = {a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
-    for option, value in options.items():
-        if value is None or value is False:
-            continue
-        if option in own:
-            set_option(parser, arguments, own[option], value)
-        elif _is_open(name):
-            flags.append((option, as_text(value)))
-        elif parser.takes_keys and not nearest(option, own):
-            words.append(f"{option}={as_text(value)}")
-        else:
-            raise UsageError(f"unrecognized arguments: --{option}{nearest(option, own)}")
-    if _is_open(name):
-        arguments.words, arguments.flags = words, flags
-    else:
-        place(parser, arguments, words)
-    return _named(arguments, parser)
-
-
-def _is_open(name: str) -> bool:
+def is_open(name: str) -> bool:
     """Whether a verb also takes options that only plugins define."""
-    return getattr(import_module(described(name).module), "OPEN", False)
+    module = described(name).module
+    return bool(module) and getattr(import_module(module), "OPEN", False)
 
 
 def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
@@ -262,9 +258,9 @@ def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     return words, flags
 
 
-def _named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
+def named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
     """The arguments with `recipe=` before the name of a recipe."""
-    if parser.takes_keys or _is_open(arguments.command):
+    if parser.takes_keys or is_open(arguments.command):
         from rlzoo.recipe.files import list_configs
         from rlzoo.recipe.words import name_recipe
 
@@ -323,19 +319,36 @@ def _without_verb(argv: list[str]) -> NoReturn:
     if not first:
         print(guide.start(every_verb()))
     elif first in ("help", "-h", "--help") and rest and rest[0] in every_verb():
-        parser_of(rest[0]).print_help()
+        parser_of(split(rest)[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
     elif first in ("help", "-h", "--help") and rest in ([], ["help"]):
         print(guide.table({name: described(name) for name in every_verb()}))
     elif first == "--version":
-        print(f"rlzoo {__version__}")
+        print(f"rlzoo {__version__}{_commit()}")
     else:
-        raise RlzooError(_no_verb(rest[0] if first == "help" else first))
+        raise RlzooError(no_verb(rest[0] if first == "help" else first))
     raise SystemExit(0)
 
 
-def _no_verb(word: str) -> str:
+def _commit() -> str:
+    """The commit of a checkout, in brackets; empty for an installed package or without git."""
+    import subprocess  # here: one option needs it
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f" ({done.stdout.strip()})"
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def no_verb(word: str) -> str:
+    """The error for a word that is not a verb, with the nearest one."""
     from rlzoo.recipe.words import name_recipe
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
@@ -360,7 +373,7 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
     for point in installed("rlzoo.completers") if "_ARGCOMPLETE" in os.environ else ():
         completer: Completer = point.load()
-        completer(every_verb(), parser_of)
+        completer([*VERBS, *brought()], parser_of)
     try:
         try:
             with stopped_in_words(), printable_logs():

@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli import guide
@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.recipe.keys import KEYS, SECTIONS
 
     kind, words = _kind(arguments.looked_for)
+    named = presets(kind, words)
     zoo = None if words or arguments.json else sketch(own=True)  # a list needs no torch
     if zoo is None:
         with warnings.catch_warnings():
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Result:
         said, listed = " ".join(words), []
         notes = [f"{said!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
     else:
-        listed = find(zoo, kind, words)
+        listed = [] if kind == "models" else find(zoo, kind, words, named)
     components = [
         {
             "kind": KINDS[c.kind].singular,
@@ -73,22 +74,45 @@ def run(arguments: argparse.Namespace) -> Result:
             yield from [f"also mentioned by: {' '.join(dict.fromkeys(others))}"] if others else ()
         elif listed:
             yield from (summaries if kind or words else names)(listed)
+        for section, texts in named.items() if kind or words else ():
+            yield f"{section}=NAME"
+            yield guide.columns([*texts.items()], one_line=True)
         yield from [*map(str, zoo.broken), *notes]
 
     broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-    return Result({"components": components, "broken": broken, "notes": notes}, view)
+    return Result(
+        {"components": components, "presets": named, "broken": broken, "notes": notes}, view
+    )
 
 
 def _kind(words: list[str]) -> tuple[str, list[str]]:
     """The kind that a first word names, in any of its forms, or none; and the other words."""
     forms = {form: k.plural for k in KINDS.values() for form in (k.plural, k.singular, k.key)}
+    forms |= {"models": "models", "model": "models"}
     first = words[0].lower().replace("-", "_") if words else ""
     return (forms[first], words[1:]) if first in forms else ("", words)
 
 
-def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:
+def presets(kind: str, words: list[str]) -> dict[str, dict[str, str]]:
+    """Section -> name -> summary of the models and tasks that are kept as files and mention every
+    word."""
+    from rlzoo.recipe.files import describe, list_configs
+
+    found: dict[str, dict[str, str]] = {}
+    for section in ("model", "task"):
+        texts = {name: describe(path) for name, path in list_configs(section).items()}
+        if kind in ("", f"{section}s"):
+            wanted = [word.lower() for word in words]
+            there = {n: t for n, t in texts.items() if all(w in f"{n} {t}".lower() for w in wanted)}
+            found |= {section: there} if there else {}
+    return found
+
+
+def find(
+    zoo: "Zoo", kind: str, words: list[str], named: Mapping[str, Any]
+) -> list[tuple[str, Component]]:
     """(name, component) of a kind, or of all, that contain every word; raises UsageError if none
-    does."""
+    does, and no preset, in `named`."""
     shelves = [zoo.shelves[kind]] if kind else list(zoo.shelves.values())
     every = [(name, c) for shelf in shelves for name, c in shelf.items()]
 
@@ -97,7 +121,7 @@ def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]
         return all(word.lower() in text for word in words)
 
     matching = [(name, c) for name, c in every if mentions(name, c)]
-    if words and not matching:
+    if words and not matching and not named:
         known = [name for name, _ in every] + ([] if kind else list(KINDS))
         what = kind.replace("_", " ") if kind else "plugins"
         raise UsageError(f"none of the {what} mention {' '.join(words)!r}"
@@ -113,7 +137,8 @@ def names(listed: Named) -> Iterator[str]:
         yield guide.fold("  ".join(of_kind), indent="  ")
     yield guide.fold(
         f"{len(listed)} components. `rlzoo plugins estimators` describes those of a kind; "
-        "`rlzoo plugins NAME` prints all details of a component, or searches for a word."
+        "`rlzoo plugins NAME` prints all details of a component, or searches for a word; `rlzoo "
+        "plugins models` lists the models."
     )
 
 

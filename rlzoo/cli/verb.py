@@ -29,7 +29,8 @@ class Verb:
     """A verb as `rlzoo help` lists it.
 
     usage, help: the arguments after its name, and its purpose. module: where its `add_arguments`
-    and `run` are, imported when the verb is used. examples: (what to type, what it does).
+    and `run` are, imported when the verb is used; "" for a verb of parts. examples: (what to type,
+    what it does).
     function: "module:name" of the Python function that declares its options, if there is one.
     group: one of `GROUPS`, under which the help lists it; any other is listed last.
     """

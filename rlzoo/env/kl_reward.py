@@ -19,6 +19,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
     policy, reference: the penalty compares their softmax(logits / policy.temperature); for a
         penalty to a teacher, the teacher is the reference.
 
+    With rollout.replay=kept, both are normalized over what the policy's own sampling keeps.
     Each step costs a forward pass of each model over the whole row, without a KV cache.
     info gains log_prob, ref_log_prob and kl (the penalty in nats, before the coefficient).
     """
@@ -49,6 +50,8 @@ class KLRewardWrapper(gymnasium.Wrapper):
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
+        if self.policy.replay:
+            columns["kept_tokens"] = self.policy.kept_tokens(columns)
         columns["log_probs"] = columns["old_log_probs"] = self.policy.log_probs(columns)
         if "full_kl" in self.penalty.needs:
             columns |= self.policy.full_kl(columns, self.reference)

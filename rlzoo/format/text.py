@@ -75,12 +75,6 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def in_markdown(text: str) -> str:
-    """A text on one line, escaped for a paragraph or a table cell of Markdown: it makes no HTML, no
-    link and no image."""
-    return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
-
-
 @contextmanager
 def printable_logs() -> Iterator[None]:
     """In this context, messages that libraries log have no control characters and no colors: they

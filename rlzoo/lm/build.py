@@ -28,7 +28,6 @@ from rlzoo.lm.loading import (
     origin,
     quantized_by,
     resolve_path,
-    trunk_of,
 )
 from rlzoo.lm.lora import add_lora
 from rlzoo.lm.policy import Policy
@@ -48,23 +47,16 @@ def build_world(plan: Plan) -> World:
     """The models that the plan needs, on the recipe's device; in each process of a run alike."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
-    torch.backends.cuda.matmul.allow_tf32 = False  # of the process: set for each run
     ranks = open_ranks(config.device)
     sharded = ranks.count > 1 and config.parallel.strategy == "shard"
-    if sharded and config.model.compile:
-        raise ModelError("parallel.strategy: shard cannot be combined with model.compile")
     policy, prompt_format, notes = _with_prompts(plan, build_policy(config))
-    # Found out by passes, before there is a copy, a shard or a compiled layer.
+    # Found out by passes, before there is a copy or a shard.
     probed = enforce(policy, config.model.name or str(config.model.path))
     notes += probed.notes
-    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the probe's limits are float32's
-    compiled, traits = config.model.compile, probed.traits
-    if compiled:
-        traits = replace(traits, no_trees=COMPILED)
     dtype, copied = sampling_dtypes(config, policy.device.type)
     copy = SamplingCopy(policy.model, getattr(torch, copied)) if copied else None
-    decoder = Decoder(static=probed.static, dtype=dtype, copy=copy, compiled=compiled, notes=notes)
-    policy = replace(policy, traits=traits, decoder=decoder)
+    decoder = Decoder(static=probed.static, dtype=dtype, copy=copy, notes=notes)
+    policy = replace(policy, traits=probed.traits, decoder=decoder)
     reference = policy.frozen_copy() if plan.reference else None
     teachers = {domain: _teacher(plan, domain, policy, notes) for domain in plan.teachers}
     critic = _critic(plan, policy, prompt_format) if plan.critic else None
@@ -76,8 +68,6 @@ def build_world(plan: Plan) -> World:
     # The policy last: the others are copies of it.
     for network in [*others, *critic_parts, policy.model] if sharded else ():
         shard(network)
-    for trunk in [policy.model, *others, *critic_parts[:1]] if compiled else ():
-        _compile(trunk)
     engine = Engine(
         policy, Passes(config.train, ranks, sharded, notes), reference, teachers, critic,
         ranks=ranks, sharded=sharded, stats=_stats(plan), notes=notes,
@@ -85,9 +75,6 @@ def build_world(plan: Plan) -> World:
     )  # fmt: skip
     weights = checksum(resolve_path(config.model.path, code=config.model.trust_remote_code))
     return World(plan, engine, prompt_format, config.seed, probed.findings, weights)
-
-
-COMPILED = "compiled layers"  # which unpacking rows would split in two
 
 
 def world_around(plan: Plan, policy: Policy) -> World:
@@ -195,18 +182,6 @@ def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:
         )
 
 
-def _compile(model: Any) -> None:
-    """Compile the layers, which are alike, so that the first compilation serves all of them."""
-    from torch import _dynamo
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    # One for each network, with a gradient and without, with a mask and without.
-    _dynamo.config.recompile_limit = max(32, _dynamo.config.recompile_limit)
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    for layer in layers or [trunk_of(model)]:
-        layer.compile(dynamic=True)
-
-
 def build_policy(config: Config) -> Policy:
     """The model and tokenizer of a recipe, on its device."""
     m, r = config.model, config.rollout
@@ -280,10 +255,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
             f"{key}: {folder} has {teacher.vocabulary} logits but the policy has "
             f"{policy.vocabulary}, so KL over the whole vocabulary (teacher_kl) is undefined"
         )
-    traits = layout(teacher)
-    if plan.recipe.config.model.compile:
-        traits = replace(traits, no_trees=COMPILED)
-    teacher = replace(teacher, traits=traits)
+    teacher = replace(teacher, traits=layout(teacher))
     if teacher.limit:
         limit = teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1)
         teacher = replace(teacher, limit=limit)
@@ -301,7 +273,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     """Refuse a model that cannot read the policy's tokens, or ids without a token. It may have
-    more: `rlzoo reward train` adds a padding token if there is none."""
+    more: `rlzoo model reward` adds a padding token if there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code, ends=bool(policy.eos_ids))
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(f"{key}: {folder} and the policy have different tokenizers")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
-from rlzoo.accel.decode import Decoder, wide
+from rlzoo.accel.decode import Decoder, truncate, wide
 from rlzoo.accel.passes import Aligned, Traits, activations, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
@@ -95,7 +95,7 @@ class Policy:
     def over(self, model: Any) -> "Policy":
         """The same policy of another network, which samples by itself."""
         d = self.decoder
-        decoder = Decoder(static=d.static, dtype=d.dtype, compiled=d.compiled, notes=d.notes)
+        decoder = Decoder(static=d.static, dtype=d.dtype, notes=d.notes)
         return replace(self, model=model, value_head=None, decoder=decoder)
 
     def frozen_copy(self) -> "Policy":
@@ -262,6 +262,15 @@ class Policy:
         nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
         chosen = {name: x * mask for name, x in out.items() if name != "values"}
         return {**out, **chosen, "observation_nll": nll}
+
+    @torch.no_grad()
+    def kept_tokens(self, columns: Mapping[str, Tensor]) -> Tensor:
+        """The column `kept_tokens` (B, T, K) of responses as if this policy sampled them."""
+        whole = {name: x for name, x in columns.items() if name != "kept_tokens"}
+        pi = self.log_prob_stats(whole, want=("log_pi",))["log_pi"]
+        pi[:, : self.min_new_tokens, self.eos_ids] = -torch.inf
+        mu = truncate(pi.flatten(0, 1).log_softmax(-1), self.top_k, self.top_p)
+        return head.packed(mu > -torch.inf).unflatten(0, pi.shape[:2])
 
     def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""

@@ -222,13 +222,6 @@ class PromptFormat:
         return sorted({*eos_ids, *([] if end is None else [end])})
 
 
-def without_end(tokenizer: Tokenizer, response: str, end: int | None = None) -> str:
-    """A response without the end tokens that it ends with: EOS, and `end`, if any."""
-    ends = {tokenizer.eos_token_id, tokenizer.eos_token_id if end is None else end}
-    names = "|".join(re.escape(token_name(tokenizer, i)) for i in ends if i is not None)
-    return re.sub(rf"(?:{names})(?:\s|{names})*$", "", response) if names else response
-
-
 def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
     """A line on the effect of `model.chat` if the tokenizer has a template. Raises ModelError if
     a prompt has been answered."""

@@ -247,7 +247,11 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
         raise call.fault(
             f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
         )
-    needed = [*TOKENS[:2], *(EPISODE if "response_mask" in columns else ())]
+    needed = [
+        *TOKENS[:2],
+        *(TOKENS[-1:] if policy.replay else ()),
+        *(EPISODE if "response_mask" in columns else ()),
+    ]
     if missing := [n for n in needed if n not in columns]:
         raise call.fault(f"returned no {missing[0]!r}")
     ids = columns["response_ids"]

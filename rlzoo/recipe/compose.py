@@ -7,6 +7,7 @@ value keeps its origin. `KEYS` lists the core's own; the options of a component 
 signature. Each error is one line: the key, where it was set, and the nearest valid word.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -128,7 +129,8 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:
     """`lam=.9` as `estimator.lam=.9`: the last part of a key is enough if no other key of the
-    recipe ends in it; raises RecipeError if several do."""
+    recipe ends in it; raises RecipeError if several do. A file is a word, too (`_of_a_file`)."""
+    words = [new for word in words for new in _of_a_file(word, zoo)]
     keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
     short = {k for k in keys if k and k not in WHOLE and k not in KEYS and "." not in k}
     if not short:
@@ -159,6 +161,25 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
         full |= {name: ends[0]} if ends else {}
     pairs = zip(keys, words, strict=True)
     return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
+
+
+def _of_a_file(word: str, zoo: Zoo) -> list[str]:
+    """`task=rows.jsonl` as `task=NAME task.path=rows.jsonl`, and `rewards=file.py:f` as
+    `rewards=[NAME] rewards.NAME.function=file:f`, if only one component has such an option."""
+    section, _, value = word.partition("=")
+    kind = {**SECTIONS, **COLLECTIONS}.get(section)
+    function = re.fullmatch(r"([\w./]+?)(?:\.py)?(:[A-Za-z_]\w*)", value)
+    if kind is None or not (function or os.path.isfile(value)) or value in zoo.shelves[kind]:
+        return [word]
+    option = "function" if function else "path"
+    takers = [name for name, c in zoo.shelves[kind].items() if option in c.options]
+    if len(takers) != 1:
+        return [word]
+    [name] = takers
+    text = function[1].replace("/", ".") + function[2] if function else value
+    many = section in COLLECTIONS
+    place = f"{section}.{name}" if many else section
+    return [f"{section}={f'[{name}]' if many else name}", f"{place}.{option}={json.dumps(text)}"]
 
 
 # First words that stand for themselves.
@@ -266,7 +287,7 @@ def _presets(layers: list[Layer]) -> list[Layer]:
             known = list_configs("model")
             raise RecipeError(
                 f"{key} ({chosen.origin}): there is no model {name!r}{nearest(str(name), known)} "
-                f"(available: {', '.join(known)}; for a folder, use {section}.path)",
+                f"(available: {', '.join(known)}; for a folder or a hub id, use {section}.path)",
                 key=key,
                 kind="unknown-component",
             )

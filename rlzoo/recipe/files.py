@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, first_line
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, RETIRED, SECTIONS
 
 Flat = dict[str, Any]
 IMPORTED = "imported.from"  # in the recipe of another trainer's run: the trainer
@@ -86,7 +87,12 @@ def read_layer(path: Path) -> Layer:
     # A resolved recipe, as a run saves it, names all sets: none is added to.
     saved = all(section in tree for section in COLLECTIONS)
     marks = dict.fromkeys((f"{section}!" for section in COLLECTIONS if saved), True)
-    return Layer(origin, marks | flatten(tree), saved)
+    return Layer(origin, marks | without_retired(flatten(tree)), saved)
+
+
+def without_retired(flat: Mapping[str, Any]) -> Flat:
+    """Without the keys that are gone and had no effect."""
+    return {k: v for k, v in flat.items() if k not in RETIRED or v != RETIRED[k][0]}
 
 
 @lru_cache(maxsize=64)  # a sweep reads the same files for each of its runs

@@ -100,8 +100,6 @@ class Model(Section):
         str, "auto, or an implementation in transformers: sdpa, eager, flash_attention_2, ..."
     ]
     gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
-    compile: Annotated[bool, "use torch.compile for passes over whole responses"]
-    tf32: Annotated[bool, "multiply float32 weights in TF32 on CUDA: faster, with 10-bit mantissas"]
     trust_remote_code: Annotated[bool, "run the model's own code; only the command line can set it"]
     chat: Annotated[
         Literal["auto", "always", "never"],
@@ -245,12 +243,7 @@ class Train(Section):
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
-    microbatch: Annotated[int | None, FROM_1, "rows per pass; null: limited by train.token_budget"]
-    token_budget: Annotated[
-        int | None,
-        FROM_1,
-        "positions per pass, including prompts and padding; null: chosen from the model's size",
-    ]
+    microbatch: Annotated[int | None, FROM_1, "rows per pass; null: as many as memory holds"]
     skip_no_signal: Annotated[
         bool, "skip the backward pass of rows whose advantages are all 0 and have no gradient"
     ]
@@ -361,5 +354,12 @@ SECTIONS: dict[str, str] = {
 
 # Where several may be chosen, `KEY.NAME.option`; `KEY=[a,b]` is short and replaces the set.
 COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "loggers": "loggers"}
+
+# Keys that are gone: the value without an effect, which files may have, and what to do for another.
+RETIRED: dict[str, tuple[Any, str]] = {
+    "model.compile": (False, "it made steps slower, since passes then read a prompt once a row"),
+    "model.tf32": (False, "float32 products have all their digits; see model.autocast"),
+    "train.token_budget": (None, "train.microbatch limits the rows per pass"),
+}
 
 WEIGHT = Option.read("weight", Annotated[float, "the reward's weight in the sum"], 1.0)

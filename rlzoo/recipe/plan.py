@@ -285,6 +285,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
     for note in plan.abilities.notes:
         yield f"task {plan.task_name!r}: {note}"
     yield from cautions.warnings(plan)
+    yield from cautions.additions(plan)
     if plan.kl and config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):
         yield (
             f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "

@@ -10,8 +10,8 @@ from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.elsewhere import meant
-from rlzoo.recipe.files import Flat
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
+from rlzoo.recipe.files import Flat, list_configs
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, RETIRED, SECTIONS, WEIGHT
 
 
 def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, dict[str, str]]:
@@ -91,7 +91,8 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
         try:
             chosen[section] = zoo.shelves[kind][name]
         except RlzooError as error:
-            listed = f"available: {', '.join(zoo.shelves[kind])}; add others: RLZOO_PLUGINS=FILE.py"
+            names = sorted({*zoo.shelves[kind], *list_configs(section)})
+            listed = f"available: {', '.join(names)}; add others: RLZOO_PLUGINS=FILE.py"
             known = f" ({listed})" if "did you" not in str(error) else ""
             line = f"{key} ({origins.get(key, '?')}): {error}{_meant(name, zoo) or known}"
             raise RecipeError(line, key=key, kind="unknown-component") from None
@@ -106,6 +107,8 @@ def _unknown(
         component = chosen[section]
         singular = KINDS[component.kind].singular
         return f"{key} ({origin}): {singular} {component.name!r} {component.no_option(word)}"
+    if key in RETIRED:
+        return f"{key} ({origin}): is gone; remove it: {RETIRED[key][1]}"
     if key == "recipe":
         return (
             f"recipe ({origin}): a recipe's file is complete except for defaults.yaml and cannot "

@@ -62,6 +62,8 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
             else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         )
         line = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
+    elif os.path.isfile(word):
+        line = f"{word} is a file; to train on its rows, write task={word}"
     elif any(other.startswith("recipe=") for other in others):
         line = f"expected key=value, got {word!r}"
     else:

@@ -57,7 +57,7 @@ def converse(
         responses = drawn.pop("response_ids").tolist()
         taken = torch.tensor(rules.act(speaking, responses))
         for name, x in drawn.items():
-            whole = extra.setdefault(name, x.new_zeros(len(talks), width))
+            whole = extra.setdefault(name, x.new_zeros(len(talks), width, *x.shape[2:]))
             row, t = (torch.arange(x.shape[1]) < taken[:, None]).nonzero().T
             to, source = (live[row], at[row] + t), (row, t)
             there = tuple(i.to(x.device) for i in to)

@@ -1,6 +1,6 @@
 """Evaluates a policy on held-out prompts, sampled by the recipe's `eval` keys and greedily."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -15,7 +15,7 @@ from rlzoo.mdp.rules import right_rows
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.runs.metrics import GREEDY
+from rlzoo.runs.metrics import GAIN, GREEDY
 from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_over, share_over
 
@@ -64,11 +64,25 @@ def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         out["eval/accuracy"] = sum(right) / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = share_over(right, kinds)
         by_prompt["right"] = np.array(right, np.uint8)
+        if scores == right:  # one number has one interval
+            out["eval/score_low"], out["eval/score_high"] = share_over(right, kinds)
     if has_answer_prob(world.plan):
         p = answer_probs(world, n)
         out |= answer_line(p, kinds)
         by_prompt["answer_prob"] = np.array(p, np.float32)
     return out | greedy(world, n), by_prompt
+
+
+def gain(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str, float]:
+    """`eval/gain`, the rise of the headline (`right`, else `score`) between two evaluations on the
+    same prompts, and its 95 % interval over prompts, paired; {} where they cannot be paired."""
+    name = "right" if "right" in after else "score"
+    there = before is not None and {name, "prompt"} <= before.keys()
+    if before is None or not there or before["prompt"].tolist() != after["prompt"].tolist():
+        return {}
+    rise = (after[name].astype(float) - before[name]).tolist()
+    low, high = mean_over(rise, after["prompt"].tolist())
+    return {GAIN: sum(rise) / len(rise), f"{GAIN}_low": low, f"{GAIN}_high": high}
 
 
 def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:

@@ -9,6 +9,7 @@ Some 13 to 21 bytes a prompt. safetensors is imported inside functions: few comm
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rlzoo.runs.disk import write_atomically
@@ -17,17 +18,6 @@ from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 Arrays = Mapping[str, Any]
 
 PLACE = "evaluations"  # their folder in a run's
-
-DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
-
-
-def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run's evaluations decode, by `eval.` keys; what is null is as in its rollouts."""
-    settings = {}
-    for name in DECODING:
-        value = recipe.get(f"eval.{name}")
-        settings[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
-    return settings
 
 
 def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
@@ -40,6 +30,21 @@ def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
     place = folder.path / PLACE
     place.mkdir(exist_ok=True)
     write_atomically(place / f"step-{step:08d}.safetensors", save(arrays))
+
+
+def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
+    """The arrays of a run's evaluation after `step`; None if there are none that can be read:
+    runs from before they were kept."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path / PLACE / f"step-{step:08d}.safetensors")
+    except (OSError, SafetensorError):
+        return None
+    if "score" not in arrays and "right" in arrays:
+        arrays["score"] = arrays["right"].astype("float32")
+    return arrays
 
 
 def evaluated_steps(folder: RunFolder) -> set[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RecipeError, RunError, first_line
+from rlzoo.format.text import say
 from rlzoo.plugin.protocols import Store
 from rlzoo.recipe.compose import COMMAND_LINE, Recipe
 from rlzoo.recipe.files import parse_yaml
@@ -44,7 +45,8 @@ WITHIN = ("step-*", ".*.partial", "best.json", "config.json", "generation_config
 
 SUMMARY = {"steps": int, "task": str, "eval_metric": str, "stopped": str, "imported": dict,
            **dict.fromkeys(("tokens", "seconds", "eval_before", "eval_after", "eval_samples",
-                            "eval_prompts", "eval_greedy_before", "eval_greedy_after"), float),
+                            "eval_prompts", "eval_greedy_before", "eval_greedy_after",
+                            "eval_gain"), float),
            }  # fmt: skip
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
@@ -221,6 +223,26 @@ def _remove_own(folder: Path) -> None:
             path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def is_run(word: str) -> bool:
+    """Whether a word is a run's folder or URL rather than key=value; the names of a sweep's runs
+    also contain `=`."""
+    return (
+        "=" not in word
+        or "://" in word.partition("=")[0]
+        or os.path.isfile(os.path.join(word, "recipe.yaml"))
+    )
+
+
+def latest_run() -> str:
+    """The run in `runs/` that was written to last, named on stderr: what RUN is by default."""
+    lines = [p for p in Path("runs").glob("*/metrics.jsonl") if (p.parent / "recipe.yaml").exists()]
+    if not lines:
+        raise RunError("RUN: there is no run in runs/; give the folder of one")
+    found = str(max(lines, key=lambda path: path.stat().st_mtime_ns).parent)
+    say(f"rlzoo: the latest run, {found}")
+    return found
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:

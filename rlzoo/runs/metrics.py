@@ -48,6 +48,7 @@ ACCURACY = "eval/accuracy"
 GREEDY = "eval/greedy"
 ANSWER_PROB = "eval/answer_prob"
 EVAL_LENGTH = "eval/response_length"
+GAIN = "eval/gain"
 
 
 # The core's names below actor/ and critic/, which a loss's own metrics must not have.

@@ -19,7 +19,7 @@ from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.installed import OWN
-from rlzoo.recipe.files import flatten
+from rlzoo.recipe.files import flatten, without_retired
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.contents import contents, digest, sources
 from rlzoo.runs.disk import read_json, write_json
@@ -81,9 +81,9 @@ def _with_new_keys(
     then: Mapping[str, Any], now: Mapping[str, Any], origins: Mapping[str, str]
 ) -> dict[str, Any]:
     """An old recipe with the keys that a later version of rlzoo has added, at their defaults, since
-    a user cannot have edited those."""
+    a user cannot have edited those, and without those that are gone."""
     added = {k: v for k, v in now.items() if origins.get(k, "").endswith("defaults.yaml")}
-    return added | dict(then)
+    return added | without_retired(then)
 
 
 def _read(folder: RunFolder) -> list[dict[str, Any]]:

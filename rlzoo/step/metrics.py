@@ -88,15 +88,20 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     rows |= {"turns": batch["turn_ids"].amax(1)} if "turn_ids" in batch else {}
     for name, x in rows.items():
         out |= _spread(name, x.float(), x.float().std(correction=0))
-    if len(plan.rewards) > 1:
-        for k, name in enumerate(plan.rewards):
-            out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
     out[names.TRUNCATED] = batch["truncated"].float().mean().item()
     out["response/eos"] = batch["terminated"].float().mean().item()
-    flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()
     # A group is counted once: weigh each row by one over its group's size.
     _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
-    out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
+
+    def flat(scores: Tensor) -> float:
+        """The share of groups with equal scores."""
+        alike = group_degenerate(scores, batch["group_ids"]).float()
+        return ((alike / counts[inverse]).sum() / len(counts)).item()
+
+    out[names.NO_SIGNAL] = flat(batch["sequence_scores"])
+    if len(plan.rewards) > 1:
+        for name, part in zip(plan.rewards, batch["score_components"].unbind(1), strict=True):
+            out |= {f"score/{name}": part.mean().item(), f"{names.NO_SIGNAL}/{name}": flat(part)}
     for name in ("advantages", "raw_advantages", "returns", "values"):
         if name in batch and mask.any():
             std = masked_var(batch[name], mask).sqrt()

@@ -14,9 +14,9 @@ from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Display, Measure
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.evaluation import evaluate
+from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
-from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
+from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation
@@ -153,6 +153,8 @@ class Loop:
         line = {"step": self.trainer.steps, **metrics}
         if self.engine.first:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
+        if self.engine.first and self.evaluations:
+            line |= gain(read_evaluation(self.folder.path, 0), by_prompt)
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
             keep_best(self.world, self.folder.path / "best", line)

@@ -17,7 +17,7 @@ from rlzoo.mdp.rules import token_texts
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_json, write_synced
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import GREEDY
+from rlzoo.runs.metrics import GAIN, GREEDY
 from rlzoo.train import checkpoint, stopping
 
 Summary = dict[str, Any]  # what summary.json holds
@@ -27,7 +27,8 @@ def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
     """The content of summary.json: a run's evaluations and its setting."""
     plan, config = world.plan, world.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
-    _, after, *after_interval = headline(evaluations[-1])
+    last = evaluations[-1]
+    _, after, *after_interval = headline(last)
     best = stopping.best(evaluations)
     _, highest, *highest_interval = headline(best)
     return {
@@ -38,17 +39,19 @@ def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
         "seed": config.seed,
         "eval_metric": what,
         "eval_samples": config.eval.samples,
-        "eval_prompts": evaluations[-1].get("eval/prompts"),
+        "eval_prompts": last.get("eval/prompts"),
         "eval_before": before,
         "eval_before_interval": before_interval,
         "eval_after": after,
         "eval_after_interval": after_interval,
+        "eval_gain": last.get(GAIN),  # None: nothing to pair it with
+        "eval_gain_interval": [last[f"{GAIN}_{end}"] for end in ("low", "high") if GAIN in last],
         "eval_best": highest,
         "eval_best_interval": highest_interval,
         "best_step": best["step"],
         # Runs of before there was a greedy evaluation are resumed, too.
         "eval_greedy_before": evaluations[0].get(GREEDY),
-        "eval_greedy_after": evaluations[-1].get(GREEDY),
+        "eval_greedy_after": last.get(GREEDY),
         "model_contract": world.contract,
         "tokens": world.meter.tokens,
         "threads": torch.get_num_threads(),

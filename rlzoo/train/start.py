@@ -17,8 +17,16 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.faults import refuse_idle
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.display import Silent
-from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
+from rlzoo.runs.folder import (
+    RunFolder,
+    create_folder,
+    open_folder,
+    saved_steps,
+    step_of,
+    taken_up,
+)
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, is_url, kept_at
 
@@ -88,6 +96,7 @@ def start(
 def resume(
     path: str | Path,
     *,
+    steps: int | None = None,
     zoo: Zoo | None = None,
     display: Display | None = None,
     trust_remote_code: bool = False,
@@ -97,21 +106,60 @@ def resume(
     """Continue an interrupted run from its last complete checkpoint; returns a finished one's
     result.
 
-    path: its folder, or the URL of its store. dir: the folder in which to continue a run from a
+    path: its folder, or the URL of its store. steps: the new `train.steps`, up to which a finished
+    run continues, too. dir: the folder in which to continue a run from a
     URL. store: the URL to which a run in a folder is copied. trust_remote_code: run code that
     comes with the model, regardless of the run's recipe.
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir, store)
-    if folder.summary():
+    if folder.summary() and steps is None:
         return _sent(folder, path, "" if is_url(path) else url, display or Silent())
     zoo = zoo or load_zoo()
-    trust = [f"{TRUST}=true"] if trust_remote_code else []
-    words = [f"recipe={folder.path / 'recipe.yaml'}", *trust]
+    words = [f"recipe={folder.path / 'recipe.yaml'}"]
+    words += [f"{TRUST}=true"] * trust_remote_code
+    words += [f"train.steps={steps}"] * (steps is not None)
     recipe = compose(words, zoo)
+    if steps is not None:
+        _refuse_less(folder, recipe, path)
     plan = prepare(recipe, zoo)
-    _alike(recipe, zoo)
-    return _train(plan, _unfinished(local, url), display)
+    first = _alike(recipe, zoo)
+    if steps is not None and first and (fading := _fading(plan)):
+        warnings.warn(
+            f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
+            f"{steps} steps from the beginning",
+            stacklevel=2,
+        )
+    return _train(plan, _unfinished(local, url, None if steps is None else recipe), display)
+
+
+def _refuse_less(folder: RunFolder, recipe: Recipe, path: str | Path) -> None:
+    """Raise RunError where the recipe's budget ends before the next step of a run."""
+    done = folder.summary()
+    saved = saved_steps(folder.checkpoints)
+    if done and not saved and not is_url(path):
+        raise RunError(
+            f"{path} has no checkpoint left to continue from; start a run with "
+            f"model.path={folder.path / 'model'}"
+        )
+    taken, steps = done.get("steps", max(map(step_of, saved), default=0)), recipe.config.train.steps
+    if steps <= taken:
+        raise RunError(
+            f"train.steps: {path} has already taken {taken} steps; more than {taken} continues "
+            f"it. Got {steps}"
+        )
+    from rlzoo.train.loop import share_of_budget
+
+    spent = [done.get(name, 0) for name in ("steps", "tokens", "seconds")]
+    if share_of_budget(recipe.config.train, *spent) >= 1:
+        raise RunError(f"train.steps: {path} ended by its train.tokens or train.minutes")
+
+
+def _fading(plan: Plan) -> list[str]:
+    """Keys of learning rates that fall to the end of the budget."""
+    trained = ["actor", "critic"] if plan.critic else ["actor"]
+    config = plan.recipe.config
+    return [f"{n}.lr_schedule" for n in trained if config[n].lr_schedule != "constant"]
 
 
 def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tuple[Path, str]:
@@ -138,11 +186,14 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
 
 
 @contextmanager
-def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
-    """The folder, locked."""
+def _unfinished(local: Path, url: str, longer: Recipe | None) -> Iterator[RunFolder]:
+    """The folder, locked. longer: the run's recipe with more steps, as which it continues."""
     with locked(local):
         folder = taken_up(local, url)
-        if folder.summary():  # another process finished it meanwhile
+        if longer:
+            (folder.path / "summary.json").unlink(missing_ok=True)
+            write_atomically(folder.path / "recipe.yaml", longer.to_yaml().encode())
+        elif folder.summary():  # another process finished it meanwhile
             raise RunError(f"{local} is already finished, so there is nothing to resume")
         yield folder
 
@@ -156,7 +207,10 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
             assert run.store is not None
             pushed = run.store.push(run.path)
             has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
-    display.note(f"{path} is already finished{has}, so there is nothing to resume")
+    display.note(
+        f"{path} is already finished{has}, so there is nothing to resume; `rlzoo resume {path} "
+        f"train.steps=N` continues it to step N"
+    )
     return Trained(folder.path, folder.summary())
 
 

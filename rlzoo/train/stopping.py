@@ -81,8 +81,8 @@ class Flat:
         if same and abs(line[REWARD]) < 1e-8:
             return (
                 f"no sample of the last {FLAT} steps was correct, so nothing can be learned: read "
-                "samples.jsonl; use easier prompts, or a warm start first (`rlzoo base`, `rlzoo "
-                "sft`)"
+                "samples.jsonl; use easier prompts, or a warm start first (`rlzoo model base`, "
+                "`rlzoo model sft`)"
             )
         if same:
             return (

@@ -162,6 +162,6 @@ def test_verbs_that_the_python_page_leaves_out_are_known():
     import rlzoo
 
     missing = {name for name in every_verb() if name not in rlzoo.__all__}
-    assert missing <= {"plugins", "recipes", "show", "base", "eval", "sft", "reward",
-                       "report", "help", "bridge", "import", "serve",
+    assert missing <= {"plugins", "recipes", "show", "model", "eval",
+                       "report", "help", "import", "serve",
                        "play"}  # fmt: skip

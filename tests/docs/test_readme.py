@@ -42,7 +42,8 @@ def test_it_prints_what_it_says_when_typed(tmp_path):
         elif kind == "python" and "hookimpl" in code:
             (tmp_path / "my_gae.py").write_text(code)
             export = "export RLZOO_PLUGINS=my_gae.py; rlzoo run ppo_gae estimator=my_gae model=nano"
-            assert "my_gae" in typed("bash", f"{export} train.steps=1 eval.samples=8", tmp_path)
+            typed("bash", f"{export} train.steps=1 eval.samples=8 run.dir=mine", tmp_path)
+            assert "my_gae" in (tmp_path / "mine" / "recipe.yaml").read_text()
         elif kind == "python":
             assert len(typed(kind, code, tmp_path).splitlines()) == 2
     scores = re.findall(r"held-out score (\S+)", shells[0])

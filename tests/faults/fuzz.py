@@ -174,7 +174,8 @@ def flat(tree, prefix=""):
 
 # ---------------------------------------------------------------- folders
 
-READERS = (["doctor", "run"], ["compare", "run"], ["export", "run", "out"], ["resume", "run"],
+READERS = (["doctor", "run"], ["compare", "run"], ["model", "export", "run", "out"],
+           ["resume", "run"],
            ["eval", "run", "--samples", "4"], ["resume", "run"], ["resume", "run"])  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Killed at every file operation: runs, resumes, `sft`, `reward train`, `export`, sweeps."""
+"""Killed at every file operation: runs, resumes, `sft`, `model reward`, `export`, sweeps."""
 
 import json
 import random
@@ -99,7 +99,7 @@ def supervised(place, model):
         "sft": [{"prompt": p, "response": r} for p, r, _ in pairs],
         "reward": [{"prompt": p, "chosen": r, "rejected": w} for p, r, w in pairs],
     }
-    for name, words in (("sft", ["sft"]), ("reward", ["reward", "train"])):
+    for name, words in (("sft", ["model", "sft"]), ("reward", ["model", "reward"])):
         data = place / f"{name}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows[name]))
         brief = ["--batch", "8", "--device", "cpu", "--lr", "0.01", "--epochs", "1"]
@@ -111,7 +111,7 @@ def exports(place, runs):
     done.mkdir()
     assert rlzoo(runs[0].words, done).status == 0
     for name, options in (("export", []), ("export of a checkpoint", ["--checkpoint", "2"])):
-        yield Case(name, ["export", done / "run", "out", *options])
+        yield Case(name, ["model", "export", done / "run", "out", *options])
 
 
 @dataclass

@@ -43,7 +43,8 @@ URLS = ["file://{here}/project", "file://{here}/best", "file://{here}/../outside
         "http://127.0.0.1:9/x", "nope://x", "\x00", "a\nb", ""]  # fmt: skip
 PLACES = ["../outside", "../outside/new", "{here}/../outside/run", "best", "best/../../outside/x",
           "project", ".", "..", "~/x", "new", "runs/new", "link/new", ""]  # fmt: skip
-READERS = (["report", "run"], ["doctor", "run"], ["compare", "run"], ["export", "run", "out"],
+READERS = (["report", "run"], ["doctor", "run"], ["compare", "run"],
+           ["model", "export", "run", "out"],
            ["compare", "run", "--html", "out.html"],
            ["compare", "run", "--html", "run/report.html"],
            ["eval", "run", "--responses", "4", "--out", "run/samples.jsonl"],

@@ -51,7 +51,7 @@ def make_model(architecture="llama", *, pad="own", labels=1):
 
 
 def save_reward_model(place, **changes):
-    """One as `rlzoo reward train` leaves it; the folder."""
+    """One as `rlzoo model reward` leaves it; the folder."""
     make_model(**changes).save_pretrained(place)
     make_tokenizer().save_pretrained(place)
     return place

@@ -94,7 +94,7 @@ def test_help_and_recipes_are_quick_and_torch_free():
                                  check=True).stderr)
             for _ in range(3)
         ]  # fmt: skip
-        assert min(seconds) <= 0.5
+        assert min(seconds) <= 0.8  # 0.4 on a slow core; torch would be 2
 
 
 def test_the_kit_is_a_module_too():

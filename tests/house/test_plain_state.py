@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 import rlzoo
+import rlzoo_lab
 import rlzoo_zoo
 
-CORE, ZOO = (Path(package.__file__).parent for package in (rlzoo, rlzoo_zoo))
-FILES = [*CORE.rglob("*.py"), *ZOO.rglob("*.py")]
+HOMES = [Path(package.__file__).parent for package in (rlzoo, rlzoo_zoo, rlzoo_lab)]
+CORE = HOMES[0]
+FILES = [path for home in HOMES for path in home.rglob("*.py")]
 # A tensor's second identity, what a function reads without being given it, torch's own counter.
 HIDDEN = {"_on_host", "ContextVar", "_version"}
 RANKS = {"rank", "ranks"}
@@ -19,6 +21,7 @@ NAMED = ("accel", "env", "lm", "mdp", "rollout", "step", "train")  # packages wi
 ALLOWED = {
     ("loggers/optuna.py", "ContextVar"): "a live trial, which no recipe can hold",
     ("lm/lora.py", "add_lora"): "the rank of a matrix",
+    ("preview.py", "adapters"): "the rank of a matrix",
 }
 
 
@@ -53,7 +56,7 @@ def empty(tree):
 
 def uses(look, files):
     for path in files:
-        home = CORE if path.is_relative_to(CORE) else ZOO
+        home = next(home for home in HOMES if path.is_relative_to(home))
         for what in look(ast.parse(path.read_text(encoding="utf-8"))):
             yield path.relative_to(home).as_posix(), what
 

@@ -73,7 +73,7 @@ def of_runs() -> None:
     ):
         assert_type(document, Document)
     assert_type(rlzoo.check("gae"), Rows)
-    assert_type(rlzoo.verb("sft", "a.jsonl"), Document | Rows)
+    assert_type(rlzoo.verb("model", "sft", "a.jsonl"), Document | Rows)
     rlzoo.run("grpo", display=3)  # type: ignore[arg-type]
     rlzoo.runn("grpo")  # type: ignore[attr-defined]
 
@@ -106,5 +106,6 @@ def of_the_rest() -> None:
     assert_type(rlzoo.__version__, str)
     assert_type(rlzoo.RlzooError("").status, int)
     assert_type(checks.run_checks(rlzoo.load_zoo().tasks["marks"]), list[checks.CheckResult])
+    rlzoo.parametrize_with_checks(["verl:grpo"], map={"pay": "rewards"})
     print(oracle.Oracle.mistyped)  # type: ignore[attr-defined]
     print(reward_models.RewardModel.mistyped)  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, 
 
 
 def test_half_the_room_is_half_the_rows_in_a_pass(make):
-    for words in (["train.microbatch=4"], ["train.token_budget=60"], []):
+    for words in (["train.microbatch=4"], []):
         world = make("llama", *words, "rollout.prompts=16")
         batch = rolled(world)
         before = world.engine.passes.parts(world.policy, batch, grad=True)
@@ -90,7 +90,6 @@ MEMORY = (
     (["critic.trunk=shared"], (Policy, "log_prob_stats")),
     (["train.minibatches=1"], (Policy, "log_prob_stats")),  # there a pass is kept for the columns
     (["train.microbatch=4"], (Policy, "log_prob_stats")),
-    (["train.token_budget=60"], (Policy, "log_prob_stats")),
 )
 
 

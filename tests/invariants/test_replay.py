@@ -5,7 +5,7 @@ import torch
 
 from helpers.worlds import hold_trait, rolled, step, world_of
 from rlzoo.accel.head import packed, unpacked
-from rlzoo.errors import RecipeError
+from rlzoo.errors import ComponentError, RecipeError
 from rlzoo.mdp.batch import take
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -117,3 +117,29 @@ def test_a_replay_without_effect_or_without_the_tokens_is_refused(zoo, words):
     assert "rounded" in refused(*CUT, "sampler=rounded")
     warned = make_plan(compose(["recipe=grpo", *words, *CUT], zoo), zoo).warnings
     assert not any("off-policy" in text for text in warned)
+
+
+@pytest.mark.parametrize("more", [["task=hi_lo"], ["sampler=dynamic"]], ids=str)
+def test_conversations_and_samples_drawn_again_are_replayed(more, zoo, words):
+    _, metrics = step(world_of(zoo, [*words, *CUT, *more], "grpo"))
+    assert metrics["actor/first_ratio_gap"] < 1e-6
+    assert metrics["sampler/log_prob_gap"] < 1e-6
+
+
+def test_a_sampler_that_returns_no_tokens_kept_is_named(zoo, words, monkeypatch):
+    world = world_of(zoo, [*words, *CUT], "grpo")
+    generate = type(world.policy).generate
+
+    def forgets(self, *given):
+        return {n: x for n, x in generate(self, *given).items() if n != "kept_tokens"}
+
+    monkeypatch.setattr(type(world.policy), "generate", forgets)
+    with pytest.raises(ComponentError, match="kept_tokens"):
+        rolled(world)
+
+
+def test_a_loss_that_cannot_take_truncation_takes_a_replay(zoo):
+    words = ["recipe=grpo", "policy_loss=dis", "rollout.top_p=0.9"]
+    warned = [make_plan(compose([*words, f"rollout.replay={x}"], zoo), zoo).warnings
+              for x in ("none", "kept")]  # fmt: skip
+    assert [any("rollout.top_p" in w for w in some) for some in warned] == [True, False]

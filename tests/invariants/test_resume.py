@@ -42,6 +42,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(zoo, words, tmp_path)
         ["kl.place=loss", "kl.reference=rollout", "kl=k3"],
         ["kl.reference=ema", "kl.sync_mix=0.3"],
         ["kl.reference=every", "kl.sync_steps=2"],
+        ["rollout.top_p=0.9", "rollout.replay=kept"],
     ],
     ids=lambda words: words[-1],
 )

@@ -1,4 +1,4 @@
-"""`rlzoo export`: what is written loads, is the run's policy, and says what it is."""
+"""`rlzoo model export`: what is written loads, is the run's policy, and says what it is."""
 
 import json
 import re
@@ -197,7 +197,7 @@ def test_a_merged_adapter_is_the_same_policy(lora, tmp_path, model_dir, which):
 
 
 def command(*argv):
-    parser = parser_of("export")
+    parser = parser_of("model export")
     return perform(export, parser.parse_intermixed_args([str(a) for a in argv]))
 
 

@@ -8,9 +8,9 @@ import pytest
 import rlzoo
 from rlzoo.cli import main
 from rlzoo.recipe.words import read_value
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import RunFolder, is_run
 from rlzoo_lab.data.weights import choose
-from rlzoo_lab.data.words import is_run, quoted
+from rlzoo_lab.data.words import quoted
 
 NAMES = ["lam=0,5[1]--seed0", "recipe=x", "a: b #c", "'quoted'"]
 

@@ -110,9 +110,9 @@ def test_odd_yaml_of_a_run_is_one_line_at_once(text, tmp_path, capsys):
     run = made_up_run(tmp_path / "run", seed=0, after=0.5)
     (run / "recipe.yaml").write_text(text)
     assert "recipe.yaml" in read_record(run).troubles[0]
-    for verb in ("report", "doctor", "compare", "export", "resume", "eval"):
-        out = [str(tmp_path / "out")] if verb == "export" else []
-        assert main([verb, str(run), *out]) in (0, 1, 2)
+    for verb in ("report", "doctor", "compare", "model export", "resume", "eval"):
+        out = [str(tmp_path / "out")] if verb == "model export" else []
+        assert main([*verb.split(), str(run), *out]) in (0, 1, 2)
         assert capsys.readouterr().err.count("\n") <= 2
 
 

@@ -38,11 +38,11 @@ def stranger(zoo, words, tmp_path):
     "verb",
     [
         ["eval", "{run}", "--samples", "2"],
-        ["export", "{run}", "{out}"],
+        ["model", "export", "{run}", "{out}"],
         ["trace", "{run}", "--fresh"],
         ["diagnose", "{run}", "estimator=gae"],
         ["run", "recipe={run}/recipe.yaml", "model.path={run}/model", "run.dir={out}"],
-        ["sft", "{data}", "--model", "{run}/model", "--out", "{out}"],
+        ["model", "sft", "{data}", "--model", "{run}/model", "--out", "{out}"],
     ],
     ids=lambda verb: verb[0],
 )

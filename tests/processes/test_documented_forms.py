@@ -9,7 +9,7 @@ import pytest
 
 from helpers.made_up_sources import trl
 from helpers.micro import words_of
-from rlzoo.cli import every_verb, main, parser_of
+from rlzoo.cli import VERBS, brought, main, parser_of
 
 # verb -> its command lines; `!N` at the end: the exit status.
 FORMS = {
@@ -19,11 +19,10 @@ FORMS = {
                "file://{place}/s2 --dir again"],
     "plugins": ["", "estimators", "gae --json", "critic lam"],
     "recipes": ["", "critic --json"],
-    "show": ["ppo_gae lam=0.9 --changed", "recipe=grpo --json --allow-env HOME", "r/recipe.yaml"],
+    "show": ["ppo_gae lam=0.9 --changed", "recipe=grpo --json --allow-env HOME", "r/recipe.yaml",
+             "--for trl", "vc_ppo --for verl", "ppo_gae estimator.lam=.9 --json --for slime"],
     "new": ["reward my_reward --dir made --json", "task my_task"],
     "check": ["gae lam=0.9", "length --json", "model={model}"],
-    "base": ["addition --out start --steps 1 --accuracy 0.9 --lr 1e-3 --seed 1 --right 0.9 "
-             "--like nano task.digits=1 --json !1"],
     "sweep": ["grpo {few} seed=3 --dir sw --jobs 1 --on local patience=5 --threshold 0.5 "
               "--reference grpo --json"],
     "compare": ["r r2", "r r2 --json --details --threshold 0.5 --metric accuracy",
@@ -47,26 +46,27 @@ FORMS = {
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
                "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
                "two.csv --out i2 --run b --step n --reward r", "tr --out i3 --tokenizer {model}"],
-    "export": ["r m1 --checkpoint last --dtype bfloat16 --json", "r m2 --trust-remote-code",
+    "model base": ["addition --out start --steps 1 --accuracy 0.9 --lr 1e-3 --seed 1 --right 0.9 "
+             "--like nano task.digits=1 --json !1"],
+    "model export": ["r m1 --checkpoint last --dtype bfloat16 --json", "r m2 --trust-remote-code",
                "lora m3 --merge"],
-    "sft": ["d.jsonl --model {model} --out f1 --epochs 1 --lr 1e-3 --batch 4 --max-length 30 "
+    "model sft": ["d.jsonl --model {model} --out f1 --epochs 1 --lr 1e-3 --batch 4 --max-length 30 "
             "--test-fraction 0.2 --seed 1 --device cpu --on-bad-row skip --json",
             "d.jsonl --model {model} --out f2 --epochs 1 --prompt q --response w --chat never"],
-    "reward": ["train d.jsonl --model {model} --out w1 --epochs 1 --lr 1e-3 --batch 4 --seed 1 "
+    "model reward": ["d.jsonl --model {model} --out w1 --epochs 1 --lr 1e-3 --batch 4 --seed 1 "
                "--max-length 40 --test-fraction 0.2 --device cpu --on-bad-row stop --json "
                "--prompt q --chosen w --rejected l",
-               "train d.jsonl --per-step --separator ; --model {model} --out w2 --epochs 1 "
+               "d.jsonl --per-step --separator ; --model {model} --out w2 --epochs 1 "
                "--prompt q --completions cs --labels ls",
-               "train d.jsonl --implicit --beta 0.1 --chat never --model {model} --out w3 "
+               "d.jsonl --implicit --beta 0.1 --chat never --model {model} --out w3 "
                "--epochs 1 --completion w --label y"],
-    "bridge": ["trl", "verl recipe=vc_ppo", "slime ppo_gae estimator.lam=.9 --json"],
 }  # fmt: skip
 # These need agents, another checkout, a GPU, the network, a browser or a chat template.
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
     "play": {"--open"},
-    "sft": {"--split", "--subset", "--chat-arg"},
-    "reward": {"--split", "--subset", "--chat-arg"},
+    "model sft": {"--split", "--subset", "--chat-arg"},
+    "model reward": {"--split", "--subset", "--chat-arg"},
     "check": {"--all"},
     "sweep": {"--patience", "--store"},
 }  # fmt: skip
@@ -113,7 +113,7 @@ def test_each_form_does_what_it_says(verb, place, capsys, monkeypatch):
         *line, status = form.split(" !") if " !" in form else (form, "0")
         words = shlex.split(line[0].format(**place))
         try:
-            assert main([verb, *words]) == int(status), form
+            assert main([*verb.split(), *words]) == int(status), form
         except SystemExit as left:
             raise AssertionError(f"rlzoo {verb} {form}: {capsys.readouterr().err}") from left
         said = capsys.readouterr()
@@ -124,7 +124,7 @@ def test_each_form_does_what_it_says(verb, place, capsys, monkeypatch):
 
 def test_every_option_is_in_one_of_them():
     """So that a new one is tried here, or elsewhere with an agent or a device."""
-    for verb in every_verb():
+    for verb in [*VERBS, *brought()]:
         known = {action.option_strings[-1] for action in parser_of(verb)._actions
                  if action.option_strings} - {"--help"}  # fmt: skip
         tried = set(re.findall(r"--[a-z][\w-]*", " ".join(FORMS.get(verb, []))))

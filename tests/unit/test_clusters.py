@@ -72,7 +72,8 @@ def small(tmp_path_factory, model_dir):
 
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
-    from rlzoo_lab.data.record import read_evaluation, read_record
+    from rlzoo.runs.evaluations import read_evaluation
+    from rlzoo_lab.data.record import read_record
     from rlzoo_lab.display.tables import beside_earlier
 
     arrays = read_evaluation(small.path, 1)

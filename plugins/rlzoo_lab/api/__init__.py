@@ -3,6 +3,7 @@
 A function calls the same code as `rlzoo`, with the same words, checks and errors, and without a
 command line in between. May import the rest of the lab and the core. No torch here.
 
+    arguments  the arguments of a verb that Python calls
     document   the result of a verb, as a mapping that displays itself
     notebook   the display of a run in a notebook
     overrides  Python settings as words of the command line

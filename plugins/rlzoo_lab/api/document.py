@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from rlzoo.cli import arguments_of, described
+from rlzoo.cli import described
 from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
 from rlzoo.errors import UsageError, nearest
 from rlzoo.format.text import printable
 from rlzoo.plugin.permissions import allow_env
+from rlzoo_lab.api.arguments import arguments_of
 from rlzoo_lab.view.blocks import Note
 from rlzoo_lab.view.figure import drawn
 from rlzoo_lab.view.html import notebook
@@ -123,5 +124,5 @@ def perform(
     arguments = arguments_of(verb, [as_text(word) for word in words], options)
     arguments.console = console
     with allow_env(arguments.allow_env):
-        result = work(import_module(described(verb).module), arguments)
+        result = work(import_module(described(arguments.command).module), arguments)
     return (Rows if isinstance(result.document, list) else Document)(result)

@@ -215,6 +215,7 @@ def run(
 def resume(
     path: str | os.PathLike[str],
     *,
+    steps: int | None = None,
     zoo: Zoo | None = None,
     display: Display | bool | None = None,
     trust_remote_code: bool = False,
@@ -223,15 +224,16 @@ def resume(
 ) -> Run:
     """Resume an interrupted run from its last complete checkpoint, as `rlzoo resume` does.
 
-    path: the run's folder, or the URL of its store. zoo, display: as in `run`. trust_remote_code:
+    path: the run's folder, or the URL of its store. steps: a new `train.steps`, up to which a
+        finished run continues, too. zoo, display: as in `run`. trust_remote_code:
         run the model's own code, regardless of the recipe's setting. dir: the folder in which a run
         from a URL continues; default: its name under runs/. store: the URL of the store of a run
-        given by its folder. Returns a finished run without training. Raises RunError if this is not
-        a run.
+        given by its folder. Without steps, returns a finished run without training.
+        Raises RunError if this is not a run.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
     with _shown(display) as made:
-        return Run(*start.resume(os.fspath(path), zoo=zoo, display=made, **more))
+        return Run(*start.resume(os.fspath(path), steps=steps, zoo=zoo, display=made, **more))
 
 
 @contextmanager

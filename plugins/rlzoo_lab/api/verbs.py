@@ -13,12 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rlzoo.cli import every_verb
-from rlzoo.cli.declared import given
-from rlzoo.errors import UsageError, nearest
+from rlzoo.cli import every_verb, no_verb
+from rlzoo.errors import UsageError
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
 from rlzoo.runs.store import is_url
+from rlzoo_lab.api.arguments import given
 from rlzoo_lab.api.document import Document, Rows, perform
 from rlzoo_lab.api.notebook import in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
@@ -211,6 +211,9 @@ def doctor(
     retrain: Annotated[
         bool, "train again with differences from the recipe reset, to find the cause"
     ] = False,
+    control: Annotated[
+        bool, "train a few steps at learning rate 0, at which nothing may change"
+    ] = False,
     runs: Annotated[int | None, "N", "train at most N times; default: 8"] = None,
     dir: Annotated[
         PathOrRun | None, "DIR", "the folder of these runs; default: runs/doctor-..."
@@ -227,7 +230,9 @@ def doctor(
     """
     asked = given(doctor, locals())
     words = [] if run is None else [_place(run)]
-    return perform("doctor", words, asked, console=_console(display) if retrain else None)
+    return perform(
+        "doctor", words, asked, console=_console(display) if retrain or control else None
+    )
 
 
 def _console(display: bool | None) -> SafeConsole:
@@ -293,21 +298,21 @@ def export(
         Literal["float32", "bfloat16", "float16"] | None, "the weights' dtype; default: unchanged"
     ] = None,
 ) -> Document:
-    """Write a run's model as a transformers folder with a model card: `rlzoo export`.
+    """Write a run's model as a transformers folder with a model card: `rlzoo model export`.
 
     directory: a new or empty folder.
     """
-    return perform("export", [_place(run), Path(directory)], given(export, locals()))
+    return perform("model export", [_place(run), Path(directory)], given(export, locals()))
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
     """Any command by its name, including those of plugins:
-    `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
+    `rlzoo.verb("model", "sft", "data.jsonl", model="nano", out="start")`.
 
     words, options: those of the verb; True gives an option without a value. Raises RlzooError.
     """
     if name not in every_verb():
-        raise UsageError(f"there is no verb {name!r}{nearest(name, every_verb())}")
+        raise UsageError(no_verb(name))
     return perform(name, words, options)
 
 

@@ -15,12 +15,13 @@ from rlzoo.format.text import one_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json, refuse_devices
-from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
 from rlzoo.runs.provenance import FILE
 from rlzoo.runs.store import copy_of
 from rlzoo_lab.data.record import Record, failure, read_finished
+
+DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every", "loggers")
@@ -366,3 +367,12 @@ def check_comparable(gathered: Gathered, force: bool) -> list[str]:
 def _some(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run's evaluations decode, by `eval.` keys; what is null is as in its rollouts."""
+    settings = {}
+    for name in DECODING:
+        value = recipe.get(f"eval.{name}")
+        settings[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
+    return settings

@@ -14,7 +14,7 @@ from rlzoo.format.text import one_line
 from rlzoo.recipe.files import Flat, flatten, parse_yaml
 from rlzoo.recipe.keys import COLLECTIONS, KEYS
 from rlzoo.runs.disk import is_number, read_json
-from rlzoo.runs.evaluations import PLACE
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
 from rlzoo_lab.data.columns import Columns, bounded
@@ -235,21 +235,6 @@ def _what_lacks(imported: Mapping[str, Any]) -> str:
     more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
     lacks = f"; not recorded by it: {', '.join(missing[:8])}{more}" if missing else ""
     return f"imported from {imported.get('from', 'another trainer')}{lacks}"
-
-
-def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
-    """The arrays of a run's evaluation after `step`; None if there are none that can be read:
-    runs from before they were kept."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        arrays = load_file(path / PLACE / f"step-{step:08d}.safetensors")
-    except (OSError, SafetensorError):
-        return None
-    if "score" not in arrays and "right" in arrays:
-        arrays["score"] = arrays["right"].astype("float32")
-    return arrays
 
 
 def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Record | str:

@@ -1,7 +1,6 @@
-"""Command-line arguments that are a run, a path or one component's options."""
+"""Command-line arguments that are a path or one component's options."""
 
 import json
-import os
 from typing import Any
 
 from rlzoo.errors import RecipeError
@@ -11,16 +10,6 @@ from rlzoo.recipe.words import read_value
 def quoted(value: Any) -> str:
     """Quotes any text as the value of an argument: `model.path="runs/lam=0,5/model"`."""
     return json.dumps(str(value), ensure_ascii=False)
-
-
-def is_run(word: str) -> bool:
-    """Whether a word is a run's folder or URL rather than key=value; the names of a sweep's runs
-    also contain `=`."""
-    return (
-        "=" not in word
-        or "://" in word.partition("=")[0]
-        or os.path.isfile(os.path.join(word, "recipe.yaml"))
-    )
 
 
 def read_options(words: list[str]) -> dict[str, Any]:

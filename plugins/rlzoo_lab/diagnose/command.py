@@ -9,10 +9,12 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.data.words import is_run
+from rlzoo.runs.folder import is_run
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
-from rlzoo_lab.diagnose.tables import exact_tables
+from rlzoo_lab.diagnose.tables import blocks
+from rlzoo_lab.view.blocks import Block
+from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
 
@@ -35,23 +37,30 @@ def run(arguments: argparse.Namespace) -> Result:
                 f"--{option}: works only with a recipe; for a RUN, --json prints all numbers"
             )
     if is_run(words[0]):
-        from rlzoo_lab.diagnose.saved import diagnose_run, run_tables
+        from rlzoo_lab.diagnose.saved import blocks_of_run, diagnose_run
 
         document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
-        return _result(document, run_tables)
+        return _result(document, lambda wide: blocks_of_run(document))
     began = time.perf_counter()
     document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
 
     files = {"plot": partial(write_plot, document), "html": partial(write_html, document)}
-    return _result(document, exact_tables, **files)
+    return _result(document, partial(blocks, document), **files)
 
 
-def _result(document: dict[str, Any], view: Any, **files: Callable[[Path], None]) -> Result:
+WIDE = 110  # characters, from which on a table has all columns
+
+
+def _result(
+    document: dict[str, Any],
+    blocks_of: Callable[[bool], list[Block]],
+    **files: Callable[[Path], None],
+) -> Result:
     failed = document.get("failed", ())
     return Result(
         document,
-        lambda console: view(document, console.width),
+        lambda console: Shown(blocks_of(console.width >= WIDE))(console),
         status=1 if failed else 0,
         notes=[f"{fault['estimator']}: {fault['reason']}" for fault in failed],
         files=files,

@@ -9,28 +9,22 @@ from torch import Tensor
 from rlzoo.step import metrics as quality
 
 
-def cells(
-    values: Tensor, returns: Tensor, weight: Tensor, cell: Tensor, noise: Tensor | None = None
-) -> list[dict[str, Any]]:
-    """A line for each value of `cell` (N,): its weight, mean V, mean G, both standard deviations,
-    what V explains and, where `noise` (N,), the variance of G of each state, is known, what a
-    perfect critic would."""
+def cells(values: Tensor, returns: Tensor, weight: Tensor, cell: Tensor) -> list[dict[str, Any]]:
+    """A line for each value of `cell` (N,): its weight, mean V, mean G, both standard deviations
+    and what V explains."""
     lines = []
     for i in cell.unique().tolist():
         here = cell == i
         v, g, w = values[here], returns[here], weight[here]
-        luck = 0.0 if noise is None else quality.mean(noise[here], w)
         line = {
             "cell": i,
             "share": float(w.sum() / weight.sum()),
             "value": quality.mean(v, w),
             "return": quality.mean(g, w),
             "value_sd": quality.variance(v, w) ** 0.5,
-            "return_sd": (quality.variance(g, w) + luck) ** 0.5,
-            "explained_variance": quality.explained(v, g, w, luck),
+            "return_sd": quality.variance(g, w) ** 0.5,
+            "explained_variance": quality.explained(v, g, w),
         }
-        if noise is not None:
-            line["ceiling"] = quality.explained(g, g, w, luck)
         lines.append(line)
     return lines
 

@@ -4,7 +4,7 @@ The truth is unknown here. This reports how similar estimators are, token by tok
 their gradients point in the same direction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
 from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_cells import cells, value_bins
-from rlzoo_lab.diagnose.critic_tables import cell_tables
-from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
+from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.resources import supply
+from rlzoo_lab.view.blocks import Block, Table, Text, column
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -148,16 +148,15 @@ def _cosines(x: Tensor) -> list[list[float]]:
     return (unit @ unit.T).tolist()
 
 
-def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
+def blocks_of_run(document: Mapping[str, Any]) -> list[Block]:
     rows = document["estimators"]
     likeness = {"corr": "correlation", "cos": "gradient_cosine", "cos θ": "parameter_cosine"}
     likeness = {head: key for head, key in likeness.items() if key in document}
-    table = make_table(["estimator", "mean", "var", "zero", "> 0", *likeness])
+    lines = []
     for i, row in enumerate(rows):
-        cells = [two_digits(row["mean"]), two_digits(row["variance"])]
-        cells += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
-        cells += [f"{document[key][0][i]:.3f}" for key in likeness.values()]
-        table.add_row(name_of(row), *cells)
+        line = [two_digits(row["mean"]), two_digits(row["variance"])]
+        line += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
+        lines.append([*line, *(f"{document[key][0][i]:.3f}" for key in likeness.values())])
     head = (
         f"{document['run']}, {document['batch']}: {document['rows']} rows, "
         f"{document['tokens']:,} tokens; advantages before whitening"
@@ -170,8 +169,30 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         f"corr: correlation of advantages with those of {first}; "
         f"cos: cosine of the loss's gradients, {where}"
     )
-    tables = [table]
+    tables = [estimators(rows, ["mean", "var", "zero", "> 0", *likeness], lines)]
     if critic := document.get("critic"):
-        tables += cell_tables(critic, document["batch"], "G")
+        tables += [by_cell(critic[key], what, document["batch"]) for key, what in CELLS.items()]
         note += "; G: the Monte Carlo return"
-    return page(head, tables, [note, *undiagnosable(document)])
+    notes = [note, *undiagnosable(document)]
+    return [Text(head), *tables, *(Text(line, "faint") for line in notes)]
+
+
+CELLS = {"positions": "position", "bins": "bin of V"}
+
+
+def by_cell(lines: Sequence[Mapping[str, Any]], what: str, batch: str) -> Table:
+    """The critic by position, or in bins of V: lines of `critic_cells.cells`."""
+    columns = [
+        column(what, (line["cell"] for line in lines)),
+        column("share", (line["share"] for line in lines), share),
+        column("mean V", (line["value"] for line in lines), two_digits),
+        column("mean G", (line["return"] for line in lines), two_digits),
+        column("V - G", (line["value"] - line["return"] for line in lines), "{:+.3f}".format),
+    ]
+    if what == "position":
+        columns.append(column("explained", (x["explained_variance"] for x in lines), share))
+    return Table(columns, title=f"the critic by {what}, {batch}")
+
+
+def share(x: float) -> str:
+    return f"{round(x, 2) + 0.0:.2f}" if x > -10 else "< -10"

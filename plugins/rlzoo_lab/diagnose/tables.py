@@ -1,8 +1,9 @@
-"""Terminal output of `diagnose`, and the format of its numbers."""
+"""`diagnose` as blocks, and the format of its numbers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlzoo_lab.view.blocks import Block, Column, Table, Text
 from rlzoo_lab.view.numbers import option_text
 
 
@@ -22,31 +23,15 @@ def with_error(row: Mapping[str, Any], key: str) -> str:
     return "-" if row[key] is None else two_digits(row[key], row[f"{key}_se"] or 0.0)
 
 
-def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
-    """An empty table with columns for the estimator, its critic, and right-aligned numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0), pad_edge=False)
-    for head in heads:
-        if head == "estimator":
-            table.add_column(head, overflow="fold", style="bold")
-        else:
-            names = head in ("step", "critic")
-            table.add_column(head, justify="left" if names else "right", no_wrap=True)
-    return table
-
-
-def page(head: str, tables: Iterable[Any], notes: Iterable[str]) -> list[Any]:
-    from rich.text import Text
-
-    return [Text(head), *tables, *dim(notes)]
-
-
-def dim(notes: Iterable[str]) -> list[Any]:
-    from rich.text import Text
-
-    return [Text(note, style="dim") for note in notes]
+def estimators(
+    rows: Sequence[Mapping[str, Any]], heads: Sequence[str], cells: Sequence[Sequence[str]]
+) -> Table:
+    """A row for each estimator and critic, with the estimator's name once; `critic` is a head."""
+    names = [name_of(row) for row in rows]
+    once = ["" if i and names[i - 1] == name else name for i, name in enumerate(names)]
+    columns = zip(heads, zip(*cells, strict=True), strict=True) if rows else ()
+    more = [Column(head, list(column), left=head == "critic") for head, column in columns]
+    return Table([Column("estimator", once), *more])
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -105,22 +90,6 @@ def cells(
     return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
 
 
-def add_rows(
-    table: Any,
-    rows: Iterable[Mapping[str, Any]],
-    cells_of: Callable[[Mapping[str, Any]], list[str]],
-    lead: tuple[str, ...] = (),
-) -> None:
-    """A row for each estimator and critic, with the estimator's name once; `lead`: leading
-    cells."""
-    before = None
-    for row in rows:
-        first = lead if before is None else ("",) * len(lead)
-        name = name_of(row)
-        table.add_row(*first, "" if name == before else name, row["critic"] or "-", *cells_of(row))
-        before = name
-
-
 def _relative(row: Mapping[str, Any]) -> str:
     x = row["relative_variance"]
     return "-" if x is None else two_digits(x)
@@ -134,13 +103,15 @@ def _cosine(x: float, se: float) -> str:
     return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
 
 
-def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
+def blocks(document: Mapping[str, Any], wide: bool) -> list[Block]:
+    """wide: with the columns for which a narrow terminal has no room."""
     rows = document["estimators"]
-    wide = width >= 110
     heads, cells_of = cells(rows, wide)
-    table = make_table(["estimator", "critic", *heads], padding=int(width >= 160))
-    add_rows(table, rows, cells_of)
-    return page(headline(document), [table], notes_of(document, rows, wide))
+    table = estimators(
+        rows, ["critic", *heads], [[row["critic"] or "-", *cells_of(row)] for row in rows]
+    )
+    notes = notes_of(document, rows, wide)
+    return [Text(headline(document)), table, *(Text(note, "faint") for note in notes)]
 
 
 def notes_of(

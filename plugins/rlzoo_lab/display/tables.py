@@ -15,7 +15,7 @@ from rlzoo_lab.data.comparable import labelled, settings, terms
 from rlzoo_lab.data.record import Record, flat_config
 from rlzoo_lab.display.run import samples
 from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
-from rlzoo_lab.view.numbers import sparkline
+from rlzoo_lab.view.numbers import gain_text, sparkline
 
 
 def closing(summary: dict[str, Any], folder: RunFolder) -> list[Block]:
@@ -23,6 +23,8 @@ def closing(summary: dict[str, Any], folder: RunFolder) -> list[Block]:
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
     shown: list[Block] = [*beside_earlier(mine, earlier)]
+    if summary.get("eval_gain_interval"):
+        shown.append(Text(gain_text(summary["eval_gain"], *summary["eval_gain_interval"])))
     if others:
         shown.append(Text(
             f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with a different "

@@ -4,6 +4,7 @@ try.
 May import `train` and below, and no other verb but `checks`. No model; torch only for a run's own
 components.
 
+    agents    rules: what an agent's episode is paid for, and what it wrote itself
     broken    rules: facts that hold in any correct run
     command   the arguments, and what is printed
     components  rules: a run's own components, by `rlzoo check`

@@ -4,18 +4,21 @@ This module does not import torch.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo.runs.folder import open_folder
+from rlzoo.runs.folder import latest_run, open_folder
 from rlzoo_lab.data.record import Record, Unknown
+from rlzoo_lab.doctor.agents import OF_IMPORTS
 from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
+from rlzoo_lab.view.blocks import Block, Text
+from rlzoo_lab.view.shown import Shown
 
 LISTED = 12  # names of rules that a terminal still shows
 
@@ -35,7 +38,8 @@ def findings_of(run: Record) -> tuple[list[Finding], dict[str, str]]:
     left_out = {}
     for r in RULES:
         if any(len(run.series(m)) < r.least for m in r.metrics):
-            left_out[r.name] = ""
+            if run.trainer or OF_IMPORTS.isdisjoint(r.metrics):
+                left_out[r.name] = ""
             continue
         try:
             finding = r.judge(run)
@@ -72,14 +76,14 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    if arguments.environment == (arguments.path is not None):
-        raise UsageError("doctor: needs either a RUN or --environment")
+    if arguments.environment and arguments.path is not None:
+        raise UsageError("doctor: takes either a RUN or --environment")
     if arguments.environment:
         facts = environment()
         return Result(facts, lambda _: lines_of(facts))
-    record = opened(arguments.path)
+    record = opened(arguments.path or latest_run())
     found = document(record, *examine(record))
-    return Result(found, lambda _: diagnosis(found))
+    return Result(found, Shown(blocks(found)))
 
 
 def opened(path: str) -> Record:
@@ -108,41 +112,38 @@ def document(
     }
 
 
-def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
-    """The findings as a terminal view."""
-    from rich.padding import Padding
-    from rich.text import Text
+KINDS = {"problem": "problem", "warning": "warn", "note": "remark"}
 
-    styles = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
+
+def blocks(document: Mapping[str, Any]) -> list[Block]:
+    """What is printed of a run."""
     steps, findings = document["steps"], document["findings"]
-    yield Text(
-        f"{document['path']}: {steps} step{'s' * (steps != 1)}", style="bold", overflow="fold"
-    )
-    for trouble in document["folder"]:
-        yield Text(trouble, style="yellow", overflow="fold")
+    shown = [Text(f"{document['path']}: {steps} step{'s' * (steps != 1)}", "strong")]
+    shown += [Text(trouble, "warn") for trouble in document["folder"]]
     for f in findings:
-        title = f"{f['severity']}: {f['rule'].replace('_', ' ')}"
-        yield Text.assemble("\n", (title, styles[f["severity"]]))
-        yield Padding(Text(f["what"]), (0, 0, 0, 2))
+        shown.append(Text(f"\n{f['severity']}: {_words(f['rule'])}", KINDS[f["severity"]]))
+        lines = [f["what"], f"try  {f['advice']}"]
         if f["so_too"]:
-            follows = ", ".join(name.replace("_", " ") for name in f["so_too"])
-            yield Padding(Text.assemble(("so   ", "bold"), follows), (0, 0, 0, 2))
-        yield Padding(Text.assemble(("try  ", "bold"), f["advice"]), (0, 0, 0, 2))
+            lines.insert(1, f"so   {', '.join(map(_words, f['so_too']))}")
+        shown += [Text(line, "item") for line in lines]
     if not steps:
-        yield Text("\nNo step has finished yet.")
-        return
+        return [*shown, Text("\nNo step has finished yet.")]
     wrong = sum(f["severity"] != "note" for f in findings)
     verdict = f"{wrong} found a fault" if wrong else "no fault found"
-    yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
+    shown.append(Text(f"\n{len(document['judged'])} rules: {verdict}."))
     if document["unknown"]:
         keys = sorted({*document["unknown"].values()})
         what = f"{len(document['unknown'])} rules, which need {', '.join(keys[:LISTED])}"
         what += " and others" * (len(keys) > LISTED)
-        yield Text(f"Rules not run (the run does not record a setting): {what}.", style="dim")
-    if document["not_judged"]:
-        names = [name.replace("_", " ") for name in document["not_judged"]]
-        what = (
-            ", ".join(names) if len(names) <= LISTED else (f"{len(names)} rules (listed by --json)")
-        )
+        shown.append(Text(f"Rules not run (the run does not record a setting): {what}.", "faint"))
+    if names := document["not_judged"]:
+        what = f"{len(names)} rules (listed by --json)"
+        if len(names) <= LISTED:
+            what = ", ".join(map(_words, names))
         why = "too few steps, or the metric is missing"
-        yield Text(f"Rules not run ({why}): {what}.", style="dim")
+        shown.append(Text(f"Rules not run ({why}): {what}.", "faint"))
+    return list[Block](shown)
+
+
+def _words(rule: str) -> str:
+    return rule.replace("_", " ")

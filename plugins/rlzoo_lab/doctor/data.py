@@ -148,7 +148,7 @@ def answers_do_not_match_prompts(run: Record) -> Finding | None:
         f"give {one['answer']!r}, and {one['response']!r} was answered.{where} Otherwise the task "
         "is too hard for this model.",
         "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
-        "answer? If both are correct, use easier prompts or a warm start (`rlzoo sft`).",
+        "answer? If both are correct, use easier prompts or a warm start (`rlzoo model sft`).",
         {"right": fmean(run.series(names.RIGHT)), "answer_in_prompt": inside},
     )
 

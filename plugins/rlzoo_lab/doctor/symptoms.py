@@ -81,7 +81,7 @@ def _warm_start(run: Record) -> str:
     if run.trainer:
         return "a warm start (supervised training on your own pairs)"
     task = shlex.quote(str(run.key("task.name")))
-    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on your own pairs)"
+    return f"a warm start (`rlzoo model base {task} --out start`, or `model sft` on your own pairs)"
 
 
 @symptom(names.SCORE_STD, names.REWARD, least=3)
@@ -255,13 +255,20 @@ def no_signal_in_groups(run: Record) -> Finding | None:
     elif not differ:
         why = f" The samples of a prompt are nearly identical.{unknown(run)}"
         advice = "Find out what lowered the entropy (rollout.temperature, actor.lr)."
+    terms = {n.removeprefix(f"{names.NO_SIGNAL}/"): late(run, n) for n in sorted(run.steps.names())
+             if n.startswith(f"{names.NO_SIGNAL}/")}  # fmt: skip
+    lively = min(terms, key=lambda n: terms[n], default="")
+    lost = bool(terms) and terms[lively] < tail - 0.2
+    if terms:
+        why += " Equal in their groups: " + ", ".join(f"{n} {x:.0%}" for n, x in terms.items())
+        why += f"; {lively} differs, but the sum does not: a cap, or a term against it" * lost + "."
     return Finding(
-        "note" if good or (learning(run) and not blind) else "problem",
+        "note" if not lost and (good or (learning(run) and not blind)) else "problem",
         f"{tail:.0%} of the groups carry no signal in {spans(run, names.NO_SIGNAL)[1]}: all "
         f"samples of a prompt have the same score (mean reward {score:.3g}), so their advantages "
         f"are 0.{why}",
         advice,
-        {"no_signal": tail, "mean_reward": score},
+        {"no_signal": tail, "mean_reward": score} | {f"no_signal/{n}": x for n, x in terms.items()},
     )
 
 

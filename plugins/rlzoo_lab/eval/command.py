@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
-from rlzoo_lab.data.words import is_run
+from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.eval.tables import blocks
 from rlzoo_lab.view.shown import Shown
@@ -46,6 +47,8 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
         raise UsageError("--greedy gives each prompt one response; remove --k and --responses")
     runs = [w for w in arguments.words if is_run(w)]
     words = [w for w in arguments.words if not is_run(w)]
+    if not runs and not any(re.match(r"(recipe|model|task)\b", w) for w in words):
+        runs = [latest_run()]
     if arguments.prompts is not None:
         words.append(f"eval.samples={_count('--prompts', arguments.prompts)}")
     if arguments.greedy:

@@ -7,8 +7,8 @@ from rlzoo.errors import UsageError
 from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.evaluations import DECODING
 from rlzoo.train.start import prepare
+from rlzoo_lab.data.comparable import DECODING
 from rlzoo_lab.data.weights import choose, open_own
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.stats import mean_over, share_over
@@ -159,6 +159,8 @@ def metrics(
         for name, values in shares.items():
             line[name] = sum(values) / prompts
             line[f"{name}_low"], line[f"{name}_high"] = share_over(values, kinds, responses)
+        if by_prompt == shares["eval/accuracy"]:  # one number has one interval
+            line |= {f"eval/score_{e}": line[f"eval/accuracy_{e}"] for e in ("low", "high")}
     line["eval/samples"] = len(rows)
     line["eval/prompts"] = len(set(kinds))
     line["eval/response_length"] = mean("length")
@@ -177,4 +179,5 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     names += ["eval_metric", "eval_samples"]
     if not summary.keys() >= set(names):
         return None
-    return {name: summary.get(name) for name in [*names, "eval_greedy_before", "eval_greedy_after"]}
+    names += ["eval_greedy_before", "eval_greedy_after", "eval_gain", "eval_gain_interval"]
+    return {name: summary.get(name) for name in names}

@@ -5,6 +5,7 @@ from typing import Any
 
 from rlzoo_lab.display.run import samples
 from rlzoo_lab.view.blocks import Block, Column, Table, Text
+from rlzoo_lab.view.numbers import gain_text
 
 
 def blocks(document: Mapping[str, Any]) -> list[Block]:
@@ -33,6 +34,8 @@ def blocks(document: Mapping[str, Any]) -> list[Block]:
         )
         if said["eval_greedy_after"] is not None:
             own += "; greedy {eval_greedy_before:.3f}, then {eval_greedy_after:.3f}".format(**said)
+        if said["eval_gain_interval"]:
+            own += f"; {gain_text(said['eval_gain'], *said['eval_gain_interval'])}"
         shown.append(Text(own))
     if document["samples"]:
         shown.append(samples(document["samples"], "samples"))

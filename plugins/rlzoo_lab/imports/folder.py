@@ -267,7 +267,8 @@ def write(
         seen[s.step] = seen.get(s.step, 0) + 1
         if seen[s.step] <= SAMPLES:
             line = {"step": s.step, "prompt": s.prompt, "response": s.response,
-                    "answer": s.answer, "score": s.score, "advantage": s.advantage}  # fmt: skip
+                    "answer": s.answer, "score": s.score, "advantage": s.advantage,
+                    "truncated": s.truncated}  # fmt: skip
             folder.append("samples.jsonl", {k: v for k, v in line.items() if v is not None})
     keys = imported.recipe
     paid_kl = bool(keys.get("kl.coef")) and keys.get("kl.place", "reward") == "reward"

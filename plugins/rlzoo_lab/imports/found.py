@@ -43,7 +43,8 @@ class Tokens:
 class Sample:
     """A prompt and a response. score, advantage: in the reward's unit; None where not recorded.
 
-    tokens: the response token by token; group: equal for responses to one draw of a prompt.
+    tokens: the response token by token; group: equal for responses to one draw of a prompt;
+    episode: equal for the turns of one episode, where each turn is a row; terms: each reward.
     """
 
     step: int
@@ -55,6 +56,8 @@ class Sample:
     tokens: Tokens | None = None
     group: Any = None
     truncated: bool | None = None
+    episode: Any = None
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

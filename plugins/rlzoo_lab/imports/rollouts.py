@@ -40,7 +40,9 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
             columns = {} if advantage is None else {"advantages": [advantage] * len(ids)}
             found = tokens(path, number, ids, [1] * len(ids), columns)
         out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
-                          advantage, tokens=found, group=_text(row["prompt"])))  # fmt: skip
+                          advantage, tokens=found, group=_text(row["prompt"]),
+                          terms={k: s for k, s in zip(rewards, scores, strict=True)
+                                 if isinstance(s, int | float) and s == s}))  # fmt: skip
     return out
 
 
@@ -54,7 +56,8 @@ def verl_samples(path: Path) -> Iterator[Sample]:
         if score is not None and number_of(score) is None:
             raise damaged(path, number, "a number as 'score'")
         answer = line.get("gts")
-        yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer)
+        yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer,
+                     episode=line.get("traj_uid", line.get("request_id")))  # fmt: skip
 
 
 def slime_samples(path: Path) -> Iterator[Sample]:
@@ -102,10 +105,11 @@ def _prime_sample(
     first = next((i for i, node in enumerate(nodes) if node.get("sampled")), len(nodes))
     said = [node["message"] for node in nodes[first:]]
     credit = [x for node in nodes for x in node.get("advantages") or ()]
-    rewards = [r["score"] * r.get("weight", 1.0) for r in trace["rewards"].values() if r]
+    terms = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
     return Sample(step, _text([node["message"] for node in nodes[:first]]),
-                  _text(said[0]["content"] if len(said) == 1 else said), sum(rewards),
-                  fmean(credit) if credit else None, tokens=found, group=group)  # fmt: skip
+                  _text(said[0]["content"] if len(said) == 1 else said), sum(terms.values()),
+                  fmean(credit) if credit else None, tokens=found, group=group,
+                  terms=terms)  # fmt: skip
 
 
 def _text(value: Any) -> str:
@@ -130,6 +134,8 @@ def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
         out["prompts/distinct"] = min(1.0, len(groups) * per_prompt / len(samples))
     if len(groups) < len(samples):
         out["group/distinct"] = fmean(len({s.response for s in g}) / len(g) for g in parts)
+    if given := grouped((s for s in samples if s.group not in (None, s.prompt)), lambda s: s.group):
+        out["group/unequal_prompts"] = fmean(len({s.prompt for s in g}) > 1 for g in given.values())
     scores = [s.score for s in samples if s.score is not None]
     if len(scores) < len(samples) or not all(map(math.isfinite, scores)):
         return out
@@ -139,6 +145,12 @@ def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
         out["score/std"] = pstdev(scores)
     if len(groups) < len(samples):
         out["group/no_signal"] = fmean(len({s.score for s in g}) == 1 for g in parts)
+        for name in samples[0].terms if len(samples[0].terms) > 1 else ():
+            flat = (len({s.terms.get(name) for s in g}) == 1 for g in parts)
+            out[f"group/no_signal/{name}"] = fmean(flat)
+    episodes = grouped(samples, lambda s: s.episode).values()
+    if 1 < len(episodes) < len(samples):
+        out["reward/per_episode"] = fmean(fmean(s.score or 0.0 for s in e) for e in episodes)
     if left := len(samples) - len(texts):
         means = {text: fmean(s.score or 0.0 for s in same) for text, same in texts.items()}
         gaps = ((s.score or 0.0) - means[s.prompt, s.response] for s in samples)

@@ -7,7 +7,7 @@ from pathlib import Path
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
-from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.folder import RunFolder, latest_run, open_folder
 from rlzoo_lab.report.html import Report, page, read_report
 from rlzoo_lab.view.written import Written
 
@@ -32,7 +32,7 @@ def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", metavar="RUN", help="a run folder; the run may still be training")
+    add("path", metavar="RUN", nargs="?", help="a run folder; the run may still be training")
     add("--out", action=Written, metavar="FILE",
         help=f"where to write the page; default: RUN/{NAME}")  # fmt: skip
     again = "while the run trains, rewrite the page every N seconds (default 10)"
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> Result:
     every = arguments.watch
     if every is not None and not 1 <= every < 1e6:
         raise UsageError(f"--watch: must be at least 1 second. Got {every:g}")
-    folder = open_folder(arguments.path, large=False)
+    folder = open_folder(arguments.path or latest_run(), large=False)
     place, shown = write(folder, arguments.out, every)
     told = every is None
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked
-from rlzoo.runs.metrics import SECONDS, TOKENS, headline
+from rlzoo.runs.metrics import GAIN, SECONDS, TOKENS, headline
 from rlzoo_lab.data.record import Record, read_record
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.series import Finding
@@ -17,7 +17,7 @@ from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.tokens import BUDGET, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
 from rlzoo_lab.view import page as html
-from rlzoo_lab.view.numbers import brief
+from rlzoo_lab.view.numbers import brief, signed
 from rlzoo_lab.view.page import tag
 
 
@@ -107,6 +107,8 @@ def _facts(report: Report) -> str:
         facts.append((f"held-out {what}", brief(after), f"{brief(low)} to {brief(high)}"))
         before = brief(headline(there[0])[1])
         facts.append(("before training", before, f"at step {there[0]['step']}"))
+        rise, *ends = (signed(there[-1][f"{GAIN}{end}"]) for end in ("", "_low", "_high"))
+        facts.append(("gain, paired by prompt", rise, " to ".join(ends)))
     except (LookupError, TypeError, ValueError):
         pass  # no evaluation yet, or one of other metrics
     for title, metric in (("tokens generated", TOKENS), ("time", SECONDS)):

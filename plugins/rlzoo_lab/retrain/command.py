@@ -11,13 +11,15 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
-from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document
+from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document, control
 from rlzoo_lab.stats import Interval
 from rlzoo_lab.view.numbers import bracket, signed, three_decimals
+from rlzoo_lab.view.shown import Shown
 
 RUNS = 8  # retrainings, unless --runs sets another number
 
@@ -27,24 +29,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    if not arguments.retrain:
-        if arguments.runs is not None or arguments.dir is not None:
-            raise UsageError("doctor: --runs and --dir require --retrain")
+    asked = [f"--{name}" for name in ("retrain", "control") if getattr(arguments, name)]
+    if (arguments.runs is not None and not arguments.retrain) or (arguments.dir and not asked):
+        raise UsageError("doctor: --runs requires --retrain, and --dir that or --control")
+    if not asked:
         return doctor.run(arguments)
-    if arguments.path is None or arguments.environment:
-        raise UsageError("--retrain: give a RUN")
+    if arguments.environment or len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)}: give a RUN, and one of them")
     most = RUNS if arguments.runs is None else arguments.runs
     if most < 1:
         raise UsageError(f"--runs: must be at least 1. Got {most}")
+    arguments.path = arguments.path or latest_run()
     record = doctor.opened(arguments.path)
     if record.trainer:
-        raise UsageError(f"--retrain: {arguments.path} is from another trainer ({record.trainer})")
+        raise UsageError(f"{asked[0]}: {arguments.path} is from another trainer ({record.trainer})")
     findings, left_out = doctor.examine(record)
+    if arguments.control:
+        path = Path(arguments.dir) if arguments.dir else _folder(record)
+        outcome, moved = control(record, load_zoo(), path, arguments)
+        found = doctor.document(record, [*moved, *findings], left_out) | {"control": outcome}
+        said = _of_control(outcome)
+        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), said])
     able = in_order([s for s in suspects(record) if s.words], findings)
     if not able:
         found = doctor.document(record, findings, left_out) | {"experiments": []}
         none = "--retrain: nothing to reset: no setting or component differs from the recipe."
-        return Result(found, lambda _: [*doctor.diagnosis(found), none])
+        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), none])
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
@@ -56,8 +66,17 @@ def run(arguments: argparse.Namespace) -> Result:
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
     return Result(
-        found, lambda _: [*doctor.diagnosis(found), *table(found)], status=experiments.interrupted
+        found,
+        lambda console: [*Shown(doctor.blocks(found))(console), *table(found)],
+        status=experiments.interrupted,
     )
+
+
+def _of_control(outcome: Mapping[str, Any]) -> str:
+    still = "neither weights nor held-out score moved" if outcome["still"] else "it moved"
+    before, after = (three_decimals(outcome[name]) for name in ("before", "after"))
+    return (f"\nControl, {outcome['steps']} steps at learning rate 0 in {outcome['path']}: {still} "
+            f"(held out {before} to {after}).")  # fmt: skip
 
 
 def in_order(found: list[Suspect], findings: list[Finding]) -> list[Suspect]:

@@ -15,12 +15,14 @@ import numpy as np
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 from rlzoo.runs.disk import refuse_links
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import ACCURACY, SCORE
 from rlzoo.train.start import prepare
 from rlzoo_lab import stats
-from rlzoo_lab.data.record import Record, failure, flat_config, read_evaluation, read_finished
+from rlzoo_lab.data.record import Record, failure, flat_config, read_finished
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect
 from rlzoo_lab.sweep.command import read_executor, train_missing
@@ -31,6 +33,7 @@ from rlzoo_lab.view.numbers import bracket, signed
 LEAST = 0.1  # of accuracy, or of the scores' range: a smaller effect accuses nothing
 CLEAR = 0.25  # a smaller effect, or one on a run that learns, has to repeat with another seed
 ALL = "everything"
+CONTROL_STEPS = 4
 # A retraining leaves no models and logs nowhere.
 PLAIN = ("loggers=[]", "checkpoint.every=0", "checkpoint.best=false", "run.save_batches=0")
 
@@ -97,10 +100,15 @@ def apart(
 
 
 class Experiments:
-    """The retrainings of a run: what is left of their budget, and what came of each."""
+    """The retrainings of a run: what is left of their budget, and what came of each. steps: their
+    number; None: the run's own, which has to have been evaluated."""
 
-    def __init__(self, run: Record, zoo: Zoo, path: Path, most: int, arguments: Any):
-        if not run.evaluations or run.evaluations[-1]["step"] == 0 or not run.by_prompt:
+    def __init__(
+        self, run: Record, zoo: Zoo, path: Path, most: int, arguments: Any, steps: int | None = None
+    ):
+        if steps is None and (
+            not run.evaluations or run.evaluations[-1]["step"] == 0 or not run.by_prompt
+        ):
             raise UsageError(
                 "--retrain: the run has no evaluation after training, or it is from another trainer"
             )
@@ -109,11 +117,11 @@ class Experiments:
         self.trials: list[Trial] = []
         self.best: Trial | None = None  # what the finding is about
         self.accused: Sequence[Suspect] = ()  # by the finding
-        done = run.evaluations[-1]["step"]
-        self.steps = int(run.key("train.steps", done) if run.summary else done)
+        done = run.evaluations[-1]["step"] if run.evaluations else 0
+        self.steps = steps or int(run.key("train.steps", done) if run.summary else done)
 
     def row(self, label: str, words: Sequence[str]) -> SweepRow:
-        words = (f"recipe={self.run.path / 'recipe.yaml'}", *words, *PLAIN)
+        words = (f"recipe={self.run.path / 'recipe.yaml'}", *PLAIN, *words)
         words = (*words, f"train.steps={self.steps}")
         recipe = compose(list(words), self.zoo)
         metric = "accuracy" if prepare(recipe, self.zoo).abilities.is_correct else "score"
@@ -276,6 +284,53 @@ class Experiments:
             {"reset": words, "before": before, "after": after, "difference": trial.difference},
             rule="retraining_helps",
         )
+
+
+def control(
+    run: Record, zoo: Zoo, path: Path, arguments: Any
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Train the recipe for a few steps at learning rate 0; (what came of it, a finding if weights
+    changed between checkpoints, or the held-out score by more than its noise)."""
+    experiments = Experiments(run, zoo, path, 1, arguments, CONTROL_STEPS)
+    critic = make_plan(compose([f"recipe={run.path / 'recipe.yaml'}"], zoo), zoo).critic
+    words = ("actor.lr=0", *["critic.lr=0"] * critic, "eval.every=0", "checkpoint.every=1",
+             f"checkpoint.keep={CONTROL_STEPS}")  # fmt: skip
+    (result,) = experiments.train([experiments.row("learning rate 0", words)], run.seed)
+    if isinstance(result, str):
+        raise RlzooError(f"--control: the run at learning rate 0 failed: {result}")
+    folders = sorted((result.path / "checkpoints").glob("step-*"))
+    one, *others = [
+        {f.name: f.read_bytes() for f in folder.glob("*.safetensors") if "optimizer" not in f.name}
+        for folder in folders
+    ]
+    moved = sorted({name for other in others for name in one if other.get(name) != one[name]})
+    ends = (result.evaluations[0]["step"], result.evaluations[-1]["step"])
+    first, last = (read_evaluation(result.path, step) or {} for step in ends)
+    name = "right" if "right" in first else "score"
+    shift = last[name].astype(float) - first[name].astype(float)
+    mean, interval = stats.over_prompts([shift], [first["prompt"]], 20)  # 99.75 %
+    drifts = bool(interval and not interval.low <= 0 <= interval.high)
+    outcome: dict[str, Any] = {
+        "path": str(result.path), "steps": CONTROL_STEPS, "still": not (moved or drifts),
+        "weights": [n.removesuffix(".safetensors") for n in moved], "before": held_out(result, 0),
+        "after": held_out(result), "difference": mean,
+        "interval": [*interval] if interval else None,
+    }  # fmt: skip
+    if outcome["still"]:
+        return outcome, []
+    what = [f"the weights of {' and '.join(outcome['weights'])} change"] * bool(moved)
+    if interval and drifts:
+        what += [f"the held-out result changes by {signed(mean)} {bracket(interval)}"]
+    return outcome, [
+        Finding(
+            "problem",
+            f"At learning rate 0, {' and '.join(what)} within {CONTROL_STEPS} steps, so something "
+            "else than the optimizer changes the policy.",
+            "Look at what touches weights: plugins, sharding, adapters, another engine's copy.",
+            outcome,
+            rule="moves_at_learning_rate_zero",
+        )
+    ]
 
 
 def _gain(trial: Trial) -> float:

@@ -28,7 +28,7 @@ class Read(NamedTuple):
 class ProcessRewardModel:
     """A frozen process reward model with its own tokenizer, in eval mode.
 
-    path:      a folder that `rlzoo reward train --per-step` made, or a hub id
+    path:      a folder that `rlzoo model reward --per-step` made, or a hub id
     device:    a device of torch, by name; dtype: float32, bfloat16 or float16
     separator: the text after each step; None: the one in the folder's report.json, else a newline
     key:       the recipe key that an error names

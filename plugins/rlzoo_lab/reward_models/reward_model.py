@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,19 @@ from typing import Any
 from rlzoo.accel.device import pick_device
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
 from rlzoo.lm.loading import need_sentencepiece, resolve_path
-from rlzoo.lm.prompts import Prompt, PromptFormat, opened, without_end
+from rlzoo.lm.prompts import Prompt, PromptFormat, opened
 from rlzoo.lm.templates import bind, through_template
 from rlzoo.lm.weights import load_weights, reading
 from rlzoo.mdp.batch import right_pad
-from rlzoo.mdp.rules import continued
+from rlzoo.mdp.rules import continued, token_name
+from rlzoo.plugin.protocols import Tokenizer
 from rlzoo.runs.disk import read_mapping
 
 
 class RewardModel:
     """A frozen reward model with its own tokenizer, in eval mode.
 
-    path:   a folder that `rlzoo reward train` made, or a hub id
+    path:   a folder that `rlzoo model reward` made, or a hub id
     device: a device of torch, by name; dtype: float32, bfloat16 or float16
     key:    the recipe key that an error names
     """
@@ -65,7 +67,7 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
     """Raise RlzooError if the model or device does not exist; reads only small files."""
     if not path:
         raise RlzooError(
-            "path is missing; give a folder written by `rlzoo reward train`, or a hub id"
+            "path is missing; give a folder written by `rlzoo model reward`, or a hub id"
         )
     if device != "auto":
         pick_device(device)
@@ -78,8 +80,8 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
 
 
 NOUNS = {  # kind -> what it is, and what makes one
-    "SequenceClassification": ("sequence classifier", "`rlzoo reward train`"),
-    "TokenClassification": ("token classifier", "`rlzoo reward train --per-step`"),
+    "SequenceClassification": ("sequence classifier", "`rlzoo model reward`"),
+    "TokenClassification": ("token classifier", "`rlzoo model reward --per-step`"),
 }
 
 
@@ -282,3 +284,10 @@ def longest(model: Any, max_length: int | None) -> int | None:
     if own and offset is not None:  # RoBERTa counts from after it
         own -= offset + 1
     return min((n for n in (max_length, own) if n), default=None)
+
+
+def without_end(tokenizer: Tokenizer, response: str, end: int | None = None) -> str:
+    """A response without the end tokens that it ends with: EOS, and `end`, if any."""
+    ends = {tokenizer.eos_token_id, tokenizer.eos_token_id if end is None else end}
+    names = "|".join(re.escape(token_name(tokenizer, i)) for i in ends if i is not None)
+    return re.sub(rf"(?:{names})(?:\s|{names})*$", "", response) if names else response

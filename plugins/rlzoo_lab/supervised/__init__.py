@@ -1,8 +1,8 @@
-"""`rlzoo base`, `sft` and `reward train`: the models that RL starts from.
+"""`rlzoo model base`, `sft` and `model reward`: the models that RL starts from.
 
 May import `train` and the layers below, and no other verb.
 
-    base        the command `rlzoo base`: a model of `configs/base/`, or a new one for a task
+    base        the command `rlzoo model base`: a model of `configs/base/`, or a new one for a task
     fit         training with transformers' Trainer, shared by the others
     forms       the columns in which data sets have prompts and responses
     implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole

@@ -1,5 +1,5 @@
-"""`rlzoo base`: a small model that has learned a task's format: one of `configs/base/`, or a new
-one for any task that can demonstrate.  No torch at module level."""
+"""`rlzoo model base`: a small model that has learned a task's format: one of `configs/base/`, or
+a new one for any task that can demonstrate.  No torch at module level."""
 
 import argparse
 import shlex
@@ -154,6 +154,6 @@ def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
     if abilities(task.function).demonstrate is None:
         raise RlzooError(
             f"base: task {name!r} has no demonstrations; give it a method demonstrate(example, "
-            "generator) -> (right, wrong), or train on pairs in a file with rlzoo sft pairs.jsonl "
-            "--model nano"
+            "generator) -> (right, wrong), or train on pairs in a file with rlzoo model sft "
+            "pairs.jsonl --model nano"
         )

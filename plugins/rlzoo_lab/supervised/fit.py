@@ -1,4 +1,4 @@
-"""Supervised training with transformers' Trainer, shared by `rlzoo sft` and `rlzoo reward train`.
+"""Supervised training with transformers' Trainer, shared by `rlzoo model sft` and `model reward`.
 
 No torch at module level, so that the commands report errors before importing it.
 """

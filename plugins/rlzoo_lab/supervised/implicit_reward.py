@@ -1,7 +1,7 @@
-"""`rlzoo reward train --implicit`: a causal LM whose log-ratio to its initial weights is a reward
+"""`rlzoo model reward --implicit`: a causal LM whose log-ratio to its initial weights is a reward
 for each token, trained on responses that are labeled only as a whole.
 
-The loss reads a prompt and a response as `rlzoo sft` does. No torch at module level.
+The loss reads a prompt and a response as `rlzoo model sft` does. No torch at module level.
 """
 
 import argparse

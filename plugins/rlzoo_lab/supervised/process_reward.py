@@ -1,4 +1,4 @@
-"""`rlzoo reward train --per-step`: a process reward model from solutions with judged steps.
+"""`rlzoo model reward --per-step`: a process reward model from solutions with judged steps.
 
 It is a transformers token classifier with two labels, as TRL's PRMTrainer makes one;
 `lm/process_reward_model.py` reads it, and encodes and scores for both. No torch at module level.

@@ -1,4 +1,4 @@
-"""`rlzoo reward train`: a reward model from preference pairs; from judged steps or outcomes,
+"""`rlzoo model reward`: a reward model from preference pairs; from judged steps or outcomes,
 `process_reward` and `implicit_reward`.
 
 From pairs it is a transformers sequence classifier with one label, which scores a whole prompt and
@@ -24,9 +24,6 @@ ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "word", choices=("train",), metavar="train", help="the action; only `train` is supported"
-    )
     fit.add_arguments(parser, ALL, lr=1e-5)
     kind = parser.add_mutually_exclusive_group()
     add, flag = parser.add_argument, "store_true"

@@ -1,4 +1,4 @@
-"""`rlzoo sft`: supervised fine-tuning on demonstrations. No torch at module level.
+"""`rlzoo model sft`: supervised fine-tuning on demonstrations. No torch at module level.
 
 The loss covers only the response, including EOS, so that the model learns to stop; prompts are
 formatted as in `rlzoo run`.
@@ -82,8 +82,8 @@ def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
     prompt goes through one, else by EOS; once, also where the response contains its end.
 
     Raises UsageError if text follows an end: nothing is ever sampled after one."""
-    from rlzoo.lm.prompts import without_end
     from rlzoo.mdp.rules import continued, token_name
+    from rlzoo_lab.reward_models.reward_model import without_end
 
     if not isinstance(response, str):
         return reader.encode(prompt), written(reader, prompt, response)

@@ -117,7 +117,7 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
             if not isinstance(example.prompt, str):
                 raise RlzooError(
                     f"base: the prompts of task {name!r} are chat messages, but a small model has "
-                    "no chat template; use `rlzoo sft` with a model that has one"
+                    "no chat template; use `rlzoo model sft` with a model that has one"
                 )
             right, wrong = task.demonstrate(example, generator)
             texts += [example.prompt]

@@ -3,10 +3,9 @@
 from rlzoo.errors import RunError
 from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_json
-from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.store import open_store
-from rlzoo_lab.data.comparable import read_sweep
+from rlzoo_lab.data.comparable import decoding_of, read_sweep
 from rlzoo_lab.sweep.plan import Job, Sweep
 
 INDEX = "sweep.json"

@@ -12,9 +12,9 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
+from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_tokens
-from rlzoo_lab.data.words import is_run
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
@@ -65,15 +65,17 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if len(runs) > 1:
         raise UsageError(f"trace: accepts only one RUN. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
-    if sum(sources) != 1:
+    if sum(sources) > 1:
         raise UsageError(
-            "trace: requires one of RUN, recipe=NAME, or --rewards with --values (--rewards 0,0,1 "
-            "--values 0.3,0.4,0.6; --scores with --kl instead of --rewards)"
+            "trace: takes only one of RUN, recipe=NAME, or --rewards with --values (--rewards "
+            "0,0,1 --values 0.3,0.4,0.6; --scores with --kl instead of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
         raise UsageError("trace: typed numbers do not use a model; remove --prompt and --step")
     if arguments.answer is not None and arguments.prompt is None:
         raise UsageError("trace: --answer requires --prompt")
+    if not any(sources):
+        runs = [latest_run()]
     if runs:
         folder, trainer = open_tokens(runs[0])
         if trainer:
@@ -88,7 +90,8 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     if typed and not any(w.startswith("whiten=") for w in words):
         words.append("whiten=none")  # a few typed tokens are too few to whiten
-    recipes = variants(words, options, zoo, need_recipe=not typed)
+    # It trains nothing: its rows need not fill the recipe's mini-batches.
+    recipes = variants(["train.minibatches=1", *words], options, zoo, need_recipe=not typed)
     if typed:
         from rlzoo_lab.trace.typed import of_numbers
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rlzoo.format.text import printable
-from rlzoo_lab.trace.trace import Derivation, Numbers, Trace
+from rlzoo_lab.trace.trace import TYPED, Derivation, Numbers, Trace
 from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import aligned, number, option_text
 
@@ -120,6 +120,9 @@ def side_by_side(traced: Trace) -> list[Place]:
     return found
 
 
+NOISE = 1e-5
+
+
 def table(traced: Trace, places: Sequence[Place], name: str = "") -> Table:
     """A row for each token, and one for what follows the last if there is a value of it."""
     ended = traced.bootstrap is not None and any(column == "values" for _, column, _ in places)
@@ -138,6 +141,8 @@ def table(traced: Trace, places: Sequence[Place], name: str = "") -> Table:
             columns.append(Column(header, [*(traced.credits[i].clipped or ()), *end], left=True))
             continue
         values = (traced.columns if i is None else traced.credits[i].columns)[column]
+        if traced.source != TYPED:  # a model's float32: what is smaller is rounding
+            values = [0.0 if x is not None and abs(x) < NOISE else x for x in values]
         last = [number(traced.bootstrap)] if end and column == "values" else end
         columns.append(_numbers(header, values, last, shaded="advantages" in column))
     faint = [i for i, token in enumerate(traced.tokens) if not token.action]

@@ -12,6 +12,7 @@ May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no run
     shown     the blocks of a verb, for every format
     terminal  blocks in a terminal
     texts     blocks as Markdown and LaTeX, records as CSV
+    wide      a table that is printed as several in a narrow terminal
     written   options that name a file to write, checked before the work starts
 
 touch.js and touch.css make any page interactive: `page.touch`. page.css is the style of all pages,

@@ -13,8 +13,8 @@ from rlzoo_lab.view.numbers import NONE
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph. kind: `title`, `strong`, `faint`, `warn`, or
-    `code`: a heading and lines of arithmetic."""
+    """A paragraph. kind: `title`, `strong`, `faint`; `problem`, `warn`, `remark` by weight; `item`,
+    which is indented; or `code`: a heading and lines of arithmetic."""
 
     text: str
     kind: str = ""

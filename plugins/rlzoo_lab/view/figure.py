@@ -1,13 +1,12 @@
 """One style for figures, by matplotlib. Drawn once, an SVG follows its page's light or dark.
 
-For a page colours are drawn as placeholders, which become CSS variables in the SVG; for a file they
-are those of the light theme. matplotlib is optional and slow to load: only functions import it.
+Figures are drawn in the light theme, whose colours become CSS variables in the SVG of a page.
+matplotlib is optional and slow to load: only functions import it.
 """
 
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.view.blocks import Curve, Series
 from rlzoo_lab.view.numbers import brief
 
-# name -> (placeholder in the drawing, light, dark)
+# name -> (light, dark)
 INK = {
-    "ink": ("#010101", "#1f2430", "#e6e8ee"),
-    "faint": ("#020202", "#d9dce3", "#363c4a"),
-    "muted": ("#030303", "#646b7a", "#9aa2b3"),
+    "ink": ("#1f2430", "#e6e8ee"),
+    "faint": ("#d9dce3", "#363c4a"),
+    "muted": ("#646b7a", "#9aa2b3"),
 }
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, lifted for dark pages.
@@ -35,19 +34,17 @@ SERIES = (
     ("#8c2d04", "#e0845c"),
 )
 
-COLOURS = INK | {f"c{i}": (f"#0a0a{i:02x}", light, dark) for i, (light, dark) in enumerate(SERIES)}
+COLOURS = INK | {f"c{i}": pair for i, pair in enumerate(SERIES)}
 
 DASHES = ("-", "--", ":", "-.")
 
 
 _DECIMALS = re.compile(r"(\.\d\d)\d+")  # of a path, in points: beyond what can be seen
 
-_theme = ContextVar("_theme", default=0)  # 0: placeholders, 1: the light theme's colours
-
 
 def ink(name: str) -> str:
     """A colour to draw with: ink, faint or muted, c0 to c7."""
-    return COLOURS[name][_theme.get()]
+    return COLOURS[name][0]
 
 
 def colour(i: int) -> str:
@@ -107,8 +104,8 @@ def svg(figure: Any, name: str) -> str:
     """The figure for a page: colours as CSS variables, unique ids, scaled to its box. Marks
     that belong to a row of a table have its `data-row`."""
     drawn = _save(figure, "svg", name).decode()
-    for variable, (placeholder, _, _) in COLOURS.items():
-        drawn = drawn.replace(placeholder, f"var(--{variable})")
+    for variable, (light, _) in COLOURS.items():
+        drawn = drawn.replace(light, f"var(--{variable})")
     prefix = re.sub(r"\W", "-", name)
     drawn = re.sub(r'id="row-(\d+)"', r'data-row="\1"', drawn)
     drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", drawn)
@@ -119,7 +116,7 @@ def svg(figure: Any, name: str) -> str:
 
 def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
     """Write the figure as SVG or PNG files, by their names, in the light theme on white."""
-    figure = in_light(draw)
+    figure = on_white(draw())
     for path in paths:
         write_atomically(path, _save(figure, path.suffix[1:], path.stem))
 
@@ -135,29 +132,25 @@ def write_curves(curves: Iterable[Curve], folder: Path) -> None:
 
 def drawn(curves: Sequence[Curve], width: float = 8.0) -> Any:
     """Curves, one below the other, as a figure that a notebook shows with any backend."""
-
-    def draw() -> Any:
-        rows = [0.6 + 0.32 * len(c.places) if c.across else 3.0 for c in curves]
-        figure = new_figure(width, 0.6 + sum(rows))
-        for i, curve in enumerate(curves):
-            names = (curve.y, "") if curve.across else (curve.x, curve.y)
-            axes = add_axes(figure, *names, (len(curves), 1, i + 1))
-            for one in curve.series:
-                _draw(axes, one, curve.across)
-            if curve.caption:
-                axes.set_title(curve.caption, fontsize=8, loc="left", wrap=True)
-            if curve.places:
-                at = range(len(curve.places))
-                (axes.set_yticks if curve.across else axes.set_xticks)(at, curve.places)
-                if curve.across:
-                    axes.set_ylim(len(curve.places) - 0.5, -0.5)
-            else:
-                axes.xaxis.get_major_locator().set_params(integer=True)
-                axes.xaxis.set_major_formatter(lambda x, _: brief(x))
-            add_legend(figure, axes)
-        return figure
-
-    figure = in_light(draw)
+    rows = [0.6 + 0.32 * len(c.places) if c.across else 3.0 for c in curves]
+    figure = new_figure(width, 0.6 + sum(rows))
+    for i, curve in enumerate(curves):
+        names = (curve.y, "") if curve.across else (curve.x, curve.y)
+        axes = add_axes(figure, *names, (len(curves), 1, i + 1))
+        for one in curve.series:
+            _draw(axes, one, curve.across)
+        if curve.caption:
+            axes.set_title(curve.caption, fontsize=8, loc="left", wrap=True)
+        if curve.places:
+            at = range(len(curve.places))
+            (axes.set_yticks if curve.across else axes.set_xticks)(at, curve.places)
+            if curve.across:
+                axes.set_ylim(len(curve.places) - 0.5, -0.5)
+        else:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_formatter(lambda x, _: brief(x))
+        add_legend(figure, axes)
+    on_white(figure)
     figure._repr_png_ = lambda: png(figure)
     return figure
 
@@ -182,15 +175,10 @@ def _draw(axes: Any, one: Series, across: bool) -> None:
               alpha=0.45 if thin else 1)  # fmt: skip
 
 
-def in_light(draw: Callable[[], Any]) -> Any:
-    """A figure in the light theme on white, wherever it is shown."""
-    before = _theme.set(1)
-    try:
-        figure = draw()
-        figure.patch.set(visible=True, facecolor="white")
-        return figure
-    finally:
-        _theme.reset(before)
+def on_white(figure: Any) -> Any:
+    """The figure on white, wherever it is shown."""
+    figure.patch.set(visible=True, facecolor="white")
+    return figure
 
 
 def png(figure: Any) -> bytes:

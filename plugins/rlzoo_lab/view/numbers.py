@@ -36,6 +36,12 @@ def signed(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.3f}"
 
 
+def gain_text(rise: float, low: float, high: float) -> str:
+    """`gain +0.188, 95 % interval +0.051 to +0.325, paired by prompt`"""
+    ends = f"{signed(low)} to {signed(high)}"
+    return f"gain {signed(rise)}, 95 % interval {ends}, paired by prompt"
+
+
 def bracket(interval: "Interval") -> str:
     """`[.050, 1.190]`"""
     low, high = (

@@ -68,7 +68,7 @@ def _policy(script: str) -> str:
 
 
 def _variables(theme: int) -> str:
-    pairs = {name: colour[1:] for name, colour in COLOURS.items()} | PAPER
+    pairs = COLOURS | PAPER
     return " ".join(f"--{name}: {pair[theme]};" for name, pair in pairs.items())
 
 

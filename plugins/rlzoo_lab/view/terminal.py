@@ -5,15 +5,17 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.style import Style
-from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import brief, sparkline
 from rlzoo_lab.view.shade import largest, shade
+from rlzoo_lab.view.wide import WideTable
 
-STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "warn": "yellow"}
+STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "problem": "bold red",
+          "warn": "yellow", "remark": "cyan"}  # fmt: skip
 FOLDS = 24  # characters of a text in a table; a longer one is folded
 BARS = 40  # characters of a curve
 
@@ -30,7 +32,8 @@ def _parts(block: Block, console: Any) -> list[Any]:
                 head, *lines = block.text.splitlines()
                 indented = [part for line in lines for part in _wrapped(line, console)]
                 return ["", RichText(head, style="bold", overflow="fold"), *indented]
-            return [RichText(block.text, style=STYLES.get(block.kind, ""), overflow="fold")]
+            text = RichText(block.text, style=STYLES.get(block.kind, ""), overflow="fold")
+            return [Padding(text, (0, 0, 0, 2)) if block.kind == "item" else text]
         case Note():
             return [RichText(f"note: {block.text}", style="yellow", overflow="fold")]
         case Table():
@@ -52,19 +55,21 @@ def _wrapped(line: str, console: Any) -> list[RichText]:
     return [RichText.assemble("      " if i else "  ", piece) for i, piece in enumerate(pieces)]
 
 
-def _table(block: Table, console: Any) -> RichTable:
-    """With short headings, if it is too wide with whole ones."""
-    table = _made(block, [c.name for c in block.columns])
+def _table(block: Table, console: Any) -> WideTable:
+    """With short headings, and then less space, if it is too wide."""
     free = console.options.update(max_width=100_000)
-    if Measurement.get(console, free, table).maximum > console.width:
-        table = _made(block, [c.short or c.name for c in block.columns])
+    whole, short = ([c.name for c in block.columns], [c.short or c.name for c in block.columns])
+    for heads, space in ((whole, 1), (short, 1), (short, 0)):
+        table = _made(block, heads, space)
+        if Measurement.get(console, free, table).maximum <= console.width:
+            break
     return table
 
 
-def _made(block: Table, heads: Sequence[str]) -> RichTable:
+def _made(block: Table, heads: Sequence[str], space: int) -> WideTable:
     title = RichText(block.title, style="italic") if block.title else None
-    table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
-                      padding=(0, 1, 0, 0))  # fmt: skip
+    table = WideTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
+                      padding=(0, space, 0, 0))  # fmt: skip
     for i, (head, column) in enumerate(zip(heads, block.columns, strict=True)):
         names = not i and not all(cell.isdigit() for cell in column.cells)
         # Numbers that were aligned by their points have blanks after them, which rich would strip.

@@ -5,10 +5,16 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlzoo.format.text import in_markdown, one_line
+from rlzoo.format.text import one_line
 from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text
 from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.shown import Shown
+
+
+def in_markdown(text: str) -> str:
+    """A text on one line, escaped for a paragraph or a table cell of Markdown: it makes no HTML, no
+    link and no image."""
+    return one_line(text).translate({ord(c): f"\\{c}" for c in "|<"}).replace("](", "]\\(")
 
 
 def text_of(shown: Shown, form: str) -> str:

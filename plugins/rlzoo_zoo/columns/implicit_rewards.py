@@ -17,7 +17,7 @@ def implicit_rewards(
     response_mask,
     response_attention,
     *,
-    path: Annotated[str, "a folder written by `rlzoo reward train --implicit`"] = "",
+    path: Annotated[str, "a folder written by `rlzoo model reward --implicit`"] = "",
     beta: Annotated[float, Range(0, None, "neither")] = 0.05,
     rows: Annotated[int, Range(1)] = 32,
 ):

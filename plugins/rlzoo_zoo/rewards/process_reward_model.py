@@ -15,7 +15,7 @@ def process_reward_model(
     response_tokens,
     response_mask,
     *,
-    path: Annotated[str, "a folder written by `rlzoo reward train --per-step`, or a hub id"] = "",
+    path: Annotated[str, "a folder written by `rlzoo model reward --per-step`, or a hub id"] = "",
     separator: Annotated[
         str | None, "separator after each step; null: as in the model's training"
     ] = None,

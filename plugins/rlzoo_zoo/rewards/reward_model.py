@@ -14,7 +14,7 @@ def reward_model(
     responses,
     terminated,
     *,
-    path: Annotated[str, "a folder written by `rlzoo reward train`, or a hub id"] = "",
+    path: Annotated[str, "a folder written by `rlzoo model reward`, or a hub id"] = "",
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
     max_length: Annotated[
         int | None, Range(2), "maximum number of tokens to read from the end; null: all"

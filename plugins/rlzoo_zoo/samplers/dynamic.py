@@ -48,9 +48,12 @@ def _replace(drawn, again, redo):
         if isinstance(old, list):
             out[name] = [new[at[i]] if i in at else x for i, x in enumerate(old)]
             continue
-        if old.ndim == 2:
+        if old.ndim >= 2:
             width = max(old.shape[1], new.shape[1])
-            old, new = (torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in (old, new))
+            old, new = (
+                torch.nn.functional.pad(x, (0, 0) * (x.ndim - 2) + (0, width - x.shape[1]))
+                for x in (old, new)
+            )
         out[name] = old.index_copy(0, redo.to(old.device), new.to(old.dtype))
     return out
 

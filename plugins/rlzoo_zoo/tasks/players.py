@@ -1,4 +1,4 @@
-"""Scripted players of games: what `rlzoo base` learns the form of a game from."""
+"""Scripted players of games: what `rlzoo model base` learns the form of a game from."""
 
 import re
 from functools import reduce

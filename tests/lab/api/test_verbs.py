@@ -26,7 +26,7 @@ FUNCTIONS = {
     "doctor": ("doctor", {"run", "display"}),
     "report": ("report", {"run"}),
     "check": ("check", {"name", "overrides"}),
-    "export": ("export", {"run", "directory"}),
+    "export": ("model export", {"run", "directory"}),
 }
 OF_THE_TERMINAL = {"csv", "latex", "help", "json", "allow_env", "markdown"}
 

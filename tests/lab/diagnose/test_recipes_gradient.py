@@ -6,6 +6,7 @@ from rich.console import Console
 from rlzoo import RlzooError
 from rlzoo.cli import parser_of
 from rlzoo_lab.diagnose import exact, tables
+from rlzoo_lab.view.terminal import rendered
 
 
 def ask(*words):
@@ -13,7 +14,7 @@ def ask(*words):
     arguments = parser.parse_intermixed_args([*words, "--vocabulary", "4", "--horizon", "3"])
     document = exact.diagnose(arguments.words, arguments)
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in tables.exact_tables(document, 100):
+    for part in rendered(tables.blocks(document, False), console):
         console.print(part)
     return document["estimators"], " ".join(console.export_text().split())
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 
 from helpers.made_up_runs import made_up_run
 from rlzoo.plugin.registry import load_zoo
@@ -12,7 +11,6 @@ from rlzoo.runs.provenance import source_hash
 from rlzoo_lab.doctor import components
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.series import read_run
-from rlzoo_lab.kit.checks import own_samples
 
 PLUGIN = '''
 from rlzoo import hookimpl, td_lambda
@@ -123,26 +121,6 @@ def test_numbers_of_the_recipe_reach_the_check_and_nothing_else_does(tmp_path, z
     run = made_up_run(tmp_path / "other", seed=0, after=0.3, estimator__name="late",
                       estimator__lam="/a/file")  # fmt: skip
     assert components.numbers(read_run(open_folder(str(run))), "estimator", late) == {}
-
-
-def test_most_losses_of_the_zoo_treat_tokens_alike_on_their_own_samples(zoo):
-    unequal = {
-        name
-        for name, c in ((c.name, c) for c in zoo if c.kind == "policy_losses")
-        if c.origin.startswith("rlzoo_zoo.") and own_samples.on_own_samples(c, zoo, {})
-    }
-    assert unequal == {"clip_cov", "delightful", "high_entropy", "vimpo"}
-
-
-def test_words_for_weights():
-    mask = torch.ones(1, 4, dtype=torch.bool)
-    p = torch.tensor([[0.1, 0.9, 0.2, 0.8]])
-    said = own_samples.unequal
-    assert said(torch.tensor([[2.0, 2, 2, 2]]), mask, p) == ""
-    assert "above 0.2" in said(torch.tensor([[1.0, 0, 1, 0]]), mask, p)
-    assert "after the first 1 " in said(torch.tensor([[1.0, 0, 0, 0]]), mask, p.flip(1))
-    assert "rises" in said(p, mask, p)
-    assert "falls" in said(1 - p, mask, p)
 
 
 def test_a_baseline_over_the_batch_is_a_choice_where_it_is_declared(tmp_path, monkeypatch):

@@ -102,9 +102,7 @@ def test_the_real_torch_is_described(capsys, monkeypatch):
     assert len(facts["devices"]) == torch.cuda.device_count()
 
 
-def test_it_needs_one_of_the_two(quick):
-    with pytest.raises(RlzooError, match="--environment"):
-        doctor()
+def test_it_takes_one_of_the_two(quick):
     with pytest.raises(RlzooError, match="--environment"):
         doctor("runs/a", environment=True)
     assert doctor(environment=True)["torch"] == TORCH

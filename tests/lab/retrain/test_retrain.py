@@ -43,10 +43,11 @@ def write_run(path, recipe, accuracy, seed):
 
 
 class Made:
-    """An executor: `outcome(config)` is the accuracy. stop: the run at which Ctrl-C comes."""
+    """An executor: `outcome(config)` is the accuracy. stop: the run at which Ctrl-C comes. weights:
+    a checkpoint's, by its step."""
 
-    def __init__(self, outcome, stop=None):
-        self.outcome, self.stop, self.done = outcome, stop, []
+    def __init__(self, outcome, stop=None, weights=lambda step: 0.0):
+        self.outcome, self.stop, self.done, self.weights = outcome, stop, [], weights
 
     def __call__(self, _):
         return self
@@ -60,21 +61,27 @@ class Made:
                 raise KeyboardInterrupt
             config = job.recipe.config
             board.done(job, write_run(job.path, job.recipe, self.outcome(config), config.seed))
+            for step in range(1, config.train.steps + 1) if config.checkpoint.every == 1 else ():
+                place = job.path / "checkpoints" / f"step-{step:08d}"
+                place.mkdir(parents=True)
+                for file, number in (("actor", self.weights(step)), ("actor_optimizer", step)):
+                    array = {"w": np.array([number], np.float32)}
+                    save_file(array, place / f"{file}.safetensors")
             self.done.append(job.name)
 
 
 @pytest.fixture
 def retrained(tmp_path, monkeypatch):
-    def ask(outcome, *words, stop=None, **options):
+    def ask(outcome, *words, stop=None, weights=lambda step: 0.0, **options):
         recipe = compose(["grpo", "model=nano", "task=addition", "train.steps=30", "kl.coef=0.1",
                           *words], load_zoo())  # fmt: skip
         run = tmp_path / "run"
         if not run.exists():
             write_run(run, recipe, outcome(recipe.config), recipe.config.seed)
         before = {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
-        made = Made(outcome, stop)
+        made = Made(outcome, stop, weights)
         monkeypatch.setattr(experiments, "read_executor", lambda *_: made)
-        found = rlzoo.doctor(run, retrain=True, dir=tmp_path / "again", **options)
+        found = rlzoo.doctor(run, dir=tmp_path / "again", **{"retrain": True, **options})
         assert before == {f: f.read_bytes() for f in run.rglob("*") if f.is_file()}
         return found, made.done
 
@@ -230,3 +237,35 @@ def test_the_table_shows_every_column_at_any_width(retrained, width):
     assert max(map(len, text.splitlines())) <= width
     for word in ("actor.lr", "0.02", "0.0002", "held out", "+0.4"):
         assert word in text
+
+
+CONTROL = {"retrain": False, "control": True}
+
+
+@pytest.mark.parametrize("lr", [1e-3, 0.02])
+def test_a_control_that_stays_where_it_is_finds_nothing(retrained, lr):
+    """Whatever the run itself does: only the control's learning rate is 0."""
+    found, done = retrained(lambda c: GOOD if c.actor.lr else BAD, f"actor.lr={lr}", **CONTROL)
+    assert found["control"]["still"]
+    assert found["control"]["difference"] == 0
+    assert len(done) == 1
+    assert "moves_at_learning_rate_zero" not in {f["rule"] for f in found["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("level", "weights", "moved"),
+    [(BAD, lambda step: step / 100, ["actor"]), (0.4, lambda step: 0.0, []),
+     (BAD - 0.1, lambda step: 0.0 if step < 4 else 1.0, ["actor"])],
+)  # fmt: skip
+def test_a_control_that_moves_is_the_first_finding(retrained, level, weights, moved):
+    found, _ = retrained(lambda c: GOOD if c.actor.lr else level, weights=weights, **CONTROL)
+    first = found["findings"][0]
+    assert (first["rule"], first["severity"]) == ("moves_at_learning_rate_zero", "problem")
+    assert found["control"]["weights"] == moved
+    assert ("held-out result changes" in first["what"]) == (level != BAD)
+    assert not found["control"]["still"]
+
+
+def test_a_control_beside_a_retraining_is_refused(retrained):
+    with pytest.raises(RlzooError, match="--retrain and --control"):
+        retrained(lambda c: GOOD, retrain=True, control=True)

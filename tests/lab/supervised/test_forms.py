@@ -216,7 +216,7 @@ def test_a_configuration_of_a_folder_is_named(tmp_path, capsys):
     for name in ("one", "two"):
         write(tmp_path / f"{name}.jsonl", [{"prompt": name, "response": "a"}])
     assert read_demonstrations(tmp_path, subset="two").rows == [("two", "a")]
-    words = ["sft", str(tmp_path), "--model", "nano", "--out", str(tmp_path / "out")]
+    words = ["model", "sft", str(tmp_path), "--model", "nano", "--out", str(tmp_path / "out")]
     for more, fault in (([], "name the subset"), (["--subset", "on"], "did you mean 'one'")):
         assert main([*words, *more]) == 2
         assert fault in " ".join(capsys.readouterr().err.split())

@@ -1,4 +1,4 @@
-"""`sft` and `reward train`, cut off: the same command goes on and ends with the same model."""
+"""`sft` and `model reward`, cut off: the same command goes on and ends with the same model."""
 
 import argparse
 import json

@@ -10,7 +10,7 @@ from rlzoo.cli import main
 def test_of_sft(tmp_path, capsys, option, text):
     data = tmp_path / "pairs.jsonl"
     data.write_text('{"prompt": "1+1=", "response": "2"}\n' * 8)
-    words = ["sft", str(data), "--model", "nano", "--out", str(tmp_path / "out")]
+    words = ["model", "sft", str(data), "--model", "nano", "--out", str(tmp_path / "out")]
     assert main([*words, f"{option}={text}"]) == 2
     assert option in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -19,6 +19,8 @@ def test_of_sft(tmp_path, capsys, option, text):
 @pytest.mark.parametrize("option", ["--lr", "--accuracy"])
 @pytest.mark.parametrize("text", ["inf", "nan"])
 def test_of_base(tmp_path, capsys, option, text):
-    assert main(["base", "addition", "--out", str(tmp_path / "out"), f"{option}={text}"]) == 2
+    assert (
+        main(["model", "base", "addition", "--out", str(tmp_path / "out"), f"{option}={text}"]) == 2
+    )
     assert option in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`rlzoo base TASK`: a small model for any task that demonstrates, as often right as asked for."""
+"""`rlzoo model base TASK`: a small model for a task with demonstrations, as right as asked for."""
 
 import argparse
 import json

@@ -42,7 +42,7 @@ def tokenizer(template=CALLING):
 
 
 def encoded(row, tmp_path, template=CALLING, chat="auto"):
-    """(prompt, response) as text, as `rlzoo sft` trains on a row."""
+    """(prompt, response) as text, as `rlzoo model sft` trains on a row."""
     (row,) = read_demonstrations(write(tmp_path / "a.jsonl", [row])).rows
     own = tokenizer(template)
     return tuple(map(own.decode, sft.encode(PromptFormat(own, chat), row.prompt, row.response)))
@@ -143,7 +143,7 @@ def test_the_verb_trains_on_calls_and_names_what_is_lost(tmp_path, capsys):
     ]
     file = write(tmp_path / "a.jsonl", rows)
     words = ["--model", folder, "--out", tmp_path / "out", "--epochs", "1", "--device", "cpu"]
-    assert main(["sft", str(file), *map(str, words)]) == 0
+    assert main(["model", "sft", str(file), *map(str, words)]) == 0
     printed = " ".join(capsys.readouterr().err.split())
     assert "columns: messages (messages)" in printed
     assert "fields of messages: name" in printed

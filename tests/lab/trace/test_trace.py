@@ -387,9 +387,8 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
         (["--values", "0,1"], "need --rewards"),
         (["--rewards", "0,x", "--values", "0,1"], "'x' is not a number"),
         (["--rewards", "0,1", "--values", "1"], "--values has length 1 but --rewards has length 2"),
-        ([], "requires one of RUN"),
         (["nowhere"], "nowhere is not a run folder: no such folder"),
-        (["nowhere", "recipe=grpo"], "not a run folder|requires one of"),
+        (["nowhere", "recipe=grpo"], "not a run folder|only one of"),
         (["recipe=ppo_gea"], "did you mean 'ppo_gae'"),
         (["recipe=ppo_gae", "--answer", "1"], "--answer requires --prompt"),
     ],
@@ -570,3 +569,28 @@ def test_the_docs_show_what_is_printed(words, shown, capsys, monkeypatch):
     perform(command, parse(*shlex.split(words)))
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()
+
+
+def test_rounding_of_a_model_is_0_and_a_typed_number_is_not():
+    """And a recipe's mini-batches are no matter where nothing is trained."""
+    from types import SimpleNamespace
+
+    from rlzoo_lab.trace.tables import table
+    from rlzoo_lab.trace.trace import TYPED, Token
+
+    def cells(source):
+        traced = SimpleNamespace(
+            source=source, tokens=[Token(t, "a", True) for t in range(3)], credits=[],
+            columns={"values": [2e-7, -9e-6, 2e-5]}, bootstrap=None,
+        )  # fmt: skip
+        made = table(traced, [(None, "values", "value")])
+        return [cell.strip() for cell in made.columns[2].cells]
+
+    assert cells("a recipe") == ["0", "0", "2e-05"]
+    assert cells(TYPED) == ["2e-07", "-9e-06", "2e-05"]
+
+
+def test_a_trace_of_a_recipe_needs_no_rows_for_its_mini_batches(model_dir):
+    few = ["rollout.prompts=1", "rollout.samples=1", f"model.path={model_dir}"]
+    traced = rlzoo.trace("ppo_gae", few, prompt="1+1=")
+    assert traced["tokens"]

@@ -575,7 +575,7 @@ def test_a_recipe_that_cannot_run_there(zoo, host, recipe, golden):
 
 
 def test_the_table_and_the_document():
-    result = command.run(Namespace(trainer="verl", words=[]))
+    result = command.show("verl", [], load_zoo())
     text = "\n".join(result.view(None))
     assert "20 estimators: " in text or "estimators: " in text
     assert result.document["estimators"]["gae"] == ""
@@ -586,16 +586,16 @@ def test_the_table_and_the_document():
 
 
 def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
-    point = EntryPoint("bridge", "rlzoo_bridges.command:verb", "rlzoo.verbs")
-    monkeypatch.setattr(cli, "brought", lambda: {"bridge": point})
-    assert cli.main(["bridge", "skyrl", "recipe=grpo"]) == 0
+    point = EntryPoint("mine", "rlzoo_lab.table:show", "rlzoo.verbs")
+    monkeypatch.setattr(cli, "brought", lambda: {"mine": point})
+    assert cli.main(["mine", "recipe=grpo", "--for", "skyrl"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("python -m rlzoo_bridges.skyrl \\\n")
     assert "not transferred: model, data" in err
     with pytest.raises(SystemExit):
         cli.parse(["--help"])
-    assert "bridge" in capsys.readouterr().out
-    assert cli.main(["bridge", "verl", "recipe=gigpo"]) == 2
+    assert "mine" in capsys.readouterr().out
+    assert cli.main(["mine", "recipe=gigpo", "--for=verl"]) == 2
     assert "cannot run in verl" in capsys.readouterr().err
 
 

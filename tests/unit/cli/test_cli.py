@@ -37,7 +37,7 @@ def cli(capsys):
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),
         (["new", "estimater", "x"], "did you mean 'estimator'"),
-        (["base", "huge", "--out", "x"], "there is no base or task 'huge'"),
+        (["model", "base", "huge", "--out", "x"], "there is no base or task 'huge'"),
     ],
 )
 def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypatch):
@@ -81,7 +81,8 @@ def test_a_long_value_is_shortened(words, value, cli, tmp_path, monkeypatch):
 
 
 def test_usage_errors_exit_2(cli):
-    for words, said in ((["fly"], "no verb 'fly'"), (["resume"], "usage: rlzoo resume RUN")):
+    short = (["model", "export"], "usage: rlzoo model export RUN")
+    for words, said in ((["fly"], "no verb 'fly'"), short):
         status, _, err = cli(*words)
         assert status == 2
         assert said in err
@@ -203,7 +204,7 @@ def test_base_makes_a_model_again(tmp_path, monkeypatch):
         "mix:\n  a: {task: addition, weight: 1.0, options: {digits: 1}}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert main(["base", "micro", "--out", "out"]) == 0
+    assert main(["model", "base", "micro", "--out", "out"]) == 0
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 

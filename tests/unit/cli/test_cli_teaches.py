@@ -11,17 +11,20 @@ from importlib.metadata import PathDistribution
 
 import pytest
 
-from rlzoo.cli import described, every_verb, guide, main, parse
+from rlzoo.cli import VERBS, brought, described, every_verb, guide, main, parse
 from rlzoo.cli.verb import GROUPS, Verb
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose, spell_out
 from rlzoo.recipe.files import describe, list_configs
+from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab import completion
 from rlzoo_lab.sweep.plan import plan_sweep
 from rlzoo_zoo.rewards.python import load
+
+EVERY = [*VERBS, *brought()]  # with the parts of verbs
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def test_alone_it_shows_seven_things_to_do_first(typed):
     assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 7
 
 
-@pytest.mark.parametrize("verb", every_verb())
+@pytest.mark.parametrize("verb", EVERY)
 def test_help_of_every_verb_has_examples_that_parse(verb, typed):
     status, out, _ = typed(f"help {verb}")
     assert status == 0
@@ -56,7 +59,7 @@ def test_help_of_every_verb_has_examples_that_parse(verb, typed):
 
 def test_every_example_is_a_command(zoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = [*guide.FIRST, *(line for verb in every_verb() for line in described(verb).examples)]
+    lines = [*guide.FIRST, *(line for verb in EVERY for line in described(verb).examples)]
     for command, _ in lines:
         words = getattr(parse(shlex.split(command)[1:]), "words", [])
         pairs = [word.partition("=") for word in words if "runs/" not in word and "DIR" not in word]
@@ -79,7 +82,7 @@ def test_help_of_run_has_ten_keys_and_where_the_rest_stand(typed, monkeypatch):
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_help_fits_the_terminal(columns, typed, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for line in ["", "help", "help keys", *(f"help {verb}" for verb in every_verb())]:
+    for line in ["", "help", "help keys", *(f"help {verb}" for verb in EVERY)]:
         out = typed(line)[1]
         long = [text for text in out.splitlines() if len(text) > columns]
         assert not long, (line, long)
@@ -111,9 +114,9 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("trace ppo_gae --seed 1", "--seed: write a recipe key as seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
-        ("resume runs/a train.steps=9", "train.steps=9: no settings are allowed"),
-        ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
-        ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
+        ("resume runs/a train.steps=9", "runs/a is not a run folder"),
+        ("model sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
+        ("model export runs/a", "required: DIR; for example: rlzoo model export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
         ("run https://x.y/a.yaml", "curl -LO https://x.y/a.yaml"),
         ("run recipe=https://x.y/a", "curl -LO https://x.y/a"),
@@ -358,7 +361,8 @@ def test_a_typo_and_a_completion_import_no_torch_no_numpy_and_cost_little(tmp_pa
         assert "did you mean" in done.stderr
         assert done.stdout.strip() == "", line
         assert seconds < 2, line
-    for line, expected in (("rlzoo rec", "recipes"),
+    for line, expected in (("rlzoo rec", "recipes"), ("rlzoo model sf", "sft"),
+                           ("rlzoo model sft --mod", "--model"),
                            ("rlzoo run ppo_gae estimator.l", "estimator.lam=")):  # fmt: skip
         env = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9",
                "COMP_LINE": line, "COMP_POINT": str(len(line)),
@@ -473,14 +477,17 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
     ("line", "way"),
     [
         ("tasks", "plugins tasks"),
+        ("models", "plugins models"),
+        ("run grpo model=gpt2", "a hub id, use model.path"),
+        ("run grpo task=math", "gsm8k"),
         ("estimators", "plugins estimators"),
         ("info gae", "plugins"),
         ("version", "--version"),
         ("-V", "--version"),
-        ("push runs/a", "export"),
+        ("push runs/a", "model export"),
         ("run grpo --dry-run", "rlzoo show"),
         ("run grpo --quiet", "> FILE"),
-        ("run grpo --push-to-hub", "rlzoo export"),
+        ("run grpo --push-to-hub", "rlzoo model export"),
         ("run recipe ppo_gae", "recipe=NAME"),
         ("run grpo lora=8", "model.lora.rank"),
         ("run grpo bf16=true", "model.autocast"),
@@ -496,3 +503,61 @@ def test_a_word_of_other_tools_is_answered_with_the_way(line, way, typed):
 
 def test_help_of_help_lists_the_verbs(typed):
     assert typed("help help") == typed("help")
+
+
+@pytest.mark.parametrize(
+    "verb", ["doctor", "doctor --retrain", "report", "trace", "eval", "resume"]
+)
+def test_run_is_the_latest_by_default(verb, typed, tmp_path):
+    assert "there is no run in runs/" in typed(verb)[2]
+    for name, when in (("b", 2), ("c", 1), ("sweep", 3)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("")
+        os.utime(folder / "metrics.jsonl", (when, when))
+        (folder / ("sweep.json" if name == "sweep" else "recipe.yaml")).write_text("seed: x")
+    said = "the latest run, runs/b"
+    assert said in typed(verb)[2]
+    assert said not in typed(f"{verb} runs/c")[2]
+
+
+def test_models_and_presets_are_listed(typed):
+    listed = typed("plugins models")[1]
+    assert {line.split()[0] for line in listed.splitlines()} >= set(list_configs("model"))
+    assert "gsm8k" in typed("plugins tasks")[1]
+    assert "speller" in typed("plugins speller")[1]
+    found = json.loads(typed("plugins marks_dense --json")[1])
+    assert found["presets"]["task"].keys() == {"marks_dense"}
+
+
+def test_a_file_is_a_word(zoo, tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.jsonl").write_text('{"prompt": "1", "answer": "1"}\n')
+    recipe = compose(["grpo", "task=a,b.jsonl", "rewards=sub/rw.py:close"], zoo)
+    assert recipe.config.task.name == "dataset"
+    assert recipe.config.task.path == "a,b.jsonl"
+    assert dict(recipe.config.rewards) == {"python": {"function": "sub.rw:close", "weight": 1.0}}
+    assert compose(["grpo", "rewards=os.path:join"], zoo).config.rewards.python.function == (
+        "os.path:join"
+    )
+    assert compose(["grpo", "task=reverse"], zoo).config.task.name == "reverse"
+    status, _, err = typed("run grpo a,b.jsonl")
+    assert (status, "task=a,b.jsonl" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reward_that_is_only_added_is_named(zoo):
+    added = ["grpo", "rewards.length.weight=0.1"]
+    assert make_plan(compose(added, zoo), zoo).warnings == ()  # its share is given
+    option = "rewards.regex.pattern=a"
+    [text] = make_plan(compose(["grpo", option], zoo), zoo).warnings
+    assert "added to verifier; rewards=[regex] replaces" in text
+    assert make_plan(compose(["grpo", "rewards=[regex]", option], zoo), zoo).warnings == ()
+
+
+def test_the_version_of_a_checkout_names_its_commit(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    form = r"rlzoo \d+\.\d+\.\d+( \([0-9a-f]{7,}(-dirty)?\))?\n"
+    assert re.fullmatch(form, capsys.readouterr().out)

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import pytest
 
-from rlzoo.cli.declared import add_declared, defaults, given, place, set_option
+from rlzoo.cli.declared import add_declared
 from rlzoo.errors import UsageError
+from rlzoo_lab.api.arguments import defaults, given, place, set_option
 
 
 def made(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.made_up_runs import made_up_run
-from rlzoo.cli import described, every_verb, main, parser_of
+from rlzoo.cli import VERBS, brought, described, main, parser_of, split
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.view.written import Written, refuse_unwritable
@@ -20,7 +20,7 @@ NAMES = {"out", "html", "plot", "plots"}
 
 def options():
     """(verb, option, its action) of every verb's options that name what is written."""
-    for verb in every_verb():
+    for verb in [*VERBS, *brought()]:
         parsers = [parser_of(verb)]
         for parser in parsers:
             for action in parser._actions:
@@ -55,8 +55,8 @@ def places(root):
 def test_every_option_that_names_what_is_written_says_so():
     found = {(verb, option): action for verb, option, action in options()}
     assert ("compare", "--plots") in found
-    assert ("sft", "--out") in found
-    assert ("reward", "--out") in found
+    assert ("model sft", "--out") in found
+    assert ("model reward", "--out") in found
     loose = [name for name, action in found.items() if not isinstance(action, Written)]
     assert not loose
 
@@ -115,15 +115,15 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
         ["trace", "RUN", "--html", "LINK"],
         ["report", "RUN", "--out", "LINK"],
         ["eval", "RUN", "--out", "LINK"],
-        ["sft", "rows.jsonl", "--model", "nano", "--out", "LINK"],
-        ["reward", "train", "rows.jsonl", "--model", "nano", "--out", "LINK"],
-        ["base", "addition", "--out", "LINK"],
+        ["model", "sft", "rows.jsonl", "--model", "nano", "--out", "LINK"],
+        ["model", "reward", "rows.jsonl", "--model", "nano", "--out", "LINK"],
+        ["model", "base", "addition", "--out", "LINK"],
     ],
 )
 def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "link.svg").symlink_to("thesis.tex")
     worked = []
-    monkeypatch.setattr(import_module(described(words[0]).module), "run", worked.append)
+    monkeypatch.setattr(import_module(described(split(words)[0]).module), "run", worked.append)
     paths = {"RUN": tmp_path, "LINK": tmp_path / "link.svg"}
     for word, path in paths.items():
         words = [w.replace(word, str(path)) for w in words]

@@ -444,6 +444,24 @@ def test_a_policy_takes_the_columns_of_the_vector_environment(zoo, model_dir, ov
 # ---------------------------------------------------------------- KL in the reward
 
 
+def test_the_kl_wrapper_replays_what_sampling_keeps(zoo, model_dir, make):
+    words = ["task=reverse_dense", "kl=k1", "kl.coef=0.3", "kl.place=reward", "rollout.top_k=4",
+             "rollout.replay=kept", "rollout.min_new_tokens=2"]  # fmt: skip
+    world = make_world(zoo, model_dir, *words)
+    favour(world.policy, LETTERS, eos=1.0)
+    favour(world.reference, LETTERS, eos=1.0, seed=1)
+    batch = collect(world, draw(world, "train", 2, "train", 0), 2, stream="train", step=0)
+    mask = batch["response_mask"].bool()
+    again = world.policy.kept_tokens(batch)
+    assert torch.equal(again[mask], batch["kept_tokens"][mask])
+    add_columns(world, batch, stream="train", step=0)
+    add_rewards(world.plan, batch, 0.3)
+    env = KLRewardWrapper(make(*words), world.policy, world.reference)
+    for i in range(batch.rows):
+        rewards = torch.tensor([reward for _, reward, *_ in play(env, batch, i)])
+        torch.testing.assert_close(rewards, batch["rewards"][i, : len(rewards)], atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("penalty", "spread"),
     grid(["k1", "k3", "k3_unbiased", "full", "teacher_k1"], ["token", "last"],

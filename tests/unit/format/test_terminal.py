@@ -4,14 +4,12 @@ import argparse
 import io
 import json
 import logging
-import re
 import shutil
 import sys
 from contextlib import suppress
 
 import pytest
 import torch
-from rich import box
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -135,44 +133,6 @@ def test_a_runs_name_is_no_markup():
     panelled = Panelled(SafeConsole(file=io.StringIO(), force_terminal=True, width=60))
     panelled.title = "ppo_gae -> runs/a[/b]"
     assert "runs/a[/b]" in shown(panelled.__rich__())
-
-
-def wide_table():
-    """Seven columns of numbers, of which the first two name a row."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title="wide")
-    table.add_column("estimator", overflow="fold", style="bold")
-    table.add_column("critic", no_wrap=True, justify="left")
-    for i in range(7):
-        table.add_column(f"number {i}", no_wrap=True, justify="right")
-    for name in ("gae lam=0.95", "gae_length_adaptive"):
-        table.add_row(name, "exact", *(f"{i}.12345" for i in range(7)))
-    return table
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_a_table_that_is_too_wide_becomes_several_and_loses_nothing(width):
-    lines = shown(wide_table(), width=width).splitlines()
-    plain = [re.sub(r"\x1b[^m]*m", "", line) for line in lines]
-    assert max(map(len, plain)) <= width
-    text = "\n".join(plain)
-    assert "…" not in text
-    assert text.count("wide") == 1
-    for i in range(7):
-        assert text.count(f"number {i}") == 1
-        assert text.count(f"{i}.12345") == 2
-    assert text.count("estimator") == text.count("critic") > 1
-    assert text.count("gae lam=0.95") >= 1
-
-
-def test_a_table_that_fits_stays_one():
-    text = shown(wide_table(), width=120)
-    assert text.count("critic") == 1
-    samples = Table()
-    for name in ("prompt", "response"):
-        samples.add_column(name, overflow="fold")
-    samples.add_column("score", justify="right")
-    samples.add_row("x" * 200, "y" * 200, "1.00")
-    assert shown(samples).count("prompt") == 1  # its texts fold
 
 
 def test_a_line_to_a_terminal_is_folded_between_words(monkeypatch, capsys):

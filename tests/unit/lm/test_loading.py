@@ -305,7 +305,7 @@ def test_embeddings_may_be_more_than_the_tokenizer_uses(zoo, tmp_path):
 
 @pytest.fixture(scope="module")
 def reward_folder(tmp_path_factory):
-    """A classifier with one label, as `rlzoo reward train` leaves it."""
+    """A classifier with one label, as `rlzoo model reward` leaves it."""
     from transformers import LlamaForSequenceClassification
 
     config = CONFIGS["llama"]()

@@ -9,7 +9,7 @@ from rlzoo.lm.loading import resolve_path
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
-from rlzoo_lab.data.words import is_run
+from rlzoo.runs.folder import is_run
 from rlzoo_zoo.data import read
 
 LONG, NOBODY = "x" * 5000, "~nobody-has-this-name/model"

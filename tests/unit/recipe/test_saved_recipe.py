@@ -5,6 +5,7 @@ from omegaconf import OmegaConf
 
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
+from rlzoo.recipe.keys import RETIRED
 
 REPLACED = {
     "rewards": ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"],
@@ -40,12 +41,31 @@ def test_words_still_change_a_saved_recipe(zoo, tmp_path):
 
 def test_an_older_saved_recipe_takes_what_it_does_not_know_from_the_defaults(zoo, tmp_path):
     tree = OmegaConf.to_container(compose(["recipe=grpo", "rewards=numeric"], zoo).config)
-    del tree["train"]["token_budget"]
+    del tree["train"]["microbatch"]
     file = tmp_path / "recipe.yaml"
     file.write_text("# grpo\n" + OmegaConf.to_yaml(OmegaConf.create(tree)))
     again = compose([f"recipe={file}"], zoo)
     assert list(again.config.rewards) == ["numeric"]
-    assert again.config.train.token_budget is None
+    assert again.config.train.microbatch is None
+
+
+@pytest.mark.parametrize(
+    ("key", "other"), [("model.tf32", True), ("train.token_budget", 512), ("model.compile", True)]
+)
+def test_a_saved_recipe_may_have_a_key_that_is_gone(zoo, tmp_path, key, other):
+    saved = compose(["recipe=grpo"], zoo)
+    section, name = key.split(".")
+    file = tmp_path / "recipe.yaml"
+    for value in (RETIRED[key][0], other):
+        tree = OmegaConf.to_container(saved.config)
+        tree[section][name] = value
+        file.write_text("# grpo\n" + OmegaConf.to_yaml(OmegaConf.create(tree)))
+        if value == RETIRED[key][0]:
+            assert compose([f"recipe={file}"], zoo).config == saved.config
+    with pytest.raises(RecipeError) as refused:
+        compose([f"recipe={file}"], zoo)
+    assert (refused.value.key, refused.value.kind) == (key, "unknown-key")
+    assert "is gone" in str(refused.value)
 
 
 def test_the_recipe_of_an_imported_run_is_not_trained(zoo, tmp_path):

@@ -7,9 +7,11 @@ import torch
 import rlzoo
 from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
-from rlzoo.rollout.evaluation import answer_probs, evaluate
+from rlzoo.rollout.evaluation import answer_probs, evaluate, gain
+from rlzoo.runs.evaluations import read_evaluation
+from rlzoo.stats import mean_over
 from rlzoo.train.start import resume
-from rlzoo_lab.data.record import read_evaluation, read_finished
+from rlzoo_lab.data.record import read_finished
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 
@@ -88,6 +90,26 @@ def test_results_by_prompt_are_kept_and_resumed_exactly(zoo, words, tmp_path):
     (whole.path / "evaluations" / files[-1]).write_bytes(b"torn")
     assert read_evaluation(whole.path, 3) is None
     assert read_finished(whole.path).by_prompt == {}
+
+
+def test_the_gain_is_paired_by_prompt(zoo, words, tmp_path):
+    """Prompts 0 to 2, the first drawn twice, as one cluster."""
+    prompt = np.array([0, 0, 1, 2])
+    before = {"prompt": prompt, "right": np.array([1, 0, 0, 1], np.uint8)}
+    after = {"prompt": prompt, "right": np.array([1, 1, 1, 1], np.uint8)}
+    found = gain(before, after)
+    assert found["eval/gain"] == 0.5
+    low, high = mean_over([0, 1, 1, 0], [0, 0, 1, 2])
+    assert (found["eval/gain_low"], found["eval/gain_high"]) == (low, high)
+    assert gain(after, before)["eval/gain"] == -0.5
+    assert gain({**before, "prompt": prompt + 1}, after) == gain(None, after) == {}
+    run = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'a'}", "actor.lr=0.01"], zoo=zoo)
+    first, *_, last = run.evaluations
+    assert "eval/gain" not in first
+    assert run.summary["eval_gain"] == pytest.approx(last["eval/accuracy"] - first["eval/accuracy"])
+    assert run.summary["eval_gain_interval"] == [last["eval/gain_low"], last["eval/gain_high"]]
+    for end in ("low", "high"):  # one number, one interval
+        assert last[f"eval/score_{end}"] == last[f"eval/accuracy_{end}"]
 
 
 @pytest.mark.landing

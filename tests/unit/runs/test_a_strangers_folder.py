@@ -139,7 +139,7 @@ def test_an_aside_is_no_way_out_where_nobody_looked_before(tmp_path, mine):
     assert held(mine) == before
 
 
-@pytest.mark.parametrize("verb", ["resume", "report", "doctor", "compare", "eval", "export"])
+@pytest.mark.parametrize("verb", ["resume", "report", "doctor", "compare", "eval", "model export"])
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", ".lock", "model/x", "summary.json", "recipe.yaml"]
 )
@@ -151,7 +151,8 @@ def test_a_pipe_or_a_device_is_refused_before_it_is_read(stranger, tmp_path, cap
         place.symlink_to("/dev/zero")
     else:
         os.mkfifo(place)
-    assert main([verb, str(stranger), *[str(tmp_path / "out")] * (verb == "export")]) == 2
+    out = [str(tmp_path / "out")] * (verb == "model export")
+    assert main([*verb.split(), str(stranger), *out]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("rlzoo: ")
     assert "device" in said

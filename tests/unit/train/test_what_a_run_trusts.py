@@ -205,12 +205,14 @@ def test_a_run_from_before_this_file_goes_on(cut, zoo):
     assert resume(cut, zoo) == ["resumed at step 1"]
 
 
-def test_a_run_of_a_version_with_fewer_keys_goes_on(cut, zoo):
-    """What a later version adds stands at its default, which is no edit; another value is one."""
-    change(cut, "  skip_no_signal: true\n", "")
+def test_a_run_of_a_version_with_other_keys_goes_on(cut, zoo):
+    """What a later version adds stands at its default, which is no edit; another value is one. What
+    it took away had no effect."""
+    change(cut, "  skip_no_signal: true\n", "  token_budget: null\n")
     file = cut / provenance.FILE
     (part,) = json.loads(file.read_text())
     del part["recipe"]["train.skip_no_signal"]
+    part["recipe"]["train.token_budget"] = None
     part["identity"] = "as that version made it"
     file.write_text(json.dumps([part]))
     say(cut / "checkpoints" / "step-00000001", identity=part["identity"])

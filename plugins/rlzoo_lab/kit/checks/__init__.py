@@ -22,8 +22,8 @@ May import `mdp`, `runs` and the layers below; no model.
     loggers       objects that are given metrics
     losses        which way policy and value losses push
     made_up       made-up batches with every column there is
-    own_samples   which tokens a loss or a correction weights, before any update
     rewards       the answer scores higher than other texts
+    slope         gradients compared with finite differences
     subject       the component under judgement, and how it is called
     tasks         objects that draw prompts and score responses
 """
@@ -51,7 +51,6 @@ from rlzoo_lab.kit.checks import (
     rewards,
     tasks,
 )
-from rlzoo_lab.kit.checks.own_samples import on_own_samples
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
@@ -171,4 +170,4 @@ def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
     return run
 
 
-__all__ = ["CHECKS", "CheckResult", "named", "on_own_samples", "parametrize", "run_checks"]
+__all__ = ["CHECKS", "CheckResult", "named", "parametrize", "run_checks"]

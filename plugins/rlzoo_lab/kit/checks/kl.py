@@ -13,6 +13,7 @@ from torch import Tensor
 from rlzoo_lab.kit.checks.functions import float64_is_kept
 from rlzoo_lab.kit.checks.losses import rounding_gap
 from rlzoo_lab.kit.checks.made_up import Columns
+from rlzoo_lab.kit.checks.slope import backward_is_the_slope
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, show
 
 STATES, VOCABULARY = 6, 7
@@ -178,5 +179,5 @@ def _gradient(s: Subject, logits: Tensor, reference: Tensor, options: dict) -> T
 
 ALL = (
     value_is_a_divergence, gradient_leads_to_the_reference, gradient_is_the_slope,
-    rounding_moves_no_gradient, float64_is_kept,
+    rounding_moves_no_gradient, backward_is_the_slope, float64_is_kept,
 )  # fmt: skip

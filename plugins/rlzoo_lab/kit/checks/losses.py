@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.batch import take
-from rlzoo.plugin.call import zero_off_mask
 from rlzoo_lab.kit.checks import made_up
 from rlzoo_lab.kit.checks.functions import float64_is_kept, rows_without_an_action_count_nothing
+from rlzoo_lab.kit.checks.slope import backward_is_the_slope, gradient_is_the_slope
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, show
 
 
@@ -127,20 +127,16 @@ def finite_far_off_policy(s: Subject) -> None:
             assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
 
 
-def pushes(
-    s: Subject, size: float, ref_log_probs: Tensor | None = None, **options
-) -> tuple[Tensor, Tensor]:
+def pushes(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
     """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
 
-    The ratio is 1, the reference the policy if none is given. Every other response is good, for
+    The ratio is 1, the reference the policy. Every other response is good, for
     losses that compare the responses of a group.
     """
     assert "log_probs" in s.needs, "does not use log_probs, so it cannot train the policy"
     columns = s.batch()
     for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
         columns[name] = columns["old_log_probs"]
-    if ref_log_probs is not None:
-        columns["ref_log_probs"] = ref_log_probs
     columns["full_kl"] = torch.zeros_like(columns["full_kl"])
     even = torch.arange(len(columns["group_ids"])) % 2 == 0
     signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
@@ -166,25 +162,6 @@ def pushes_towards_the_target(s: Subject) -> None:
         columns["values"] = columns["value_preds"] = columns["returns"]
         worst = float(s.gradient(columns, **options)["value_preds"].abs().max())
         assert worst < 1e-9, f"has a gradient of {worst:.3g} at its target{show(options)}"
-
-
-def gradient_is_the_slope(s: Subject) -> None:
-    """Its gradient is the slope of its value: no gradient flows into the target, and none is
-    lost."""
-    for options, columns in s.trials():
-        for name, gradient in s.gradient(columns, **options).items():
-            direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0),
-                                    dtype=gradient.dtype)  # fmt: skip
-            step = 1e-6 * zero_off_mask(direction, columns["response_mask"])
-            up, down = (
-                s.call({**columns, name: columns[name] + sign * step}, **options)["loss"].sum()
-                for sign in (1, -1)
-            )
-            slope, expected = float(up - down) / 2, float((gradient * step).sum())
-            assert abs(slope - expected) < 1e-5 * float(step.norm()), (
-                f"its gradient in {name} is not the slope of its value{show(options)}: does a "
-                "gradient flow into the target?"
-            )
 
 
 def token_by_token(s: Subject) -> None:
@@ -229,6 +206,7 @@ POLICY = (
     rows_without_signal_leave_no_gradient,
     metrics_do_not_see_rows_left_out,
     rounding_moves_no_gradient,
+    backward_is_the_slope,
     float64_is_kept,
     rows_without_an_action_count_nothing,
     finite_far_off_policy,

@@ -17,7 +17,7 @@ from rlzoo.plugin.component import KINDS
 from rlzoo_lab.data.words import read_options
 from rlzoo_lab.kit.checks import CheckResult
 from rlzoo_lab.kit.foreign.find import components, is_foreign
-from rlzoo_lab.kit.foreign.judge import run_checks
+from rlzoo_lab.kit.foreign.judge import parametrize_with_checks, run_checks
 
 Judged = tuple[str, str, str, list[CheckResult]]  # kind, name, place, results
 
@@ -34,4 +34,4 @@ def check(name: str, words: Sequence[str], maps: Sequence[str]) -> list[Judged]:
                      for label, why in failed]  # fmt: skip
 
 
-__all__ = ["Judged", "check", "components", "is_foreign", "run_checks"]
+__all__ = ["Judged", "check", "components", "is_foreign", "parametrize_with_checks", "run_checks"]

@@ -32,12 +32,12 @@ def is_foreign(name: str) -> bool:
 
 
 def components(
-    name: str, options: Mapping[str, Any], maps: Mapping[str, str]
+    name: str | Callable[..., Any], options: Mapping[str, Any], maps: Mapping[str, str]
 ) -> tuple[list[Component], list[tuple[str, str]]]:
     """The components of that name, and (of LIBRARY:all) names that cannot be called, with why.
 
+    name: or the function itself. maps: argument -> column.
     options: values of arguments, and `kind` and `couples` if they cannot be inferred.
-    maps: argument -> column.
     """
     for theirs, ours in maps.items():
         if ours not in COLUMNS:
@@ -49,15 +49,23 @@ def components(
     if kind and kind not in KINDS:
         kinds = [k.singular for k in KINDS.values()]
         raise UsageError(f"kind={kind}: must be one of {', '.join(kinds)}{nearest(kind, kinds)}")
-    place, _, function = name.rpartition(":")
-    library = LIBRARIES.get(place.partition(".")[0])
     made: list[Component] = []
     failed: list[tuple[str, str]] = []
-    for found in _find(name, place, function, library):
+    library, some = None, []
+    if isinstance(name, str):
+        place, _, function = name.rpartition(":")
+        library = LIBRARIES.get(place.partition(".")[0])
+        some = _find(name, place, function, library)
+        if kind:  # a library may have one of each kind
+            some = [found for found in some if found.named.kind in ("", kind)]
+    else:
+        label = getattr(name, "__name__", type(name).__name__)
+        some = [Found(label, name, Named(label))]
+    for found in some:
         try:
             made.append(_component(found, library, options, maps, kind, couples))
         except RlzooError as error:
-            if function != ALL:
+            if not str(name).endswith(f":{ALL}"):
                 raise
             failed.append((found.label, str(error)))
     return made, failed

@@ -4,8 +4,9 @@ The core zeroes what is off the mask before a component sees it; a trainer elsew
 functions elsewhere may whiten: their credit is judged before it, where they return that, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,29 +17,36 @@ from rlzoo_lab.kit import checks
 from rlzoo_lab.kit.checks import estimators, functions, made_up
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, positions, same, show
 from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, runs
+from rlzoo_lab.kit.foreign.find import components
 from rlzoo_lab.kit.foreign.names import REWARDS
 
 
 def run_checks(component: Component) -> list[checks.CheckResult]:
     """The first result lists the source of each argument."""
-    results = [checks.CheckResult("arguments", True, component.doc)]
+    notes, cases = cases_of(component)
+    return [*notes, *(checks.judge(check, subject) for check, subject in cases)]
+
+
+def cases_of(
+    component: Component,
+) -> tuple[list[checks.CheckResult], list[tuple[checks.Check, Subject]]]:
+    """What is known before any check, and each check with what it is called with."""
+    notes = [checks.CheckResult("arguments", True, component.doc)]
     subject = Subject(component, BENCH)
     if fault := runs(subject):
-        results.append(checks.CheckResult("groups_of_one", False, f"raised {fault}"))
+        notes.append(checks.CheckResult("groups_of_one", False, f"raised {fault}"))
         subject = NoGroupOfOne(component, BENCH)
     credit = subject
     if component.kind == "estimators" and component.couples != "batch" and is_whitened(subject):
-        results.append(
-            checks.CheckResult("whitened", True, f"over the batch; {_credited(subject)}")
-        )
+        notes.append(checks.CheckResult("whitened", True, f"over the batch; {_credited(subject)}"))
         subject = type(subject)(replace(component, couples="batch"), BENCH)
         credit = before_whitening(subject) or subject
-    for check in (*checks.CHECKS[component.kind], padding_may_hold_anything):
-        if check is functions.documented:
-            continue
-        check = _INSTEAD.get(check, check)
-        results.append(checks.judge(check, credit if check in _CREDIT else subject))
-    return results
+    cases = []
+    for each in (*checks.CHECKS[component.kind], padding_may_hold_anything):
+        if each is not functions.documented:
+            check = _INSTEAD.get(each, each)
+            cases.append((check, credit if check in _CREDIT else subject))
+    return notes, cases
 
 
 def is_whitened(s: Subject) -> bool:
@@ -169,3 +177,47 @@ def padding_may_hold_anything(s: Subject) -> str:
                     raise
                 sums.append(name)
     return f"sums {' and '.join(dict.fromkeys(sums))} off the mask, too" if sums else ""
+
+
+def parametrize_with_checks(
+    subjects: Iterable[Any], *, map: Mapping[str, str] | None = None, **options: Any
+) -> Any:
+    """A pytest decorator: runs the test once per check of each function, passed as the callable
+    `check`. Needs no component of the zoo.
+
+    subjects: functions, classes with `__call__` or `forward`, or names ("verl:grpo").
+    map: argument -> column. options: values of arguments; kind, couples.
+
+    Examples:
+        >>> @rlzoo.parametrize_with_checks([advantages, loss], map={"pay": "rewards"})
+        ... def test_contract(check):
+        ...     check()
+    """
+    import pytest  # a test dependency
+
+    params = []
+    for one in subjects:
+        for component in components(one, options, map or {})[0]:
+            notes, cases = cases_of(component)
+            judged: list[tuple[str, Callable[[], checks.CheckResult]]] = [
+                *((note.name, partial(_same, note)) for note in notes),
+                *((check.__name__, partial(checks.judge, check, s)) for check, s in cases),
+            ]
+            for name, judge in judged:
+                run = partial(_as_test, component.name, judge)
+                params.append(pytest.param(run, id=f"{component.name}-{name}"))
+    return pytest.mark.parametrize("check", params)
+
+
+def _same(note: checks.CheckResult) -> checks.CheckResult:
+    return note
+
+
+def _as_test(label: str, judge: Callable[[], checks.CheckResult]) -> None:
+    import pytest
+
+    result = judge()
+    if result.passed is None:
+        pytest.skip(result.message)
+    if not result.passed:
+        pytest.fail(f"{label}: {result.message}", pytrace=False)

@@ -157,6 +157,30 @@ def unbounded_product(log_probs, old_log_probs, advantages, response_mask):
     return -ratio * advantages * response_mask
 
 
+class Off(torch.autograd.Function):
+    """The identity, with a backward that adds 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + 1
+
+
+@broken("policy_losses", "backward_is_the_slope")
+def adds_to_its_gradient(log_probs, old_log_probs, advantages):
+    """Only twice as large: no sign is wrong.  Source: here."""
+    return Off.apply(-advantages * (log_probs - old_log_probs).exp())
+
+
+@broken("kl_penalties", "backward_is_the_slope")
+def adds_to_the_gradient_of_a_penalty(log_probs, ref_log_probs):
+    """K2 twice as steep.  Source: here."""
+    return Off.apply((log_probs - ref_log_probs).square() / 2)
+
+
 @broken("policy_losses", "rows_without_signal_leave_no_gradient", needs_signal=True)
 def drawn_back(log_probs, old_log_probs, advantages):
     """Pulled back to where it was, wherever it has gone.  Source: here."""

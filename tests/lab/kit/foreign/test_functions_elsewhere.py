@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab import foreign
+from rlzoo_lab.kit import foreign
 
 HERE = Path(__file__).resolve().parent
 
@@ -139,13 +139,13 @@ def test_a_loss_of_one_number_is_judged_by_its_gradient(folder, monkeypatch):
 
 def test_without_the_zoo_on_its_path(folder):
     """Only the core and the lab are there: no component of the zoo is loaded."""
-    root = HERE.parents[2]
+    root = HERE.parents[3]
     for name, source in (("rlzoo", root), ("rlzoo_lab", root / "plugins")):
         (folder / "path" / name).parent.mkdir(exist_ok=True)
         (folder / "path" / name).symlink_to(source / name)
     code = (
         "import sys; sys.modules['rlzoo_zoo'] = None\n"
-        "from rlzoo_lab import foreign\n"
+        "from rlzoo_lab.kit import foreign\n"
         "rows = foreign.check('mine.py:advantages', [], [])\n"
         "print([r.name for *_, some in rows for r in some if r.passed is False])"
     )
@@ -188,3 +188,40 @@ def test_the_registered_names_of_a_library(folder):
 def test_one_line_for_what_cannot_be(folder, words, line):
     done = rlzoo("check", *words, where=folder)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", line)
+
+
+def test_checks_are_pytest_tests_without_the_zoo(folder):
+    (folder / "test_mine.py").write_text(
+        "import sys; sys.modules['rlzoo_zoo'] = None\n"
+        "import rlzoo\nfrom mine import loss, unknown\n"
+        "@rlzoo.parametrize_with_checks([loss])\n"
+        "def test_loss(check): check()\n"
+        "@rlzoo.parametrize_with_checks([unknown], map={'pay': 'rewards'}, gain=3)\n"
+        "def test_unknown(check): check()\n"
+    )
+    mine = MINE.replace(
+        "def unknown(pay, response_mask):", "def unknown(pay, response_mask, gain):"
+    )
+    (folder / "mine.py").write_text(
+        mine.replace("return pay * response_mask", "return -gain * pay")
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rf"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    failed = {x.split("::")[1].split(" ")[0] for x in done.stdout.splitlines() if "FAILED" in x}
+    assert failed == {"test_unknown[unknown-reward_raises_its_own_advantage]"}, done.stdout
+    assert "passed" in done.stdout
+    assert "skipped" in done.stdout
+
+
+def test_diagnose_takes_an_estimator_of_a_file(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = ["diagnose", "recipe=grpo", "estimator=grpo,mine.py:advantages", "--batches", "0"]
+    done = rlzoo(*words, "--horizon", "3", "--vocabulary", "3", "--json", where=folder)
+    rows = json.loads(done.stdout)["estimators"]
+    ours, theirs = (
+        {n: x for n, x in r.items() if isinstance(x, float) and "seconds" not in n} for r in rows
+    )
+    assert [r["estimator"] for r in rows] == ["grpo", "mine.py:advantages"]
+    assert theirs == pytest.approx(ours, rel=1e-6, abs=1e-9)
+    done = rlzoo("diagnose", "recipe=grpo", "estimator=mine.py:loss", where=folder)
+    assert done.stderr.strip().endswith("estimator=mine.py:loss: it is no advantage estimator")
