@@ -1,4 +1,4 @@
-"""Train on samples of a sampler that disagrees, by six losses: the table of docs/results.md.
+"""Train on samples of a sampler that disagrees, by eight losses: the table of docs/results.md.
 
     python docs/studies/mismatch.py    about 11 CPU minutes; resumes where it stopped
 

@@ -1,4 +1,4 @@
-"""Train on stale samples, by seven losses, and write the table of docs/results.md.
+"""Train on stale samples, by nine losses, and write the table of docs/results.md.
 
     python docs/studies/staleness.py    about 7 CPU minutes; resumes where it stopped
 
@@ -35,6 +35,8 @@ LOSSES = {
     "TIS": "policy_loss=ppo_clip correction=tis",
     "IcePop": "policy_loss=ppo_clip correction=icepop",
     "rejection": "policy_loss=ppo_clip correction=rejection",
+    "score centering": "sampler.distribution=true policy_loss=score_centering policy_loss.cap=null",
+    "TIS and score centering": "sampler.distribution=true policy_loss=score_centering",
     "V-trace": "policy_loss=ppo_clip estimator=vtrace whiten=batch",
 }
 OF_ITS_OWN = ("V-trace",)  # has a critic, so that it makes another update of fresh samples, too

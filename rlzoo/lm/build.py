@@ -87,7 +87,7 @@ def world_around(plan: Plan, policy: Policy) -> World:
 
 
 def _stats(plan: Plan) -> tuple[str, ...]:
-    return ("entropy", "observation_nll") if "observation_nll" in plan.needs else ("entropy",)
+    return ("entropy", *(n for n in ("observation_nll", "log_pi") if n in plan.needs))
 
 
 def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, list[str]]:

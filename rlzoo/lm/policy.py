@@ -195,8 +195,14 @@ class Policy:
                 bits = columns["kept_tokens"][:, : logits.shape[1]]
                 logits = logits.masked_fill(~head.unpacked(bits, logits.shape[-1]), -torch.inf)
             log_pi = logits.log_softmax(-1)
-            log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
-            return {"log_probs": widen(log_probs, size[1]), "log_pi": widen(log_pi, size[1])}
+            source = log_pi if entropy_grad else log_pi.detach()
+            made = {
+                "log_probs": log_pi.gather(-1, chosen[..., None]).squeeze(-1),
+                "log_pi": log_pi,
+                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
+            }
+            more = self.log_prob_stats(columns, want=("values",)) if "values" in want else {}
+            return more | {name: widen(x, size[1]) for name, x in made.items()}
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
         names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]

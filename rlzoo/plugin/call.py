@@ -224,7 +224,10 @@ def _reward(call: _Call, output: object) -> Tensor:
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
-TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
+TOKENS = (
+    "response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "sampler_log_pi",
+    "kept_tokens",
+)  # fmt: skip
 LOG_PROBS = TOKENS[1:3]
 ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
 EPISODE = ("response_mask", "response_attention", "responses", "terminated", "truncated")

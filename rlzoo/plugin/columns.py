@@ -53,6 +53,7 @@ _BY_STAGE = {
         "state_keys": ("BT", "equal where the environment's state is the same (int64)"),
         "sampler_log_probs": ("BT", "log-probability under the sampling distribution"),
         "old_log_probs": ("BT", "log softmax(logits / temperature) of the policy at rollout"),
+        "sampler_log_pi": ("BTK", "log-probability of every token under the sampling distribution"),
         "kept_tokens": ("BTK", "the tokens that sampling kept: bits, from the lowest (uint8)"),
     },
     "score": {
@@ -81,6 +82,7 @@ _BY_STAGE = {
         "advantages": ("BT", "advantages after whitening"),
         "returns": ("BT", "the critic's target"),
         "log_probs": ("BT", "log-probability under the current policy, with gradient"),
+        "log_pi": ("BTK", "log-probability of every token under the current policy, with gradient"),
         "entropy": ("BT", "entropy of the current next-token distribution, with gradient"),
         "observation_nll": ("B", "mean -log pi of a response's observations, with gradient"),
         "value_preds": ("BT", "V(s_t) of the current critic, with gradient"),
@@ -101,7 +103,7 @@ KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
 TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 
 # Columns that bring a gradient into a component; all others are numbers to it.
-WITH_GRADIENT = ("log_probs", "entropy", "observation_nll", "value_preds", "value_logits")
+WITH_GRADIENT = ("log_probs", "log_pi", "entropy", "observation_nll", "value_preds", "value_logits")
 
 # Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {

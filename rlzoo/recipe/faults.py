@@ -43,6 +43,11 @@ def faults(plan: Any) -> Iterator[str]:
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in of_critic(plan))
     yield from of_lengths(plan)
+    if "sampler_log_pi" in plan.needs and not plan.base_sampler.options.get("distribution"):
+        yield (
+            f"{recipe.blame('policy_loss.name')}: {plan.policy_loss.name!r} needs the sampler's "
+            "whole distribution; set sampler.distribution=true"
+        )
     yield from of_reference(plan)
     yield from of_optimizers(plan)
     for key in ("patience", "target"):

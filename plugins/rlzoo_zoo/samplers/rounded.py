@@ -6,7 +6,9 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.samplers.distribution import Whole
 from rlzoo_zoo.samplers.elsewhere import OFF_POLICY
+from rlzoo_zoo.samplers.transformers import transformers
 
 
 def rounded(
@@ -18,6 +20,7 @@ def rounded(
     bits: Annotated[int | None, Range(2, 16), "bits of a weight; null: not rounded"] = 8,
     noise: Annotated[float, Range(0), "standard deviation, in units of a row's spread"] = 0.0,
     seed: Annotated[int, Range(0), "of the noise"] = 0,
+    distribution: Whole = False,
 ):
     """Responses to prompts (B, P) from a copy of the policy with changed matrices, with `uniforms`.
 
@@ -35,7 +38,7 @@ def rounded(
     arXiv:2208.07339, section 2.1, by rows.
     """
     if bits is None and noise == 0:
-        return policy.generate(prompt_ids, prompt_mask, uniforms)
+        return transformers(policy, prompt_ids, prompt_mask, uniforms, distribution=distribution)
     model = copy.deepcopy(policy.model)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -45,8 +48,9 @@ def rounded(
                     "sampler=rounded: needs whole weights; use parallel.strategy=replicate"
                 )
             weight.copy_(_other(weight, bits, noise, draw))
-    drawn = policy.over(model).generate(prompt_ids, prompt_mask, uniforms)
-    return {name: drawn[name] for name in ("response_ids", "sampler_log_probs")}
+    other = policy.over(model)
+    drawn = transformers(other, prompt_ids, prompt_mask, uniforms, distribution=distribution)
+    return {n: x for n, x in drawn.items() if n not in ("old_log_probs", "old_entropy")}
 
 
 def _other(weight, bits, noise, draw):

@@ -1,9 +1,10 @@
 """Sampling with transformers' models and KV caches."""
 
 from rlzoo import hookimpl
+from rlzoo_zoo.samplers.distribution import Whole, sampler_log_pi
 
 
-def transformers(policy, prompt_ids, prompt_mask, uniforms):
+def transformers(policy, prompt_ids, prompt_mask, uniforms, *, distribution: Whole = False):
     """Responses to prompts (B, P), sampled by inverse CDF from `uniforms` (B, T).
 
     T is the length limit. One uniform number per token makes a sample a function of (seed, step,
@@ -11,7 +12,10 @@ def transformers(policy, prompt_ids, prompt_mask, uniforms):
     rows leave the batch; neither changes any token.
     Source: Wolf et al. 2020, arXiv:1910.03771.
     """
-    return policy.generate(prompt_ids, prompt_mask, uniforms)
+    drawn = policy.generate(prompt_ids, prompt_mask, uniforms)
+    if distribution:
+        drawn["sampler_log_pi"] = sampler_log_pi(policy, prompt_ids, prompt_mask, drawn)
+    return drawn
 
 
 @hookimpl
