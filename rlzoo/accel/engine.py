@@ -30,13 +30,8 @@ T = TypeVar("T")
 
 # The outputs of an update's passes from which columns can be read.
 READ_OFF = {"log_probs": "actor", "prediction": "critic"}
-STATS = (
-    "log_probs",
-    "entropy",
-    "sum_pi_squared",
-    "observation_nll",
-    "log_pi",
-)  # of the policy's passes
+# Of the policy's passes.
+STATS = ("log_probs", "entropy", "sum_pi_squared", "observation_nll", "log_pi")
 
 Terms = dict[str, list[float]]  # metrics' terms, by name
 # rows (R,) of a pass, their columns and outputs, and the share of d(loss)/d(log_probs) that comes

@@ -201,8 +201,10 @@ class Policy:
                 "log_pi": log_pi,
                 "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
             }
-            more = self.log_prob_stats(columns, want=("values",)) if "values" in want else {}
-            return more | {name: widen(x, size[1]) for name, x in made.items()}
+            out = {name: widen(x, size[1]) for name, x in made.items()}
+            if "values" in want:
+                out["values"] = self.log_prob_stats(columns, want=("values",))["values"]
+            return out
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
         names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]

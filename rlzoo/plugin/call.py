@@ -279,7 +279,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             )
         elif x.device != ids.device:
             raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
-        elif name in TOKENS[1:4]:
+        elif name in TOKENS[1:5]:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
             columns[name] = x.detach().to(torch.float64 if double else torch.float32)

@@ -26,7 +26,7 @@ _TRAIN = {
     "estimator": "sweep grpo model=nano estimator=grpo,{} seed=0,1,2,3 train.steps=20 eval.every=0",
     "kl_penalty": "run grpo model=nano kl={} kl.coef=0.01 train.steps=20",
     "value_loss": "run ppo_gae model=nano value_loss={} train.steps=20",
-    "task": "base {} --out start",
+    "task": "model base {} --out start",
     "reward": "run grpo model=nano rewards.{}.weight=0.1 train.steps=20",
     "executor": "sweep grpo model=nano seed=0,1 train.steps=20 --on {}",
 }

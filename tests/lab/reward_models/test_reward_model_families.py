@@ -141,7 +141,7 @@ def test_training_gives_the_model_the_same_rows(family, monkeypatch):
     monkeypatch.setattr(trainer.fit, "fit", fit)
     parser = argparse.ArgumentParser()
     trainer.add_arguments(parser)
-    words = ["train", data, "--model", path, "--out", path / "out", "--device", "cpu"]
+    words = [data, "--model", path, "--out", path / "out", "--device", "cpu"]
     report = trainer.run(parser.parse_args([str(word) for word in words])).document
     assert 0 <= report["held_out"]["accuracy"] <= 1
     prompts = [r["prompt"] for r in rows]

@@ -20,7 +20,7 @@ def arguments(verb, tmp_path, model, *more):
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
-    words = [*(["train"] if verb is reward else []), data, "--model", model, "--batch", "8",
+    words = [data, "--model", model, "--batch", "8",
              "--lr", "0.02", "--epochs", "2", "--device", "cpu", *more]  # fmt: skip
     return parser.parse_args([str(word) for word in words])
 

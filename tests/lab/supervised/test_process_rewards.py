@@ -36,7 +36,7 @@ def parsed(*words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     reward.add_arguments(parser)
-    return parser.parse_args(["train", *map(str, words)])
+    return parser.parse_args([*map(str, words)])
 
 
 def steps_file(path, n=160):

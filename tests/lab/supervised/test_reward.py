@@ -118,7 +118,7 @@ def weights_of(folder):
 @pytest.mark.process
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
-    words = ["train", data, "--model", model_dir, "--lr", "0.02", "--batch", "32", "--epochs"]
+    words = [data, "--model", model_dir, "--lr", "0.02", "--batch", "32", "--epochs"]
     status = perform(trainer, parsed(trainer, *words, "4", "--out", tmp_path / "one", "--json"))
     printed = capsys.readouterr()
     report = json.loads(printed.out)  # one document, nothing else
@@ -161,13 +161,13 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir, g
     file = preference_file(tmp_path / "pairs.jsonl", 40)
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
-    words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12",
+    words = [file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12",
              "--epochs", "1"]  # fmt: skip
     report = trainer.run(parsed(trainer, *words, "--on-bad-row", "skip")).document
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
-    words[5], words[7] = tmp_path / "other", "3"
+    words[4], words[6] = tmp_path / "other", "3"
     with golden.refuses(RlzooError):
         trainer.run(parsed(trainer, *words, "--on-bad-row", "skip"))
 
@@ -273,8 +273,7 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, golde
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": p, "chosen": "a", "rejected": "b", "response": "a"} for p in "pqr"]
     write(tmp_path / "rows.jsonl", rows)
-    words = ["train"] * (module is trainer)
-    words += ["rows.jsonl", "--model", "nano", "--out", "out", *change]
+    words = ["rows.jsonl", "--model", "nano", "--out", "out", *change]
     with golden.refuses(RlzooError):
         module.run(parsed(module, *words))
     assert not (tmp_path / "out").exists()
@@ -286,7 +285,7 @@ def test_errors_in_the_data_come_before_torch(tmp_path):
         "import argparse, sys\nfrom rlzoo import RlzooError\n"
         "from rlzoo_lab.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
-        "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
+        "words = ['nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.run(parser.parse_args(words))\n"
         "except RlzooError as error: print(error)\n"
         "sys.exit('torch' in sys.modules)"
@@ -301,7 +300,7 @@ def test_errors_in_the_data_come_before_torch(tmp_path):
 def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, golden):
     data = preference_file(tmp_path / "pairs.jsonl", 20)
     place = spoiled(tmp_path, "labels")
-    words = ["train", data, "--model", place, "--out", tmp_path / "out"]
+    words = [data, "--model", place, "--out", tmp_path / "out"]
     with golden.refuses(RlzooError):
         trainer.run(parsed(trainer, *words))
 
@@ -353,7 +352,7 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     sft.run(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    trainer.run(parsed(trainer, "train", data, "--model", model, "--out", judge, *first))
+    trainer.run(parsed(trainer, data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]
