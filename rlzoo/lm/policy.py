@@ -189,22 +189,7 @@ class Policy:
         rows = align(columns, trees=not self.traits.no_trees)
         size = columns["response_ids"].shape
         if "log_pi" in want:
-            chosen = columns["response_ids"][:, : rows.at.shape[1] - 1]
-            logits = wide(self.logits(columns)[:, :-1]) / self.temperature
-            if "kept_tokens" in columns:
-                bits = columns["kept_tokens"][:, : logits.shape[1]]
-                logits = logits.masked_fill(~head.unpacked(bits, logits.shape[-1]), -torch.inf)
-            log_pi = logits.log_softmax(-1)
-            source = log_pi if entropy_grad else log_pi.detach()
-            made = {
-                "log_probs": log_pi.gather(-1, chosen[..., None]).squeeze(-1),
-                "log_pi": log_pi,
-                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
-            }
-            out = {name: widen(x, size[1]) for name, x in made.items()}
-            if "values" in want:
-                out["values"] = self.log_prob_stats(columns, want=("values",))["values"]
-            return out
+            return self._of_all_tokens(columns, want, entropy_grad)
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
         names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
@@ -252,6 +237,28 @@ class Policy:
         out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = scored[..., len(names) :].squeeze(-1)
+        return out
+
+    def _of_all_tokens(
+        self, columns: Mapping[str, Tensor], want: tuple[str, ...], entropy_grad: bool
+    ) -> dict[str, Tensor]:
+        """`log_prob_stats` with `log_pi`, from all logits at once."""
+        logits = wide(self.logits(columns)[:, :-1]) / self.temperature
+        chosen = columns["response_ids"][:, : logits.shape[1]]
+        if "kept_tokens" in columns:
+            bits = columns["kept_tokens"][:, : logits.shape[1]]
+            logits = logits.masked_fill(~head.unpacked(bits, logits.shape[-1]), -torch.inf)
+        log_pi = logits.log_softmax(-1)
+        source = log_pi if entropy_grad else log_pi.detach()
+        made = {
+            "log_probs": log_pi.gather(-1, chosen[..., None]).squeeze(-1),
+            "log_pi": log_pi,
+            "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
+        }
+        width = columns["response_ids"].shape[1]
+        out = {name: widen(x, width) for name, x in made.items()}
+        if "values" in want:
+            out["values"] = self.log_prob_stats(columns, want=("values",))["values"]
         return out
 
     def with_observations(self, columns: Mapping[str, Tensor], **options: Any) -> dict[str, Tensor]:
