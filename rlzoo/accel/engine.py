@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 # The outputs of an update's passes from which columns can be read.
 READ_OFF = {"log_probs": "actor", "prediction": "critic"}
-# What a pass of the policy can give.
+# Outputs that a pass of the policy can have.
 STATS = ("log_probs", "entropy", "sum_pi_squared", "observation_nll", "log_pi")
 
 Terms = dict[str, list[float]]  # metrics' terms, by name
