@@ -13,7 +13,7 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import Decoding, decode, draw
+from rlzoo.accel.decode import NAMES, Decoding, decode, draw
 from rlzoo.accel.generation import by_generation
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
@@ -35,7 +35,10 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     ends = set()
     for u in (uniforms, None):
         found = []
-        for function, more in ((decode, [policy.decoder]), (partial(by_generation, draw), [])):
+        for function, more in (
+            (decode, [policy.decoder]),
+            (partial(by_generation, draw, NAMES), []),
+        ):
             with torch.no_grad():
                 out = function(policy, policy.model, *more, ids, mask, u, 12)
             found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))

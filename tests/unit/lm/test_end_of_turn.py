@@ -132,7 +132,9 @@ def about_prompts(notes):
 
 def shown(folder, *words):
     words = ["recipe=grpo", f"model.path={folder}", *words]
-    return show.run(argparse.Namespace(words=words, changed=False, trainer=None)).document["prompts"]
+    return show.run(argparse.Namespace(words=words, changed=False, trainer=None)).document[
+        "prompts"
+    ]
 
 
 def asks_for_always(note):

@@ -188,10 +188,11 @@ def parametrize_with_checks(
     subjects: functions, classes with `__call__` or `forward`, or names ("verl:grpo").
     map: argument -> column. options: values of arguments; kind, couples.
 
-    Examples:
-        >>> @rlzoo.parametrize_with_checks([advantages, loss], map={"pay": "rewards"})
-        ... def test_contract(check):
-        ...     check()
+    In a test file:
+
+        @rlzoo.parametrize_with_checks([advantages, loss], map={"pay": "rewards"})
+        def test_contract(check):
+            check()
     """
     import pytest  # a test dependency
 

@@ -224,4 +224,4 @@ def test_diagnose_takes_an_estimator_of_a_file(folder, monkeypatch):
     assert [r["estimator"] for r in rows] == ["grpo", "mine.py:advantages"]
     assert theirs == pytest.approx(ours, rel=1e-6, abs=1e-9)
     done = rlzoo("diagnose", "recipe=grpo", "estimator=mine.py:loss", where=folder)
-    assert done.stderr.strip().endswith("estimator=mine.py:loss: it is no advantage estimator")
+    assert done.stderr.strip().endswith("estimator=mine.py:loss: it is not an advantage estimator")
