@@ -26,10 +26,11 @@ from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
 from rlzoo.mdp.batch import widen
 from rlzoo.mdp.turns import first_stop, reach
+from rlzoo.plugin.call import TOKENS
 from rlzoo.plugin.protocols import Tokenizer
 
 HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests each tensor again
-NAMES = ("response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens")
+NAMES = TOKENS[:5]  # what `draw` returns
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 
@@ -377,26 +378,26 @@ def draw(
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or barred is not None or policy.top_k > 0 or policy.top_p < 1:
-        pi = logits.log_softmax(-1)  # (B, V)
-        mu = pi
+        log_pi = logits.log_softmax(-1)  # (B, V)
+        log_mu = log_pi
         if barred is not None:
-            mu = pi.masked_fill(barred, -torch.inf).log_softmax(-1)
+            log_mu = log_pi.masked_fill(barred, -torch.inf).log_softmax(-1)
         if u is not None:
-            mu = truncate(mu, policy.top_k, policy.top_p)
-        token = mu.argmax(-1) if u is None else pick(mu.exp(), u)
+            log_mu = truncate(log_mu, policy.top_k, policy.top_p)
+        token = log_mu.argmax(-1) if u is None else pick(log_mu.exp(), u)
         kept: tuple[Tensor, ...] = ()
         if policy.replay and u is not None:
-            kept, pi = (packed(mu > -torch.inf),), mu
-        log_mu, log_pi = (x.gather(1, token[:, None])[:, 0] for x in (mu, pi))
-        entropy = -torch.linalg.vecdot(pi.exp(), pi.clamp(min=LEAST))
-        return token, log_mu, log_pi, entropy, *kept
+            kept, log_pi = (packed(log_mu > -torch.inf),), log_mu
+        entropy = -torch.linalg.vecdot(log_pi.exp(), log_pi.clamp(min=LEAST))
+        chosen = (x.gather(1, token[:, None])[:, 0] for x in (log_mu, log_pi))
+        return token, *chosen, entropy, *kept
     p = logits.softmax(-1)
     token = pick(p, u)
-    log_pi, logit = (x.gather(1, token[:, None])[:, 0] for x in (p, logits))
-    log_pi = log_pi.log()
+    of_token, logit = (x.gather(1, token[:, None])[:, 0] for x in (p, logits))
+    log_p = of_token.log()
     # H = log Z - sum p z: log p of all tokens is not needed.
-    entropy = logit - log_pi - torch.linalg.vecdot(p, logits.clamp(min=LEAST))
-    return token, log_pi, log_pi, entropy
+    entropy = logit - log_p - torch.linalg.vecdot(p, logits.clamp(min=LEAST))
+    return token, log_p, log_p, entropy
 
 
 def pick(p: Tensor, u: Tensor) -> Tensor:

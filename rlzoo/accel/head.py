@@ -74,7 +74,7 @@ def packed(kept: Tensor) -> Tensor:
 
 def unpacked(bits: Tensor, vocabulary: int) -> Tensor:
     """Booleans (..., V) of `packed` bits (..., K); without any bit, all: an observation's token."""
-    bits = torch.where(bits.any(-1, keepdim=True), bits, 255)
+    bits = torch.where((bits != 0).any(-1, keepdim=True), bits, 255)
     return (bits[..., None] >> _BITS.to(bits.device) & 1).bool().flatten(-2)[..., :vocabulary]
 
 

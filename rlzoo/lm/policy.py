@@ -186,10 +186,10 @@ class Policy:
             more = tuple(name for name in want if name != "observation_nll")
             how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
             return self.with_observations(columns, want=more, **how)
-        rows = align(columns, trees=not self.traits.no_trees)
-        size = columns["response_ids"].shape
         if "log_pi" in want:
             return self._of_all_tokens(columns, want, entropy_grad)
+        rows = align(columns, trees=not self.traits.no_trees)
+        size = columns["response_ids"].shape
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
         names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
@@ -276,10 +276,10 @@ class Policy:
     def kept_tokens(self, columns: Mapping[str, Tensor]) -> Tensor:
         """The column `kept_tokens` (B, T, K) of responses as if this policy sampled them."""
         whole = {name: x for name, x in columns.items() if name != "kept_tokens"}
-        pi = self.log_prob_stats(whole, want=("log_pi",))["log_pi"]
-        pi[:, : self.min_new_tokens, self.eos_ids] = -torch.inf
-        mu = truncate(pi.flatten(0, 1).log_softmax(-1), self.top_k, self.top_p)
-        return head.packed(mu > -torch.inf).unflatten(0, pi.shape[:2])
+        log_pi = self.log_prob_stats(whole, want=("log_pi",))["log_pi"]
+        log_pi[:, : self.min_new_tokens, self.eos_ids] = -torch.inf
+        log_mu = truncate(log_pi.flatten(0, 1).log_softmax(-1), self.top_k, self.top_p)
+        return head.packed(log_mu > -torch.inf).unflatten(0, log_pi.shape[:2])
 
     def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
@@ -319,7 +319,8 @@ class Policy:
         """Responses to prompts (B, P): token t by inverse CDF at uniforms[:, t] (B, T), greedily
         where `uniforms` is None.
 
-        Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
+        Returns response_ids, sampler_log_probs, old_log_probs and old_entropy (B, T'), T' <= T;
+        with `replay` also kept_tokens (B, T', K).
         """
         limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
         room = self.room(prompt_mask, limit)

@@ -225,8 +225,8 @@ def _reward(call: _Call, output: object) -> Tensor:
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
 TOKENS = (
-    "response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "sampler_log_pi",
-    "kept_tokens",
+    "response_ids", "sampler_log_probs", "old_log_probs", "old_entropy", "kept_tokens",
+    "sampler_log_pi",
 )  # fmt: skip
 LOG_PROBS = TOKENS[1:3]
 ROLLOUT = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
@@ -249,7 +249,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
         )
     needed = [
         *TOKENS[:2],
-        *(TOKENS[-1:] if policy.replay else ()),
+        *(("kept_tokens",) if policy.replay else ()),
         *(EPISODE if "response_mask" in columns else ()),
     ]
     if missing := [n for n in needed if n not in columns]:
@@ -279,7 +279,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             )
         elif x.device != ids.device:
             raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
-        elif name in TOKENS[1:5]:
+        elif name in {*TOKENS} - {"response_ids", "kept_tokens"}:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
             columns[name] = x.detach().to(torch.float64 if double else torch.float32)

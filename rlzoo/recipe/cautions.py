@@ -23,7 +23,7 @@ CONDITION = re.compile(r"([\w.]+) (=|!=|<|>) (\S+)")
 
 def additions(plan: Any) -> Iterator[str]:
     """A reward that the command line adds, by an option of it, to those of the recipe."""
-    typed = {n for n in plan.rewards if plan.recipe.chosen.get(f"rewards.{n}") == COMMAND_LINE}
+    typed = [n for n in plan.rewards if plan.recipe.chosen.get(f"rewards.{n}") == COMMAND_LINE]
     others = [name for name in plan.rewards if name not in typed]
     for name in typed if others else ():
         if plan.recipe.origins[f"rewards.{name}.weight"] != COMMAND_LINE:

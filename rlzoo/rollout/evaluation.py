@@ -112,8 +112,9 @@ def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
 def decoding(world: World) -> World:
     """The world whose policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
     how = world.plan.recipe.config.eval
-    policy = replace(world.policy, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p)
-    policy = replace(policy, replay=False)
+    policy = replace(
+        world.policy, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p, replay=False
+    )
     return replace(world, engine=replace(world.engine, policy=policy))
 
 

@@ -80,10 +80,10 @@ def _scored(
 ) -> Batch:
     """The batch of responses to prompts, with its scores."""
     plan, policy = world.plan, world.policy
-    again = recomputed(plan, policy)
-    if again or not ("old_entropy" in plan.needs or (plan.one_update and plan.skips_silent)):
+    used = "old_entropy" in plan.needs or (plan.one_update and plan.skips_silent)
+    if not (used and exact(plan, policy)):
         drawn.pop("old_entropy", None)
-    if again:
+    if recomputed(plan, policy):
         drawn.pop("old_log_probs", None)
     elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
         # another engine returns no more
@@ -107,10 +107,15 @@ def _scored(
 
 def recomputed(plan: Plan, policy: Policy) -> bool:
     """Whether `old_log_probs` are those of a pass, not of the sampler."""
-    rollout = plan.recipe.config.rollout
-    other = policy.halves or policy.decoder.copy or rollout.staleness  # halves round differently
-    exact = policy.traits.sampled_as_scored and not other
-    return rollout.old_log_probs == "recomputed" or (rollout.old_log_probs == "auto" and not exact)
+    how = plan.recipe.config.rollout.old_log_probs
+    return how == "recomputed" or (how == "auto" and not exact(plan, policy))
+
+
+def exact(plan: Plan, policy: Policy) -> bool:
+    """Whether the sampler's numbers are those of a pass of the policy."""
+    staleness = plan.recipe.config.rollout.staleness
+    other = policy.halves or policy.decoder.copy or staleness  # halves round differently
+    return policy.traits.sampled_as_scored and not other
 
 
 def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:

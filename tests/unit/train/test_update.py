@@ -73,3 +73,15 @@ def test_rows_without_a_signal_are_scored_again_only_after_a_first_update(zoo, w
     assert (times, more) == ((0, 1) if parts == 1 else (2, 2))
     assert known == pytest.approx(by_pass, rel=1e-5, abs=2e-6)
     assert known["actor/grad_norm"] > 0 < known["actor/entropy"]
+
+
+@pytest.mark.parametrize(
+    ("other", "there"),
+    [([], True), (["rollout.staleness=1", "rollout.old_log_probs=sampled"], False),
+     (["model.autocast=bfloat16", "rollout.old_log_probs=sampled"], False),
+     (["train.minibatches=2"], False)],
+)  # fmt: skip
+def test_the_samplers_entropy_serves_only_where_it_is_the_policys(other, there, zoo, words):
+    """Older weights, or half precision, have another one."""
+    one = ["kl.place=none", "train.minibatches=1", *other]
+    assert ("old_entropy" in rolled(world_of(zoo, [*words, *one], "grpo"))) == there

@@ -58,10 +58,10 @@ class NoGroupOfOne(Subject):
 ALONE = 5
 
 
-def runs(subject: Subject) -> str:
+def runs(subject: Subject, seed: int = 0) -> str:
     """Why it cannot be called on the made-up batch; empty if it can."""
     try:
-        subject.call(subject.batch())
+        subject.call(subject.batch(seed))
     except Exception as error:  # the border to foreign code
         return str(error) if isinstance(error, RlzooError) else told(error)
     return ""
