@@ -22,7 +22,8 @@ FORMS = {
     "show": ["ppo_gae lam=0.9 --changed", "recipe=grpo --json --allow-env HOME", "r/recipe.yaml",
              "--for trl", "vc_ppo --for verl", "ppo_gae estimator.lam=.9 --json --for slime"],
     "new": ["reward my_reward --dir made --json", "task my_task"],
-    "check": ["gae lam=0.9", "length --json", "model={model}"],
+    "check": ["gae lam=0.9", "length --json", "model={model}",
+              "{place}/mine.py:centred --map scores=rewards --json"],
     "sweep": ["grpo {few} seed=3 --dir sw --jobs 1 --on local patience=5 --threshold 0.5 "
               "--reference grpo --json"],
     "compare": ["r r2", "r r2 --json --details --threshold 0.5 --metric accuracy",
@@ -103,6 +104,11 @@ def place(model_dir, tmp_path_factory):
         )
         (place / "two.csv").write_text("run,n,r\na,1,0.5\na,2,0.6\nb,1,0.1\nb,2,0.2\n")
         (place / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (place / "mine.py").write_text(
+            "def centred(scores, mask):\n"
+            "    totals = (scores * mask).sum(1, keepdim=True)\n"
+            "    return (totals - totals.mean()) * mask\n"
+        )
         (place / "f.yaml").write_text("estimator: {name: grpo}\nkl: {place: none}\n")
         yield {"place": place, "few": shlex.join(few), "model": model_dir}
 
