@@ -91,11 +91,12 @@ VERBS = {
 }
 
 
-# Words of other tools.
+# Options of other tools, and those that are gone.
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
     "--quiet": "redirect the output: > FILE",
     "--push-to-hub": "`rlzoo model export` writes the model's folder",
+    "--plot": "--html FILE has the curves",
 }
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
@@ -176,7 +177,7 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith(head):
             word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            message += nearest(word, options)
+            message += f"; {SWITCHES[word]}" if word in SWITCHES else nearest(word, options)
             key, equals, value = word.partition("=")
             if equals and not key.startswith("-"):
                 option = f"--{key.replace('_', '-')}"

@@ -123,8 +123,7 @@ def diagnose(
     ),
     model: Annotated[bool, "use the recipe's model and task, with --vocabulary tokens"] = False,
     parameters: Annotated[bool, "with a RUN: also gradients in its final parameters"] = False,
-    plot: Annotated[PathOrRun | None, "FILE", "frontier and cosine curves, .png or .svg"] = None,
-    html: Annotated[PathOrRun | None, "FILE", "table and plots in one self-contained page"] = None,
+    html: Annotated[PathOrRun | None, "FILE", "write the tables and curves as a page"] = None,
 ) -> Document:
     """Exact bias and variance of estimators, in a small enumerated world, or on a
     run's own batches: `rlzoo diagnose`.

@@ -27,7 +27,7 @@ from rlzoo_lab.kit.oracle.episodes import EpisodeTable, enumerate_episodes
 from rlzoo_lab.kit.oracle.means import means
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
-from rlzoo_lab.kit.oracle.tree import Tree, expected
+from rlzoo_lab.kit.oracle.tree import Tree
 
 
 @dataclasses.dataclass
@@ -43,34 +43,6 @@ class ModelWorld:
     def describe(self) -> dict[str, Any]:
         return {"tokens": " ".join(map(repr, self.tokens)), "prompt_texts": self.prompts}
 
-    def read(self) -> Tensor:
-        """(S, V) float64, the current logits of the model."""
-        return self.reading.logits()
-
-    @torch.no_grad()
-    def renewed(self, kl_coef: float) -> "ModelWorld":
-        """The same world with the current policy; the KL reference does not change."""
-        oracle = dataclasses.replace(self.oracle, logits=self.read(), kl_coef=kl_coef)
-        return dataclasses.replace(self, oracle=oracle)
-
-    @torch.no_grad()
-    def values(self, critic: Any) -> Tensor:
-        """(S,) float64, the value of each prefix according to a critic of the run."""
-        columns = dict(self.reading.columns)
-        for name in ("response_ids", "response_mask", "response_attention"):
-            # A column of padding: V before it is that of the full prefix, even of an empty one.
-            columns[name] = torch.nn.functional.pad(columns[name], (0, 1))
-        before = critic.values(columns)["values"]
-        return self.reading.by_state(before).double()
-
-    @torch.no_grad()
-    def share(self) -> float:
-        """The probability that the unconstrained model uses only the allowed tokens for a whole
-        episode."""
-        pi = self.reading.logits(masked=False).exp()
-        ends = (self.oracle.tree.child < 0).double()
-        return float(expected(self.oracle.tree, pi, ends))
-
     @property
     def weights(self) -> list[Tensor]:
         return [p for p in self.policy.model.parameters() if p.requires_grad]
@@ -78,7 +50,7 @@ class ModelWorld:
     def gradient(self, in_logits: Tensor) -> Tensor:
         """(parameters,) from d/d logits (S, V)."""
         with torch.enable_grad():
-            grads = torch.autograd.grad(self.read(), self.weights, in_logits)
+            grads = torch.autograd.grad(self.reading.logits(), self.weights, in_logits)
         return torch.cat([g.flatten() for g in grads]).double()
 
     def measure(self, subject: EstimatorInWorld) -> dict[str, float]:
@@ -104,7 +76,7 @@ class ModelWorld:
         size, logits = 1e-2, self.oracle.logits
         for _ in range(12):
             self._move(before, size * unit)
-            logits = self.read()
+            logits = self.reading.logits()
             ratio = (STEP_KL / max(float(self.oracle.kl_to(logits)), 1e-12)) ** 0.5
             if abs(ratio - 1) < 1e-3:
                 break
@@ -119,7 +91,8 @@ class ModelWorld:
 
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
-    """Raises RlzooError if there are too many prefixes for the model's vocabulary."""
+    """The world of the current policy, which is also the KL reference. Raises RlzooError if there
+    are too many prefixes for the model's vocabulary."""
     if recipe.config.rollout.ignore_eos:
         raise RlzooError("rollout.ignore_eos: in a model's world, EOS may end every response")
     torch.manual_seed(recipe.config.seed)
@@ -127,7 +100,22 @@ def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0
     policy = build_policy(recipe.config)
     examples = draw_prompts(plan, policy, tree)
     allowed = likely_tokens(policy, greedy_mass(policy, examples, tree), tree)
-    return make_space(plan, policy, tree, examples, allowed, kl_coef=kl_coef)
+    ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
+    tokens = decoded(policy.tokenizer, [[i] for i in allowed.tolist()])
+    reading = _Reading(policy, tree, ids, allowed)
+    with torch.no_grad():
+        plain = reading.logits()
+    zeros = torch.zeros_like(plain)
+    oracle = Oracle(tree, plain, zeros, zeros, plain, kl_coef=kl_coef)
+    rewards = _rewards(plan, policy, oracle, examples, ids, allowed)
+    if not bool((rewards != rewards[0, 0]).any()):
+        raise RlzooError(
+            "there is nothing to learn: every response of the tokens "
+            f"{' '.join(map(repr, tokens))} of up to {tree.horizon} tokens gets the same reward; "
+            "allow more tokens (--vocabulary, --horizon)"
+        )
+    oracle = dataclasses.replace(oracle, rewards=rewards)
+    return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
 
 
 MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
@@ -154,27 +142,6 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
             return list(examples.values())[: tree.prompts]
     known = f"has only {len(examples)} prompts"
     raise RlzooError(f"--prompts: task {plan.task_name!r} {known}. Got {tree.prompts}")
-
-
-def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], allowed: Tensor, *,
-               kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
-    """The world of the current policy, which is also the KL reference."""
-    ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
-    tokens = decoded(policy.tokenizer, [[i] for i in allowed.tolist()])
-    reading = _Reading(policy, tree, ids, allowed)
-    with torch.no_grad():
-        plain = reading.logits()
-    zeros = torch.zeros_like(plain)
-    oracle = Oracle(tree, plain, zeros, zeros, plain, kl_coef=kl_coef)
-    rewards = _rewards(plan, policy, oracle, examples, ids, allowed)
-    if not bool((rewards != rewards[0, 0]).any()):
-        raise RlzooError(
-            "there is nothing to learn: every response of the tokens "
-            f"{' '.join(map(repr, tokens))} of up to {tree.horizon} tokens gets the same reward; "
-            "allow more tokens (--vocabulary, --horizon)"
-        )
-    oracle = dataclasses.replace(oracle, rewards=rewards)
-    return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
 
 
 def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str, Tensor]:
@@ -224,17 +191,11 @@ class _Reading:
             at = tree.parent[at]
         self.where = where
 
-    def by_state(self, x: Tensor) -> Tensor:
-        """(S, ...) from (leaves, T, ...)."""
-        return x[self.where[:, 0], self.where[:, 1]].cpu()
-
-    def logits(self, *, masked: bool = True) -> Tensor:
-        """(S, V) logits / temperature; if not masked, log-probabilities over all tokens."""
+    def logits(self) -> Tensor:
+        """(S, V) logits / temperature."""
         every = self.policy.logits(self.columns).float() / self.policy.temperature
-        logits = every[..., self.allowed]  # (leaves, T, V)
-        if not masked:
-            logits = logits - every.logsumexp(-1, keepdim=True)
-        return self.by_state(logits).double()
+        leaves = every[..., self.allowed]  # (leaves, T, V)
+        return leaves[self.where[:, 0], self.where[:, 1]].cpu().double()
 
 
 def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],

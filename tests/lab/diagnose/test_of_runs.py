@@ -25,17 +25,17 @@ def test_a_models_gradient_is_autograd_through_the_model(zoo, words):
     o = space.oracle
     assert float(o.rewards.max()) > 0
     with torch.enable_grad():
-        value = expected(o.tree, space.read().softmax(-1), o.rewards)
+        value = expected(o.tree, space.reading.logits().softmax(-1), o.rewards)
         slope = torch.autograd.grad(value, space.weights)
     slope = torch.cat([g.flatten() for g in slope]).double()
     carried = space.gradient(o.gradient())
     assert float((slope - carried).norm() / slope.norm()) < 1e-5
-    before = space.read()
+    before = space.reading.logits()
     found = subject(zoo, "mc", o)
     numbers = space.measure(found)
     assert numbers["cosine"] == pytest.approx(1, abs=1e-6)
     assert numbers["gain"] == pytest.approx(1, abs=1e-3)
-    assert torch.equal(before, space.read())  # the weights are back where they were
+    assert torch.equal(before, space.reading.logits())  # the weights are back where they were
 
 
 def test_the_model_is_read_as_the_rollout_reads_it(zoo, words):

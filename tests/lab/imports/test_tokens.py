@@ -186,7 +186,6 @@ def test_diagnose_compares_estimators_with_what_the_trainer_recorded(slime, skyr
     assert names == ["recorded by slime", "gae", "grpo", "rloo", "vtrace"]
     assert document["correlation"][0][2] == pytest.approx(1)  # GRPO's is its recorded one, scaled
     assert document["gradient_cosine"][0][3] == pytest.approx(1)
-    assert document["critic"]["slope"] is not None
     document = rlzoo.diagnose(skyrl)
     assert [row["estimator"] for row in document["estimators"]] == ["recorded by skyrl"]
     assert any("sequence_rewards" in row["needs"] for row in document["not_diagnosable"])

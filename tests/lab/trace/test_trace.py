@@ -23,8 +23,8 @@ from rlzoo.format.text import readable
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace import tables as trace
-from rlzoo_lab.trace.html import page
 from rlzoo_lab.view import numbers
+from rlzoo_lab.view.html import page
 from rlzoo_lab.view.shade import shade
 from rlzoo_lab.view.terminal import rendered
 
@@ -539,7 +539,7 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
         assert numbers.number(value).replace("-", "\u2212") in parser.text
     assert "A_0 = delta_0 + gamma * lam * A_1" in parser.text
     traced.tokens[0].text = "<script>alert(1)"
-    assert "<script>alert" not in page(traced)
+    assert "<script>alert" not in page("", trace.blocks(traced, True))
     with pytest.raises(RlzooError, match="there is no folder"):
         perform(command, parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
     capsys.readouterr()
