@@ -121,7 +121,6 @@ def diagnose(
         256,
         1024,
     ),
-    model: Annotated[bool, "use the recipe's model and task, with --vocabulary tokens"] = False,
     parameters: Annotated[bool, "with a RUN: also gradients in its final parameters"] = False,
     html: Annotated[PathOrRun | None, "FILE", "write the tables and curves as a page"] = None,
 ) -> Document:

@@ -4,8 +4,7 @@ May import `train` and the layers below, and no other verb.
 
     asked              the requested estimators, critics and sizes
     command            the arguments, and which of the modes they select
-    exact              in an artificial world, or in the recipe's own with few tokens
-    model_world        a recipe's model and task as an enumerated world
+    exact              in an artificial world
     saved              `diagnose RUN`: many estimators on one saved batch
     setting            a world, and every estimator of a recipe evaluated in it
     tables             tables of an exact diagnosis, and code that all tables share

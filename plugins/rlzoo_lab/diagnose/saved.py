@@ -24,7 +24,7 @@ from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
 from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
-from rlzoo_lab.kit.oracle.resources import supply
+from rlzoo_lab.kit.oracle.episodes import supply
 from rlzoo_lab.view.blocks import Block, Text
 
 
@@ -73,7 +73,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         chosen = zoo.estimators[recipe.config.estimator.name]
         estimator = Bound.of(chosen, recipe.options("estimator"))
         columns = dict(batch)
-        missing = supply(zoo, estimator.needs, columns, {})
+        missing = supply(zoo, estimator.needs, columns)
         if missing:
             undone.append({"estimator": chosen.name, "needs": missing})
             continue

@@ -53,8 +53,6 @@ def headline(document: Mapping[str, Any]) -> str:
         facts.append(f"rows truncated at {w['cut']}")
     if w.get("kl_coef"):
         facts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
-    if "tokens" in w:
-        facts.append(f"tokens {w['tokens']}")
     return "; ".join(facts)
 
 
@@ -64,7 +62,6 @@ def cells(
     """Headers of the numeric columns, and the cells of a row."""
     sizes = list(rows[0]["batches"]) if rows else []
     middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
-    in_parameters = bool(rows) and "parameters" in rows[0]
     # (head, whether it is shown, a row's cell)
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
         ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
@@ -75,7 +72,6 @@ def cells(
         ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
         ("scale", wide, lambda row: two_digits(row["scale"])),
         ("SNR", wide, lambda row: two_digits(row["snr"])),
-        ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
         *(
             (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
             for s in sizes

@@ -122,7 +122,9 @@ def test_a_matched_step_has_its_kl():
 def test_paired_draws_agree_with_the_enumeration(zoo, name, monkeypatch):
     oracle = make_world("outcome", make_tree(4, 3, prompts=2))
     exact = report(subject(zoo, name, oracle))
-    monkeypatch.setattr(exact_means, "_all_groups", exact_means._paired)
+    monkeypatch.setattr(
+        exact_means, "_all_groups", lambda s, kinds, _: exact_means._paired(s, kinds)
+    )
     drawn = report(subject(zoo, name, oracle))
     assert exact.method == "exact"
     assert "Monte Carlo" in drawn.method
@@ -143,7 +145,9 @@ def test_the_spread_of_draws_does_not_count_as_bias():
 
 def test_pairing_leaves_a_harmless_baseline_harmless(zoo, monkeypatch):
     """What a draw of partners adds to every action alike must not look like bias."""
-    monkeypatch.setattr(exact_means, "_all_groups", exact_means._paired)
+    monkeypatch.setattr(
+        exact_means, "_all_groups", lambda s, kinds, _: exact_means._paired(s, kinds)
+    )
     found = report(subject(zoo, "rloo", make_world("outcome", make_tree(4, 3))))
     assert found.bias2 > 0.01
     assert abs(found.b_perp2) < 1e-20
@@ -306,7 +310,10 @@ def test_a_page_has_the_tables_and_the_curves(tmp_path):
     assert "<svg" not in (tmp_path / "b.html").read_text()
 
 
-def test_an_option_that_is_gone_names_its_heir(capsys):
+@pytest.mark.parametrize(
+    ("option", "heir"), [("--plot", "--html FILE"), ("--model", "diagnose RUN --parameters")]
+)
+def test_an_option_that_is_gone_names_its_heir(option, heir, capsys):
     with pytest.raises(SystemExit):
-        parse("recipe=ppo_gae", "--plot", "x.svg")
-    assert "--html FILE has the curves" in capsys.readouterr().err
+        parse("recipe=ppo_gae", option, "x.svg")
+    assert heir in " ".join(capsys.readouterr().err.split())
