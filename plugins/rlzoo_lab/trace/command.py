@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> Result:
     shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:
-        title, *others = blocks(traced, True)
-        write_atomically(path, page(title.text, others).encode())
+        title = f"{traced.source}, response {traced.row} of {traced.rows}"
+        write_atomically(path, page(title, blocks(traced, True)[1:]).encode())
 
     return Result(asdict(traced), shown, files={"html": write})
 
