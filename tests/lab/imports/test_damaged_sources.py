@@ -181,7 +181,8 @@ def test_a_damaged_trace_of_prime_rl_is_named(tmp_path, changed):
     line["traces"][0] |= changed
     path = tmp_path / "step_1" / "train" / "effective" / "traces.jsonl"
     lines(path, [episode("3", 0.0, -0.5), line])
-    assert "line 2" in refused(path, tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    assert "line 2" in refused(path, tmp_path / "out" / "run")
 
 
 def nested(first, form):
