@@ -46,7 +46,7 @@ FORMS = {
              "r --greedy --checkpoint last", "model.path={model} task=addition eval.samples=4"],
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
                "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
-               "two.csv --out i2 --run b --step n --reward r", "tr --out i3 --tokenizer {model}"],
+               "two.csv --out i2 --run b --step n --reward r", "tr --out i3"],
     "model base": ["addition --out start --steps 1 --accuracy 0.9 --lr 1e-3 --seed 1 --right 0.9 "
              "--like nano task.digits=1 --json !1"],
     "model export": ["r m1 --checkpoint last --dtype bfloat16 --json", "r m2 --trust-remote-code",

@@ -9,7 +9,6 @@ from rlzoo_lab.view.numbers import aligned, number, option_text
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
-    "sampler_log_probs": "sampler\nlog-prob",
     "log_probs": "log-prob\nnow",
     "old_log_probs": "log-prob",
     "ref_log_probs": "ref\nlog-prob",
@@ -40,8 +39,6 @@ def blocks(traced: Trace, explain: bool) -> list[Block]:
         told = "" if traced.answer is None else f"   answer {traced.answer}"
         told += "" if traced.score is None else f"   score {number(traced.score)}"
         out.append(Text(f"prompt {printable(traced.prompt)}{told}"))
-    if traced.response is not None:
-        out.append(Text(f"text {printable(traced.response)}"))
     texts = [token.text for token in traced.tokens]
     names = [c.label if len(traced.credits) > 1 else "response" for c in traced.credits]
     shades = [c.columns["advantages"] for c in traced.credits]
@@ -130,8 +127,7 @@ def legend(traced: Trace) -> list[str]:
         white = credit.whitened or "not whitened"
         if "policy_loss" in credit.columns:
             white = "the policy loss of each token, before averaging"
-        told = f"{credit.name}({options}): {white}."
-        lines.append(told if credit.summary else f"advantage: as {credit.name} recorded it.")
+        lines.append(f"{credit.name}({options}): {white}.")
     return lines
 
 
