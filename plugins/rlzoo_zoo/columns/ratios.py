@@ -42,7 +42,9 @@ def measure(plan: Any, batch: Any) -> dict[str, float]:
         return {}
     mask = batch["response_mask"].bool()
     bound = next(column for column in plan.columns if column.name == plan.correction)
-    level = bound.options["level"] if bound.component.name in ("tis", "icepop") else "token"
+    level: Level = "token"
+    if bound.component.name in ("tis", "icepop"):
+        level = bound.options["level"]
     ratio = log_ratio(batch["old_log_probs"], batch["sampler_log_probs"], mask, level)[mask]
     weights, before = batch[plan.correction][mask].double(), ratio.double().clamp(max=700).exp()
     if not mask.any():
