@@ -16,7 +16,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.words import split_values
-from rlzoo_lab.data.variants import in_full, shown_options, variants
+from rlzoo_lab.data.variants import in_full, variants
 
 
 def diagnose(
@@ -96,14 +96,6 @@ def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
                 "options, such as --critic and --world, to one value"
             )
     return variants(words, [], zoo)
-
-
-def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
-    """The first fields of a row of a document. `shown`: options that are swept or not at their
-    defaults."""
-    component, options = estimator.component, estimator.options
-    shown = shown_options(component, options, words)
-    return {"estimator": component.name, "options": options, "shown": shown}
 
 
 CRITICS = ("exact", "noisy", "zero")

@@ -22,7 +22,8 @@ from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
-from rlzoo_lab.diagnose.exact import estimators_of, row_head
+from rlzoo_lab.diagnose.exact import estimators_of
+from rlzoo_lab.diagnose.setting import row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.episodes import supply
 from rlzoo_lab.view.blocks import Block, Text

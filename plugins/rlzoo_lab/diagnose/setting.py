@@ -12,13 +12,21 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import CRITIC_COLUMNS
-from rlzoo_lab.diagnose.exact import row_head
+from rlzoo_lab.data.variants import shown_options
 from rlzoo_lab.kit.checks.losses import is_reinforce
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
 from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns, supply
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
+
+
+def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
+    """The first fields of a row of a document. `shown`: options that are swept or not at their
+    defaults."""
+    component, options = estimator.component, estimator.options
+    shown = shown_options(component, options, words)
+    return {"estimator": component.name, "options": options, "shown": shown}
 
 
 def _off_policy(recipe: Recipe, zoo: Zoo) -> Iterator[str]:
