@@ -11,9 +11,9 @@ from torch import Tensor
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.noise import generator
 from rlzoo.plugin.border import Bound
+from rlzoo.plugin.columns import MODELS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.diagnose.asked import row_head
 from rlzoo_lab.diagnose.model_world import ModelWorld
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
@@ -87,7 +87,7 @@ class Setting:
             self.left_out |= dict.fromkeys(_off_policy(recipe))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
-            reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
+            reads_critic = not set(bound.needs).isdisjoint(MODELS["critic"])
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
                 if missing:
