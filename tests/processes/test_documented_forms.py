@@ -39,7 +39,8 @@ FORMS = {
               "--scores 0,0,1 --kl 0,0.1,0 --values 0,0,0 --estimator gae,mc --json",
               "r --row 1 --step 1 --html t.html", "r --fresh",
               "r --prompt ab --answer ba --estimator gae", "grpo {few} --allow-env HOME"],
-    "doctor": ["r --json", "--environment", "r --control --dir control", "r --retrain --runs 1 --dir trials"],
+    "doctor": ["r --json", "--environment", "r --control --dir control",
+               "r --retrain --runs 1 --dir trials"],
     "report": ["r", "r --out p.html --json", "r --watch 1"],
     "play": ["--out play.html --json"],
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
@@ -62,7 +63,7 @@ FORMS = {
                "d.jsonl --implicit --beta 0.1 --chat never --model {model} --out w3 "
                "--epochs 1 --completion w --label y"],
 }  # fmt: skip
-# These need agents, another checkout, a GPU, the network, a browser, a chat template or a second word.
+# These need agents, another checkout, a GPU, the network, a browser, a chat template or two words.
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
     "play": {"--open"},
