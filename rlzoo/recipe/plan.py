@@ -91,8 +91,9 @@ class Plan:
     def teachers(self) -> dict[str | None, str]:
         """The path of each domain's teacher; None: for prompts of any other domain."""
         keys = self.recipe.config.teacher
-        every: dict[str | None, Any] = {**(keys.domains or {}), None: keys.path}
-        return {k: path for k, path in every.items() if path is not None and self.teacher}
+        domains: Mapping[Any, str] = keys.domains or {}
+        every = {**domains, None: keys.path} if self.teacher else {}
+        return {domain: path for domain, path in every.items() if path is not None}
 
     @property
     def chosen(self) -> dict[str, Bound]:
