@@ -93,7 +93,7 @@ def of_teachers(plan: Any) -> Faults:
 
 
 def of_critic(plan: Any) -> Faults:
-    """Keys of a critic without a trunk of its own, and a starting point that has none."""
+    """Keys without effect on a shared trunk, and a starting point without a trunk."""
     critic = plan.recipe.config.critic
     if critic.low >= critic.high:
         yield "critic.low", "must be below critic.high"
