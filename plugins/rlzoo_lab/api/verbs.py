@@ -122,6 +122,7 @@ def diagnose(
         1024,
     ),
     model: Annotated[bool, "use the recipe's model and task, with --vocabulary tokens"] = False,
+    map: Annotated[Words, "THEIRS=OURS", "as in check, for estimator=FILE.py:FUNCTION"] = (),
     parameters: Annotated[bool, "with a RUN: also gradients in its final parameters"] = False,
     plot: Annotated[PathOrRun | None, "FILE", "frontier and cosine curves, .png or .svg"] = None,
     html: Annotated[PathOrRun | None, "FILE", "table and plots in one self-contained page"] = None,
