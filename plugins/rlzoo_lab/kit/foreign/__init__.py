@@ -39,4 +39,5 @@ def check(name: str, words: Sequence[str], maps: Sequence[str]) -> list[Judged]:
                      for label, why in failed]  # fmt: skip
 
 
-__all__ = ["Judged", "check", "components", "is_foreign", "pairs", "parametrize_with_checks", "run_checks"]
+__all__ = ["Judged", "check", "components", "is_foreign", "pairs", "parametrize_with_checks",
+           "run_checks"]  # fmt: skip
