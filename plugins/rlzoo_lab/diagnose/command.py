@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import is_run
 from rlzoo_lab.diagnose.exact import diagnose
@@ -25,6 +25,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         help="write frontier and cosine curves: .png or .svg")  # fmt: skip
     add("--html", action=Written, figures=True, metavar="FILE",
         help="write the table and plots as one self-contained page")  # fmt: skip
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -36,13 +37,17 @@ def run(arguments: argparse.Namespace) -> Result:
             raise UsageError(
                 f"--{option}: works only with a recipe; for a RUN, --json prints all numbers"
             )
+    from rlzoo.format.console import doing  # here: rich
+
     if is_run(words[0]):
         from rlzoo_lab.diagnose.saved import blocks_of_run, diagnose_run
 
-        document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
+        with doing("computing estimators on the saved batch", arguments.quiet):
+            document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
         return _result(document, lambda wide: blocks_of_run(document))
     began = time.perf_counter()
-    document = diagnose(words, arguments)
+    with doing("enumerating the world", arguments.quiet) as next_is:
+        document = diagnose(words, arguments, next_is=next_is)
     document["seconds"] = time.perf_counter() - began
 
     files = {"plot": partial(write_plot, document), "html": partial(write_html, document)}

@@ -6,6 +6,7 @@ model restricted to a few tokens.
 """
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,12 @@ from rlzoo_lab.diagnose.asked import critics_of, estimators_of, samples_of, size
 
 
 def diagnose(
-    words: list[str], arguments: argparse.Namespace, zoo: Zoo | None = None
+    words: list[str],
+    arguments: argparse.Namespace,
+    zoo: Zoo | None = None,
+    next_is: Callable[[str], object] = str,
 ) -> dict[str, Any]:
-    """The document that `--json` prints; raises RlzooError."""
+    """The document that `--json` prints; raises RlzooError. next_is: shows what comes next."""
     zoo = zoo or _zoo(words)
     recipes = estimators_of(words, zoo)
     first, config = recipes[0], recipes[0].config
@@ -57,7 +61,7 @@ def diagnose(
     values = {
         name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
     }
-    rows = setting.ask(recipes, words, values, sizes)
+    rows = setting.ask(recipes, words, values, sizes, next_is)
     reached = episodes.reached(tree.states)[:, None]
     return {
         "world": {

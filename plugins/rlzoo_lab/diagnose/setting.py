@@ -1,7 +1,7 @@
 """A world, and each estimator of a recipe run and measured in it."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,13 +77,15 @@ class Setting:
         words: list[str],
         critics: Mapping[str, Tensor],
         sizes: tuple[int, ...],
+        next_is: Callable[[str], object],
     ) -> dict[str, list[Any]]:
         """The lists of a document: `estimators`, a row for each estimator and each critic, name ->
         V (S,), that it reads; `not_diagnosable`; `failed`; and `left_out`, settings of the recipe
         that its gradient here does not contain."""
         lists = ("estimators", "not_diagnosable", "failed")
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
-        for recipe in recipes:
+        for i, recipe in enumerate(recipes, 1):
+            next_is(f"{recipe.config.estimator.name}, {i} of {len(recipes)} estimators")
             self.left_out |= dict.fromkeys(_off_policy(recipe))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))

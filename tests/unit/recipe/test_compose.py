@@ -67,7 +67,7 @@ def test_task_presets_name_the_component_and_its_options(zoo):
         ([], ("speller", "spelling")),
         (["task=reverse"], ("tiny", "reverse")),
         (["model=nano"], ("nano", "addition")),
-        (["teacher=nano"], ("tiny", "addition")),
+        (["teacher.name=nano"], ("tiny", "addition")),
     ],
 )
 def test_a_recipe_without_a_model_and_a_task_trains_a_pair_that_learns(zoo, words, pair):
