@@ -14,7 +14,8 @@ from rlzoo.cli import VERBS, brought, main, parser_of
 # verb -> its command lines; `!N` at the end: the exit status.
 FORMS = {
     "run": ["grpo {few} run.dir=a --json --store file://{place}/store",
-            "recipe=grpo {few} --run.dir b --seed 1 --quiet --allow-env HOME", "r/recipe.yaml run.dir=c"],
+            "recipe=grpo {few} --run.dir b --seed 1 --quiet --allow-env HOME",
+            "r/recipe.yaml run.dir=c"],
     "resume": ["r", "cut --json --allow-env HOME --trust-remote-code --store file://{place}/s2",
                "file://{place}/s2 --dir again --quiet"],
     "plugins": ["", "estimators", "gae --json", "critic lam"],
@@ -44,7 +45,8 @@ FORMS = {
     "report": ["r", "r --out p.html --json", "r --watch 1"],
     "play": ["--out play.html --json"],
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
-             "r --greedy --checkpoint last --quiet", "model.path={model} task=addition eval.samples=4"],
+             "r --greedy --checkpoint last --quiet",
+             "model.path={model} task=addition eval.samples=4"],
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
                "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
                "two.csv --out i2 --run b --step n --reward r", "tr --out i3 --tokenizer {model}"],
