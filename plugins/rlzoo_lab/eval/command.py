@@ -9,6 +9,7 @@ from typing import Any
 
 from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError
+from rlzoo.format.console import doing
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.eval.policy import evaluate_policy
@@ -25,8 +26,6 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.format.console import doing  # here: rich
-
     with doing("loading the model", arguments.quiet) as next_is:
         document, rows = evaluate(arguments, next_is)
 
