@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
-    from rlzoo_lab.preview import preview
+    from rlzoo_lab.models.preview import preview
 
     if arguments.trainer:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()

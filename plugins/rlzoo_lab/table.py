@@ -48,7 +48,7 @@ model = Verb(
 base = Verb(
     "TASK [key=value ...] --out DIR",
     "train a small model that sometimes solves a task, as a start for RL",
-    "rlzoo_lab.supervised.base",
+    "rlzoo_lab.models.base",
     examples=(
         ("rlzoo model base addition --out start", "train a model that occasionally adds correctly"),
     ),
@@ -159,7 +159,7 @@ import_ = Verb(
 export = Verb(
     "RUN DIR",
     "write a run's model as a transformers folder with a model card",
-    "rlzoo_lab.export",
+    "rlzoo_lab.models.export",
     examples=(("rlzoo model export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
     group="carry over",
@@ -167,7 +167,7 @@ export = Verb(
 sft = Verb(
     "DATA --model MODEL --out DIR",
     "fine-tune a model on prompts and responses",
-    "rlzoo_lab.supervised.sft",
+    "rlzoo_lab.models.sft",
     examples=(
         ("rlzoo model sft pairs.jsonl --model nano --out start", "train a model to start from"),
     ),
@@ -176,7 +176,7 @@ sft = Verb(
 reward = Verb(
     "DATA --model MODEL --out DIR",
     "train a reward model on pairs or steps",
-    "rlzoo_lab.supervised.reward",
+    "rlzoo_lab.models.reward",
     examples=(
         ("rlzoo model reward prefs.jsonl --model start --out rm", "from preferences"),
         (

@@ -20,10 +20,10 @@ ALGORITHMIC = (
 # Packages no module of which may import torch when it is imported.
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
-TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "play", "report",
-                  "sweep", "view", "trace.command", "diagnose.command", "supervised.fit",
-                  "kit.command", "kit.new", "supervised.base", "supervised.sft",
-                  "supervised.reward", "table", "show")  # fmt: skip
+TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "play", "report",
+                  "sweep", "view", "trace.command", "diagnose.command", "models.fit",
+                  "kit.command", "kit.new", "models.base", "models.export", "models.sft",
+                  "models.reward", "table", "show")  # fmt: skip
 
 
 def strings(tree):

@@ -165,8 +165,7 @@ def legend(traced: Trace) -> list[str]:
         white = credit.whitened or "not whitened"
         if "policy_loss" in credit.columns:
             white = "the policy loss of each token, before averaging"
-        told = f"{credit.name}({options}): {white}."
-        lines.append(told if credit.summary else f"advantage: as {credit.name} recorded it.")
+        lines.append(f"{credit.name}({options}): {white}.")
     return lines
 
 

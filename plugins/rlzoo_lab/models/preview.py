@@ -60,18 +60,16 @@ class Sizes:
 @dataclass(frozen=True)
 class Preview:
     """prompts: a line on the prompt format; None without a chat template. memory: None if the
-    model's sizes are unknown. code: a line if the model needs its own code."""
+    model's sizes are unknown."""
 
     prompts: str | None
     memory: "Estimate | None"
-    code: str | None = None
 
     def document(self) -> dict[str, Any]:
-        memory = self.memory and self.memory.document()
-        return {"prompts": self.prompts, "memory": memory, "code": self.code}
+        return {"prompts": self.prompts, "memory": self.memory and self.memory.document()}
 
     def blocks(self) -> list[Block]:
-        lines = [Text(line) for line in (self.code, self.prompts) if line]
+        lines = [Text(self.prompts)] if self.prompts else []
         if self.memory:
             return [*lines, *self.memory.blocks()]
         text = "memory: unknown, because there is neither a config.json nor a model.shape"
@@ -80,19 +78,7 @@ class Preview:
 
 def preview(plan: Plan) -> Preview:
     """The information about a run that is available before it starts."""
-    return Preview(_prompts_read(plan), estimate(plan), _own_code(plan.recipe.config.model))
-
-
-def _own_code(model: Any) -> str | None:
-    file = config_file(str(model.path)) if model.path else None
-    said = json.loads(file.read_text(encoding="utf-8")) if file else {}
-    if "auto_map" not in said or model.trust_remote_code:
-        return None
-    from transformers import CONFIG_MAPPING
-
-    if said.get("model_type") in CONFIG_MAPPING:
-        return None
-    return f"{file}: its own code is needed, which runs only with model.trust_remote_code=true"
+    return Preview(_prompts_read(plan), estimate(plan))
 
 
 def _prompts_read(plan: Plan) -> str | None:
@@ -111,7 +97,7 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
     """Reads a `config.json` and the weights next to it; None if it has too few entries."""
     known = {**config, **config.get("text_config", {})}
     several = known.pop("text_config", None) is not None
-    hidden = known.get("hidden_size") or known.get("n_embd")
+    hidden: Any = known.get("hidden_size") or known.get("n_embd")
     needed = (
         hidden,
         known.get("num_hidden_layers") or known.get("n_layer"),

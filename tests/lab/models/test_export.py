@@ -16,7 +16,7 @@ from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import RunFolder
-from rlzoo_lab import export
+from rlzoo_lab.models import export
 
 
 def train(place, model_dir, *more):
