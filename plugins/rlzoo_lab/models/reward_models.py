@@ -1,5 +1,7 @@
-"""Reward models: loaded from folders, and called for scores. One is a sequence classifier with one
-label; a process reward model is a token classifier with two, read at the end of each step.
+"""Reward models: loaded from folders, and called for scores.
+
+One is a sequence classifier with one label; a process reward model is a token classifier with two,
+read at the end of each step.
 """
 
 import contextlib
