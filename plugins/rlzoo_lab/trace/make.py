@@ -88,7 +88,7 @@ def make_trace(
 
 def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]:
     """The part of a batch that is shown for every estimator."""
-    names = ("log_probs", "old_log_probs", "ref_log_probs", "values")
+    names = ["log_probs", "old_log_probs", "ref_log_probs", "values"]
     columns = {name: batch[name] for name in names if name in batch}
     if kl is not None:
         columns["kl"] = kl
