@@ -15,13 +15,14 @@ with `add_arguments` imports no torch at its top.
     eval        how good a policy is: accuracy, pass@k, maj@k
     imports     runs of other trainers as run folders
     kit         for authors of components: a template, the conformance kit, exact oracles
-    models      models before RL and after it: made, trained, previewed, exported
+    models      reward models, GGUF files, previews, exported models
     play        an interactive page that shows the effect of lambda
     report      a page about a run: its trend, a step's groups, a response's tokens
     retrain     `rlzoo doctor --retrain`: which difference from the recipe harms a run
     serve       training while agents play episodes over HTTP
     show        a resolved recipe with the origin of each value
     stats       statistics of several runs
+    supervised  `model sft`, `reward`, `base`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`
     trace       one response, a row per token

@@ -48,7 +48,7 @@ model = Verb(
 base = Verb(
     "TASK [key=value ...] --out DIR",
     "train a small model that sometimes solves a task, as a start for RL",
-    "rlzoo_lab.models.base",
+    "rlzoo_lab.supervised.base",
     examples=(
         ("rlzoo model base addition --out start", "train a model that occasionally adds correctly"),
     ),
@@ -167,7 +167,7 @@ export = Verb(
 sft = Verb(
     "DATA --model MODEL --out DIR",
     "fine-tune a model on prompts and responses",
-    "rlzoo_lab.models.sft",
+    "rlzoo_lab.supervised.sft",
     examples=(
         ("rlzoo model sft pairs.jsonl --model nano --out start", "train a model to start from"),
     ),
@@ -176,7 +176,7 @@ sft = Verb(
 reward = Verb(
     "DATA --model MODEL --out DIR",
     "train a reward model on pairs or steps",
-    "rlzoo_lab.models.reward",
+    "rlzoo_lab.supervised.reward",
     examples=(
         ("rlzoo model reward prefs.jsonl --model start --out rm", "from preferences"),
         (

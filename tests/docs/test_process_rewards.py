@@ -11,7 +11,7 @@ import pytest
 
 from helpers import ROOT
 from helpers.scripts import script
-from rlzoo_lab.models.pairs import read_solutions, read_verdicts
+from rlzoo_lab.supervised.pairs import read_solutions, read_verdicts
 
 
 def test_steps_are_judged_one_by_one():

@@ -351,8 +351,8 @@ def preload():
     import rlzoo.cli.run.command
     import rlzoo.train.loop
     import rlzoo_lab.models.export
-    import rlzoo_lab.models.reward
-    import rlzoo_lab.models.sft
+    import rlzoo_lab.supervised.reward
+    import rlzoo_lab.supervised.sft
     import rlzoo_lab.sweep.command
     import rlzoo_lab.sweep.work
     from rlzoo.plugin.registry import load_zoo

@@ -21,9 +21,9 @@ ALGORITHMIC = (
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "play", "report",
-                  "sweep", "view", "trace.command", "diagnose.command", "models.fit",
-                  "kit.command", "kit.new", "models.base", "models.export", "models.sft",
-                  "models.reward", "table", "show")  # fmt: skip
+                  "sweep", "view", "trace.command", "diagnose.command", "supervised.fit",
+                  "kit.command", "kit.new", "supervised.base", "models.export", "supervised.sft",
+                  "supervised.reward", "table", "show")  # fmt: skip
 
 
 def strings(tree):

@@ -1,21 +1,10 @@
-"""Models before RL and after it: made, trained, previewed, read and exported.
+"""Models without training: reward models, GGUF files, a preview of a run, a run's model exported.
 
-May import `train` and the layers below, `data`, `stats` and `view`.
+May import `lm` of the core and below, `data` and `view`.
 
-    base        `rlzoo model base`: a model of `configs/base/`, or a new one for a task
     export      `rlzoo model export`: a run's model as a transformers folder with a card
-    fit         training with transformers' Trainer, shared by `sft` and the reward models
-    forms       the columns in which data sets have prompts and responses
     gguf        GGUF files, converted once to ordinary model folders
-    implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole
-    options     the options of `sft` and `reward`
-    pairs       preferences, demonstrations and judged steps, from a file or a folder
     preview     what `rlzoo show` prints about a run before it starts: memory, prompts
-    process_reward  a reward model that judges each step, from judged steps
-    reward      `rlzoo model reward`: from preferences, and the two above
     reward_models  outcome and process reward models: read, and called for scores
-    sft         `rlzoo model sft`: a policy from demonstrations
-    task_base   a new base model for a task, with the requested accuracy
     tiny        the small models that rlzoo generates instead of downloading
-    warm_start  a small model that has learned its tasks' format and is sometimes correct
 """

@@ -18,7 +18,8 @@ from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
 from rlzoo_lab import show
-from rlzoo_lab.models import export, sft
+from rlzoo_lab.models import export
+from rlzoo_lab.supervised import sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (

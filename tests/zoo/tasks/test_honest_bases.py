@@ -11,7 +11,7 @@ import rlzoo
 from helpers import ROOT
 from helpers.zoo import ZOO
 from rlzoo.recipe.compose import compose
-from rlzoo_lab.models.warm_start import demonstrations
+from rlzoo_lab.supervised.warm_start import demonstrations
 
 BASES = ROOT / "configs" / "base"
 HONEST = [

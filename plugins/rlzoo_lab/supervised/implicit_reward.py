@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlzoo_lab.models import fit, sft
-from rlzoo_lab.models.fit import TokenIds
-from rlzoo_lab.models.pairs import Verdict, read_verdicts
+from rlzoo_lab.supervised import fit, sft
+from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Verdict, read_verdicts
 
 Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
 

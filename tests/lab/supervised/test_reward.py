@@ -26,10 +26,11 @@ from helpers.reward_models import make_tokenizer, spoiled
 from helpers.rows import write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
-from rlzoo_lab.models import fit, implicit_reward, process_reward, reward_models, sft
-from rlzoo_lab.models import reward as trainer
-from rlzoo_lab.models.pairs import read_preferences
+from rlzoo_lab.models import reward_models
 from rlzoo_lab.models.tiny import EOS
+from rlzoo_lab.supervised import fit, implicit_reward, process_reward, sft
+from rlzoo_lab.supervised import reward as trainer
+from rlzoo_lab.supervised.pairs import read_preferences
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
 
@@ -267,7 +268,7 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, golde
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
         "import argparse, sys\nfrom rlzoo import RlzooError\n"
-        "from rlzoo_lab.models import reward\n"
+        "from rlzoo_lab.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.run(parser.parse_args(words))\n"

@@ -23,7 +23,8 @@ from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.data.staged import staged
-from rlzoo_lab.models.options import (
+from rlzoo_lab.stats import wilson
+from rlzoo_lab.supervised.options import (
     LR_OF_SMALL,
     SMALL,
     STEPS_OF_SMALL,
@@ -31,8 +32,7 @@ from rlzoo_lab.models.options import (
     check_arguments,
     find_model,
 )
-from rlzoo_lab.models.pairs import Reader
-from rlzoo_lab.stats import wilson
+from rlzoo_lab.supervised.pairs import Reader
 from rlzoo_zoo.data import hold_out
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training

@@ -16,7 +16,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.data.staged import check_free, staged
-from rlzoo_lab.models.options import refuse_beyond
+from rlzoo_lab.supervised.options import refuse_beyond
 from rlzoo_lab.view.written import Written
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def _again(name: str, file: Path, out: Path, zoo: Zoo) -> Result:
     from rlzoo.format.console import SafeConsole
-    from rlzoo_lab.models.warm_start import make_base
+    from rlzoo_lab.supervised.warm_start import make_base
 
     spec = read_spec(file)
     tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
@@ -106,7 +106,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
                 f"base: {word} has no effect (supported: {', '.join(KEYS)}; --steps, --lr)"
             )
     _check_demonstrates(name, zoo, bases)
-    from rlzoo_lab.models.task_base import make_task_base
+    from rlzoo_lab.supervised.task_base import make_task_base
 
     spec = read_spec(file) | {"steps": steps, "lr": lr, "seed": seed, "right": right}
     with staged(Path(a.out), "--out") as aside:

@@ -13,10 +13,10 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
-from rlzoo_lab.models import fit, implicit_reward, options, process_reward
-from rlzoo_lab.models.fit import TokenIds
-from rlzoo_lab.models.pairs import Preference, read_preferences, read_solutions, read_verdicts
 from rlzoo_lab.stats import mean_interval
+from rlzoo_lab.supervised import fit, implicit_reward, options, process_reward
+from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Preference, read_preferences, read_solutions, read_verdicts
 
 READERS = (read_preferences, read_solutions, read_verdicts)
 ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))

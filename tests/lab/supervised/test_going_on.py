@@ -10,7 +10,7 @@ import pytest
 
 from rlzoo.errors import RunError, UsageError
 from rlzoo.runs.lock import locked
-from rlzoo_lab.models import fit, reward, sft
+from rlzoo_lab.supervised import fit, reward, sft
 
 
 def arguments(verb, tmp_path, model, *more):

@@ -8,8 +8,8 @@ import torch
 
 from rlzoo import Example, hookimpl, load_zoo
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.models import base
-from rlzoo_lab.models.warm_start import warm_start
+from rlzoo_lab.supervised import base
+from rlzoo_lab.supervised.warm_start import warm_start
 
 
 class Letter:
@@ -158,7 +158,9 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
     ],
 )
 def test_what_cannot_work_is_one_line(words, monkeypatch, tmp_path, golden):
-    monkeypatch.setattr("rlzoo_lab.models.task_base.warm_start", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(
+        "rlzoo_lab.supervised.task_base.warm_start", lambda *_: pytest.fail("it began")
+    )
     with golden.refuses(RlzooError):
         made(*words, "--out", "start")
     assert not list(tmp_path.glob("*start*"))

@@ -7,7 +7,7 @@ import pytest
 from helpers.rows import USER, said, write
 from rlzoo import RlzooError
 from rlzoo.errors import DataError
-from rlzoo_lab.models.pairs import read_demonstrations, read_preferences
+from rlzoo_lab.supervised.pairs import read_demonstrations, read_preferences
 from rlzoo_zoo.data import hold_out
 
 

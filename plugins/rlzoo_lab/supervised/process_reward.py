@@ -8,9 +8,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlzoo_lab.models import fit, options
-from rlzoo_lab.models.fit import TokenIds
-from rlzoo_lab.models.pairs import Solution, read_solutions
+from rlzoo_lab.supervised import fit, options
+from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Solution, read_solutions
 
 
 def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:

@@ -17,8 +17,8 @@ import torch
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.protocols import abilities
-from rlzoo_lab.models.fit import IGNORED
 from rlzoo_lab.models.tiny import EOS, build_model, build_tokenizer, save
+from rlzoo_lab.supervised.fit import IGNORED
 
 
 def make_base(

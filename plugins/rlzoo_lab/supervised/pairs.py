@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlzoo.errors import DataError, in_short
-from rlzoo_lab.models import forms
-from rlzoo_lab.models.forms import named, needed
+from rlzoo_lab.supervised import forms
+from rlzoo_lab.supervised.forms import named, needed
 from rlzoo_zoo.data import MEDIA, Message, Prompt, from_json, prompt_of, read
 
 Response = str | Message

@@ -7,8 +7,8 @@ import pytest
 from helpers import ROOT
 from helpers.rows import USER, said, write
 from rlzoo.errors import DataError
-from rlzoo_lab.models import forms
-from rlzoo_lab.models.pairs import (
+from rlzoo_lab.supervised import forms
+from rlzoo_lab.supervised.pairs import (
     read_demonstrations,
     read_preferences,
     read_solutions,

@@ -11,9 +11,9 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import ModelError, UsageError, in_short
 from rlzoo.format.text import say
-from rlzoo_lab.models import fit, options
-from rlzoo_lab.models.fit import TokenIds
-from rlzoo_lab.models.pairs import Demonstration, Response, conversations, read_demonstrations
+from rlzoo_lab.supervised import fit, options
+from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Demonstration, Response, conversations, read_demonstrations
 from rlzoo_zoo.data import Message
 
 
@@ -45,9 +45,9 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: fit.Star
     chat = arguments.chat or options.of_preset(arguments.model, "model.chat") or "auto"
     reader = PromptFormat(tokenizer, chat)
     asked = [row.prompt for row in start.training[:SAMPLE]]
-    given = options.chat_args(arguments)
-    for note in reader.examined(asked, given, options.CHAT_ARG) if asked else []:
-        say(note.replace("model.chat=", "--chat "))
+    if asked:
+        for note in reader.examined(asked, options.chat_args(arguments), options.CHAT_ARG):
+            say(note.replace("model.chat=", "--chat "))
     if unread := reader.unread(conversations(start.training)):
         say(unread)
     return reader
