@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
-    from rlzoo_lab.models.preview import preview
+    from rlzoo_lab.models.preview import estimate, prompts_read
 
     if arguments.trainer:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> Result:
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
-    about = preview(plan)
+    prompts, memory = prompts_read(plan), estimate(plan)
 
     document = {
         "recipe": recipe.name,
@@ -68,9 +68,16 @@ def run(arguments: argparse.Namespace) -> Result:
         "critic": plan.critic,
         "reference": plan.reference,
         "teacher": plan.teacher,
+        "prompts": prompts,
+        "memory": memory and memory.document(),
     }
-    shown = Shown([*_settings(recipe, values, plan), *about.blocks()])
-    return Result(document | about.document(), shown)
+    unknown = "memory: unknown, because there is neither a config.json nor a model.shape"
+    shown = Shown([
+        *_settings(recipe, values, plan),
+        *([Text(prompts)] if prompts else []),
+        *(memory.blocks() if memory else [Text(unknown)]),
+    ])  # fmt: skip
+    return Result(document, shown)
 
 
 def _settings(recipe: "Recipe", values: dict[str, Any], plan: "Plan") -> list[Block]:

@@ -57,31 +57,8 @@ class Sizes:
         return rank * sides
 
 
-@dataclass(frozen=True)
-class Preview:
-    """prompts: a line on the prompt format; None without a chat template. memory: None if the
-    model's sizes are unknown."""
-
-    prompts: str | None
-    memory: "Estimate | None"
-
-    def document(self) -> dict[str, Any]:
-        return {"prompts": self.prompts, "memory": self.memory and self.memory.document()}
-
-    def blocks(self) -> list[Block]:
-        lines = [Text(self.prompts)] if self.prompts else []
-        if self.memory:
-            return [*lines, *self.memory.blocks()]
-        text = "memory: unknown, because there is neither a config.json nor a model.shape"
-        return [*lines, Text(text)]
-
-
-def preview(plan: Plan) -> Preview:
-    """The information about a run that is available before it starts."""
-    return Preview(_prompts_read(plan), estimate(plan))
-
-
-def _prompts_read(plan: Plan) -> str | None:
+def prompts_read(plan: Plan) -> str | None:
+    """How prompts are formatted, in words; None without a chat template."""
     model = plan.recipe.config.model
     file = config_file(str(model.path)) if model.path else None
     names = ("chat_template.jinja", "tokenizer_config.json")

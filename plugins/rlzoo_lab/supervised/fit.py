@@ -47,26 +47,11 @@ Rows = Sequence[Any]
 class Start:
     """The inputs of a training: the rows as they were read, the model's folder, and the device."""
 
-    noun: str  # of a row
     training: list[Any]
     held_out: list[Any]
     bad_rows: int
     folder: Path
     device: Any
-
-    def encoded(
-        self, encode: Callable[[Any], TokenIds], length: Callable[[Any], int], limit: int | None
-    ) -> tuple[list[TokenIds], list[TokenIds], dict[str, int]]:
-        """(training rows, held-out rows, their counts): token ids of those that fit."""
-        most = float("inf") if limit is None else limit
-        sides = (self.training, self.held_out)
-        rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
-        read = sum(map(len, sides))
-        if not rows or not tests:
-            raise UsageError(f"--max-length: too few of {read} {self.noun}s are short enough")
-        long = read - len(rows) - len(tests)
-        counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
-        return rows, tests, {**counts, "too_long": long}
 
 
 @dataclass(frozen=True)
@@ -109,7 +94,7 @@ def start(arguments: argparse.Namespace, kind: Kind) -> Start:
 
     from rlzoo.accel.device import pick_device
 
-    return Start(kind.noun, *sides, data.bad, folder, pick_device(a.device))
+    return Start(*sides, data.bad, folder, pick_device(a.device))
 
 
 def is_small(model: Any) -> bool:
@@ -168,37 +153,33 @@ def trained(arguments: argparse.Namespace, kind: Kind) -> dict[str, Any]:
 
 
 def _train(arguments: argparse.Namespace, start: Start, kind: Kind, folder: Path) -> dict[str, Any]:
+    """Train on the rows that fit, and write model, tokenizer and report into the folder; returns
+    the report."""
     import torch
 
     from rlzoo_lab.models.reward_models import longest
 
-    one = kind.learner(arguments, start)
-    limit = longest(one.model, arguments.max_length)
-    rows, tests, counts = start.encoded(one.encode, one.length, limit)
-    settle(arguments, one.model, len(rows))
+    one, a = kind.learner(arguments, start), arguments
+    most = longest(one.model, a.max_length) or math.inf
+    sides: Any = [[ids for ids in map(one.encode, side) if one.length(ids) <= most]
+                  for side in (start.training, start.held_out)]  # fmt: skip
+    read = len(start.training) + len(start.held_out)
+    if not all(sides):
+        raise UsageError(f"--max-length: too few of {read} {kind.noun}s are short enough")
+    rows, tests = map(len, sides)
+    counts = {"trained": rows, "held_out": tests, "bad_rows": start.bad_rows,
+              "too_long": read - rows - tests}  # fmt: skip
+    settle(a, one.model, rows)
     one.model.to(start.device).eval()
     with torch.no_grad():
-        sides = one.ready(rows, tests)
-    fit(one.model, sides[0], one.collate, one.loss, arguments, kind.title, folder)
+        sides = one.ready(*sides)
+    fit(one.model, sides[0], one.collate, one.loss, a, kind.title, folder)
+    report = {name: getattr(a, name) for name in ("model", "data", "seed", "epochs", "lr", "batch")}
+    report["data"] = str(a.data)
     with torch.no_grad():
-        results = {f"{kind.noun}s": counts, **one.judged(*sides)}
-    return save(one.model, one.tokenizer, arguments, results, folder)
-
-
-def save(
-    model: Any,
-    tokenizer: Any,
-    arguments: argparse.Namespace,
-    results: Mapping[str, Any],
-    folder: Path,
-) -> dict[str, Any]:
-    """Write the model and its report.json into the folder; returns the report."""
-    names = ("model", "data", "seed", "epochs", "lr", "batch")
-    results = {**results, "chat_args": chat_args(arguments)}
-    report = {name: getattr(arguments, name) for name in names} | dict(results)
-    report["data"] = str(arguments.data)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        report |= {f"{kind.noun}s": counts, **one.judged(*sides), "chat_args": chat_args(a)}
+    one.model.save_pretrained(folder)
+    one.tokenizer.save_pretrained(folder)
     for path in folder.iterdir():
         sync(path)
     write_json(folder / REPORT, report)  # last: where it is, all is
