@@ -1,4 +1,4 @@
-"""What a run ends with. No torch here."""
+"""The end of a run: its numbers and samples. No torch here."""
 
 import shlex
 from collections import deque

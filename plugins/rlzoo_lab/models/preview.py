@@ -29,7 +29,7 @@ HEADS = ("lm_head", "embed_out")  # what transformers calls the layer that gives
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a causal LM: its width, and the shapes of its parameters by name. exact: whether these are
+    """A causal LM: its width, and the shapes of its parameters by name. exact: whether these are
     the model's own, not those of a similar model."""
 
     hidden: int

@@ -2,7 +2,7 @@
 
 May import `train` and the layers below, and `models`.
 
-    base        `rlzoo model base`: a model of `configs/base/`, or a new one for a task
+    base        `rlzoo model base`: a new base model for a task
     fit         training with transformers' Trainer, shared by `sft` and the reward models
     forms       the columns in which data sets have prompts and responses
     implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole
@@ -11,6 +11,6 @@ May import `train` and the layers below, and `models`.
     process_reward  a reward model that judges each step, from judged steps
     reward      `rlzoo model reward`: from preferences, and the two above
     sft         `rlzoo model sft`: a policy from demonstrations
-    task_base   a new base model for a task, with the requested accuracy
+    task_base   that model, trained to the requested accuracy
     warm_start  a small model that has learned its tasks' format and is sometimes correct
 """
