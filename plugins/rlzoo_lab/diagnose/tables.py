@@ -116,7 +116,7 @@ def notes_of(
     notes = []
     if drawn := dict.fromkeys(row["estimator"] for row in rows if row["cosine"] is None):
         notes.append(f"{', '.join(drawn)}: depends on more rows than can be enumerated, so it is "
-                     "measured in batches alone")  # fmt: skip
+                     "measured only in batches")  # fmt: skip
     errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
     if errors:
         notes.append(

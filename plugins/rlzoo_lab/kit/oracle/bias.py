@@ -12,7 +12,7 @@ batches belong to that gradient, and `own_cosine` to the estimator only.
 
 The mean over A^ is exact: one call on every multiset of one row or G rows that differ for the
 estimator (in an outcome and a length, say). An estimator that couples the batch, or distinguishes
-too many rows, is measured in drawn batches alone.
+too many rows, is measured only in drawn batches.
 """
 
 import math
