@@ -45,13 +45,15 @@ def run(arguments: argparse.Namespace) -> Result:
     key, _, name = here.partition("=")
     notes = list(zoo.notes)
     if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
-        kind, words, here = SECTIONS[key], [name], ""
-    if here:
-        listed: Named = []
-        core = key in KEYS or f"{key}.name" in KEYS
-        see = f"help keys {key}" if core else f"plugins {key.partition('.')[2]}"
-        notes = [f"{text!r} of other trainers is {here} in rlzoo; see `rlzoo {see}`"]
+        kind, words, key = SECTIONS[key], [name], ""
+    listed: Named = []
+    if key in KEYS or (f"{key}.name" in KEYS and not name):
+        notes = [f"{text!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
     else:
+        section, _, option = key.partition(".")
+        if option:  # of components of one kind
+            kind, words = SECTIONS[section], [option]
+            notes.append(f"{text!r} of other trainers is {here} in rlzoo")
         listed = [] if kind == "models" else find(zoo, kind, words, named)
     components = [
         {

@@ -326,7 +326,7 @@ def test_show_can_leave_defaults_out(typed):
 @pytest.mark.parametrize(
     ("metavar", "said", "prefix", "expected"),
     [
-        ("key=value", [], "ppo_", ["ppo_gae", "ppo_mc", "ppo_td0"]),
+        ("key=value", [], "ppo_", ["ppo_gae", "ppo_mc", "ppo_penalty", "ppo_td0"]),
         ("key=value", ["ppo_gae"], "estimator.l", ["estimator.lam="]),
         ("key=value", ["grpo"], "estimator.e", ["estimator.eps="]),
         (
@@ -394,7 +394,7 @@ def _cli(words, folder, env=()):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run recipe=ppo", ["'ppo_gae', 'ppo_mc' or 'ppo_td0'"]),
+        ("run recipe=ppo", ["'ppo_gae', 'ppo_mc' or 'ppo_penalty'"]),
         ("run ppo_gae reward=python", ["'rewards'"]),
         ("run ppo_gae rollout.n=8", ["'rollout.samples'"]),
         ("run ppo_gae batch_size=32", ["'rollout.prompts'"]),
