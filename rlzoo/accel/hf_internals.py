@@ -5,13 +5,10 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -24,30 +21,6 @@ from rlzoo.errors import ModelError
 T = TypeVar("T")
 
 LARGE = 2**18  # weights of a layer: see `by_onednn`
-
-
-def import_models() -> None:
-    """Import transformers' models without scipy.optimize, 35 MB: the one function that they use, to
-    detect objects, imports it when called (`transformers.loss`, transformers 5.23)."""
-    name, late = "scipy.optimize", ModuleType("scipy.optimize")
-
-    def whole(wanted: str) -> Any:
-        if wanted.startswith("__"):  # __path__, __file__: any import looks for these
-            raise AttributeError(wanted)
-        if sys.modules.get(name) is late:
-            del sys.modules[name]
-        return getattr(import_module(name), wanted)
-
-    def assign(*given: Any, **named: Any) -> Any:
-        return whole("linear_sum_assignment")(*given, **named)
-
-    vars(late).update(linear_sum_assignment=assign, __getattr__=whole)
-    sys.modules.setdefault(name, late)
-    try:
-        import_module("transformers.modeling_utils")
-    finally:
-        if sys.modules.get(name) is late:
-            del sys.modules[name]
 
 
 @contextmanager
@@ -123,12 +96,6 @@ def forget_adapters(model: Any) -> None:
     """Mark a model whose adapters were removed as one without (`_hf_peft_config_loaded`,
     transformers 5.23)."""
     model._hf_peft_config_loaded = False
-
-
-def checkpoint_by(module: Any, function: Callable[..., Any]) -> None:
-    """A layer with gradient checkpointing calls `function(layer, *inputs)` in place of torch's
-    `checkpoint` (`_gradient_checkpointing_func`, transformers 5.23)."""
-    module._gradient_checkpointing_func = function
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from rlzoo.lm.loading import (
 from rlzoo.lm.lora import add_lora
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import enforce, layout
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
 from rlzoo.lm.weights import checksum
 from rlzoo.lm.world import World
 from rlzoo.mdp.rules import token_name
@@ -59,7 +59,7 @@ def build_world(plan: Plan) -> World:
     policy = replace(policy, traits=probed.traits, decoder=decoder)
     reference = policy.frozen_copy() if plan.reference else None
     teachers = {domain: _teacher(plan, domain, policy, notes) for domain in plan.teachers}
-    critic = _critic(plan, policy, prompt_format) if plan.critic else None
+    critic = _critic(plan, policy) if plan.critic else None
     shared = critic is not None and critic.trunk is None
     if critic is not None and shared:
         policy = replace(policy, value_head=critic.head)
@@ -146,40 +146,16 @@ def _fit_prompts(
             )
 
 
-def _critic(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> Critic:
+def _critic(plan: Plan, policy: Policy) -> Critic:
     wide = "value_logits" in plan.needs or "value_support" in plan.needs
     c = plan.recipe.config.critic
     dtype = torch.promote_types(policy.model.dtype, torch.float32)
     support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
     shared = c.trunk == "shared"
     start = None if shared else _critic_start(plan, policy)
-    how = {}
-    if c.privileged == "answer":
-        how = {"reads": prompt_format.told}
-        _fit_told(plan, policy, prompt_format)
-    critic = Critic(policy, support, shared=shared, start=start, **how)
+    critic = Critic(policy, support, shared=shared, start=start)
     freeze(critic, c.freeze)
     return critic
-
-
-def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:
-    """Raise ModelError if prompts with their answers are too long for a privileged critic."""
-    if policy.limit is None:
-        return
-    examples = examples_of(plan.task, plan.task_name, "train")
-    columns = prompt_format.told({
-        "prompts": [prompt_format.text(e.prompt) for e in examples],
-        "messages": [prompt_format.messages(e.prompt) for e in examples],
-        "answers": [e.answer for e in examples],
-        "prompt_mask": torch.ones(1),
-    })  # fmt: skip
-    new = plan.recipe.config.rollout.max_new_tokens
-    if (longest := int(columns["prompt_mask"].sum(1).max()) + new) > policy.limit[0]:
-        raise ModelError(
-            f"critic.privileged=answer: with its answer before it, a prompt of task "
-            f"{plan.task_name!r} and rollout.max_new_tokens={new} are {longest} tokens, which "
-            f"exceed {policy.limit[1]}"
-        )
 
 
 def build_policy(config: Config) -> Policy:

@@ -1,7 +1,6 @@
 """The critic: V(s_t) for each token, from a value head on a separate trunk or on the policy's."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ class Critic(nn.Module):
 
     With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
     `start`: (trunk, head weight (1, H) or None) to start from instead of the policy's trunk.
-    `reads`: columns -> the same with the prompts that the critic reads, the policy's at first.
     """
 
     def __init__(
@@ -30,7 +28,6 @@ class Critic(nn.Module):
         *,
         shared: bool = False,
         start: tuple[Any, Tensor | None] | None = None,
-        reads: Callable[[Columns], Columns] = lambda columns: columns,
     ):
         super().__init__()
         # The policy that shares its trunk is not part of this module: its weights are the actor's.
@@ -49,7 +46,6 @@ class Critic(nn.Module):
         double = next(policy.model.parameters()).dtype == torch.float64
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.support = None if support is None else support.to(self.head.weight)
-        self.reads = reads
         if shared and not policy.traits.plain_head:
             raise ModelError(
                 "critic.trunk: shared requires a model whose head is one linear layer, unlike "
@@ -60,7 +56,6 @@ class Critic(nn.Module):
         """V, or logits of its bins, before each response token and after the last:
         (B, T + 1[, K])."""
         policy = self._policy[0]
-        columns = self.reads(columns) if self.trunk is not None else columns
         rows = align(columns, trees=self._as_policy and not policy.traits.no_trees)
         if self.trunk is None:
             hidden = policy.run(rows, lambda h: h)

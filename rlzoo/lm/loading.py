@@ -11,7 +11,6 @@ import socket
 import urllib.request
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -30,9 +29,6 @@ POSITIONS = ("max_position_embeddings", "max_seq_len", "n_positions", "n_ctx")
 # What a policy does without: a load-balancing loss, which counts other tokens than it gets, and
 # weights that shrink in place where there is no gradient (RWKV), and would be saved so.
 UNWANTED = {"output_router_logits": False, "rescale_every": 0}
-LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers",
-          "encoder_layers")  # fmt: skip
-MOST_LAYERS = 10_000
 SPARSE = ("index_topk", "keep_window_size")
 CONVERTED = "gguf.json"  # the note in a folder that was converted from another format
 
@@ -114,7 +110,6 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from transformers import AutoConfig
 
     with reading(f"{folder}: has no usable config.json"):
-        _refuse_layers(json.loads((_base_of(folder) / "config.json").read_text("utf-8")))
         config = AutoConfig.from_pretrained(
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -132,14 +127,6 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             )
         config.eos_token_id = sorted(ids.difference(odd)) or None
     return config
-
-
-def _refuse_layers(settings: Any) -> None:
-    """Raise ValueError for more layers than a model has: making a list of them takes all memory."""
-    for key, value in settings.items() if isinstance(settings, dict) else ():
-        if key in LAYERS and isinstance(value, int) and value > MOST_LAYERS:
-            raise ValueError(f"{key}={value}, but at most {MOST_LAYERS} layers are supported")
-        _refuse_layers(value)
 
 
 def _base_of(folder: Path) -> Path:
@@ -170,7 +157,6 @@ def load_tokenizer(
     from transformers import AutoTokenizer
 
     home = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
-    need_sentencepiece(home)
     with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             home, local_files_only=True, trust_remote_code=trust_remote_code
@@ -185,17 +171,6 @@ def load_tokenizer(
     if tokenizer.pad_token_id is None:  # masks show padding, never its id
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     return bind(tokenizer, chat_args, key)
-
-
-def need_sentencepiece(folder: Path) -> None:
-    """Raise ModelError if the folder's only vocabulary is sentencepiece's, which is not installed:
-    transformers would recommend tiktoken."""
-    if (folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
-        return
-    for name in ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"):
-        file = folder / name
-        if file.is_file() and file.read_bytes()[:1] == b"\n":  # tiktoken's are text
-            raise ModelError(f"{folder}: {name} needs sentencepiece: pip install sentencepiece")
 
 
 def load_causal_lm(

@@ -83,8 +83,8 @@ def faults(plan: Any) -> Iterator[str]:
                 f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
                 f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
             )
-    for key in ("epochs", "minibatches", "privileged", "freeze"):
-        idle = config.critic[key] in (None, "none", []) or config.critic.trunk != "shared"
+    for key in ("epochs", "minibatches", "freeze"):
+        idle = config.critic[key] in (None, []) or config.critic.trunk != "shared"
         if plan.critic and not idle:
             yield (
                 f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "

@@ -35,7 +35,7 @@ def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     right: list[bool] = []
     parts = dict.fromkeys(world.plan.rewards, 0.0)
     cut = 0
-    with world.meter.apart() as meter:
+    with world.engine.meter.apart() as meter:
         for batch in held_out(world, n):
             scores += batch["sequence_scores"].tolist()
             index += batch["prompt_index"].tolist()
@@ -101,7 +101,7 @@ def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
     per_batch = []
-    with world.meter.apart():
+    with world.engine.meter.apart():
         for batch in _respond_to(world, [*distinct.values()], greedy=True):
             right = right_rows(world.plan, batch)
             per_batch.append((batch["sequence_scores"] if right is None else right).cpu())
@@ -137,7 +137,7 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
     policy, limit = world.policy, response_limit(world.plan)
     examples = draw(world, split, n, "eval", 0)
     prompts = world.prompt_format.encode_each(e.prompt for e in examples)
-    answers = [mdp.continued(world.tokenizer, str(e.answer)) for e in examples]
+    answers = [mdp.continued(world.policy.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine
     for end in [[eos] for eos in policy.eos_ids] or [[]]:

@@ -99,7 +99,7 @@ def _scored(
         uniform = noise.uniforms(world.seed, f"noise/{stream}", step, rows, batch.steps)
         batch.add("noise", uniform.to(policy.device, torch.float32))
     if "response_tokens" in plan.needs:
-        texts = mdp.decode_tokens(world.tokenizer, batch, policy.eos_ids)
+        texts = mdp.decode_tokens(world.policy.tokenizer, batch, policy.eos_ids)
         batch.add("response_tokens", texts)
     batch.update(mdp.score(plan, batch, task_scores))
     return batch
@@ -191,7 +191,7 @@ def respond(
         drawn = speak(prompts, uniforms, limit)
     _finish(world, sampler, drawn, limit, prompts["prompt_mask"])
     if greedy or sampler is plan.base_sampler:
-        world.meter.tokens += int(drawn["response_mask"].sum())
+        world.engine.meter.tokens += int(drawn["response_mask"].sum())
     return drawn
 
 
@@ -213,7 +213,7 @@ def _finish(
             policy.pad_id,
             policy.min_new_tokens,
         )
-        drawn["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
+        drawn["responses"] = mdp.decode(world.policy.tokenizer, columns, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in columns.items()}
     elif missing := sorted(world.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
         raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
@@ -246,9 +246,9 @@ def resources(
         "sample": Sampling(*rows),
         "score": Scoring(*rows),
         "policy": world.policy,
-        "reference": world.reference,
+        "reference": world.engine.reference,
         "teacher": world.engine.teachers.get(None),
-        "tokenizer": world.tokenizer,
+        "tokenizer": world.policy.tokenizer,
         "memory": deepcopy(world.memory),
     }
 
@@ -324,7 +324,7 @@ def _by_the_reference(world: World) -> World:
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
                          "set sampler=transformers")  # fmt: skip
-    return replace(world, engine=replace(world.engine, policy=world.reference))
+    return replace(world, engine=replace(world.engine, policy=world.engine.reference))
 
 
 class Scoring(_Resource):
@@ -348,7 +348,9 @@ class Scoring(_Resource):
             uniforms = noise.uniforms(world.seed, stream, self.step, numbers, mask.shape[1])
             full["noise"] = uniforms.to(mask)
         if "response_tokens" in plan.needs:
-            full["response_tokens"] = mdp.decode_tokens(world.tokenizer, full, world.policy.eos_ids)
+            full["response_tokens"] = mdp.decode_tokens(
+                world.policy.tokenizer, full, world.policy.eos_ids
+            )
         missing = [n for n in needs_of(plan.task.score) if n not in full]
         if missing:
             raise RlzooError(

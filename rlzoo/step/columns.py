@@ -80,7 +80,7 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
         batch.add("ref_log_probs", batch["old_log_probs"])
     for name in filter(batch.__contains__, FROZEN):
         if not bool(batch[name].isfinite().all()):
-            raise _impossible(batch, name, world.tokenizer)
+            raise _impossible(batch, name, world.policy.tokenizer)
     if engine.critic is not None:
         batch.add("values", scores["values"])
         bootstrap = plan.recipe.config.rollout.truncation == "bootstrap"

@@ -68,18 +68,18 @@ class Trainer:
     @property
     def reference(self) -> Policy | None:
         """The policy before training, or one that follows it, if the plan needs it."""
-        return self.world.reference
+        return self.world.engine.reference
 
     @property
     def critic(self) -> Critic | None:
         """V(s_t), if the plan needs it: `values(batch)["values"]`."""
-        return self.world.critic
+        return self.world.engine.critic
 
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
         world, plan, step, clock = self.world, self.plan, self.steps, self.clock
-        rollout, meter = plan.recipe.config.rollout, world.meter
+        rollout, meter = plan.recipe.config.rollout, world.engine.meter
         seconds: dict[str, float] = {}
         tokens: dict[str, int] = {}
         before = meter.tokens
@@ -152,7 +152,7 @@ class Trainer:
         """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
         `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
-        texts = token_texts(self.world.tokenizer, ids)
+        texts = token_texts(self.world.policy.tokenizer, ids)
         return token_table(
             [texts[i] for i in ids],
             {n: batch[n][row].tolist() for n in columns if n in batch},

@@ -1,7 +1,6 @@
 """The loop: training steps until the budget ends, with the files and output along the way."""
 
 import time
-from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,7 +17,6 @@ from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
@@ -125,7 +123,7 @@ class Loop:
         taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
         self.updated |= taken
         self.in_vain = 0 if taken else self.in_vain + 1
-        tokens, seconds = self.world.meter.tokens, time.perf_counter() - self.began
+        tokens, seconds = self.world.engine.meter.tokens, time.perf_counter() - self.began
         self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
         if self.engine.first:
             self.folder.append("metrics.jsonl", self.last)
@@ -167,13 +165,13 @@ class Loop:
     def _stoppable(self) -> Iterator[None]:
         """In this context, a signal, or others that do not answer, may end the wait of a component:
         what was sampled is dropped, and the checkpoint is that of the last whole step."""
-        tokens = self.world.meter.tokens
+        tokens = self.world.engine.meter.tokens
         try:
             yield
         except (StoppedWaiting, Unfinished) as stop:
             # Several processes save together.
             if self.engine.alone and (self.trainer.steps or isinstance(stop, StoppedWaiting)):
-                self.world.meter.tokens = tokens
+                self.world.engine.meter.tokens = tokens
                 self.save()
             raise
 
@@ -188,7 +186,7 @@ class Loop:
             # the random state both.
             state = {
                 "step": trainer.steps,
-                "tokens": self.world.meter.tokens,
+                "tokens": self.world.engine.meter.tokens,
                 "seconds": time.perf_counter() - self.began,
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
@@ -216,7 +214,7 @@ class Loop:
     def progress(self) -> float:
         """The used share of the budget, by the first process's clock."""
         seconds = time.perf_counter() - self.began
-        spent = self.trainer.steps, self.world.meter.tokens, seconds
+        spent = self.trainer.steps, self.world.engine.meter.tokens, seconds
         return self.engine.gather(share_of_budget(self.config.train, *spent))[0]
 
     def _is_due(self, every: int) -> bool:
@@ -239,7 +237,7 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            self.world.meter.tokens = state["tokens"]
+            self.world.engine.meter.tokens = state["tokens"]
             self.world.memory.update(state.get("memory", {}))
             self.began -= state["seconds"]
             self.saved, self.skipped = trainer.steps, state["skipped"]
@@ -257,17 +255,12 @@ class Loop:
             mend_best(self.folder.path / "best")
         self.engine.gather(None)  # wait until all are here
         troubles: list[str] = []
-        steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
             self._tell_loggers("log", line)
             if is_evaluation(line):
                 self.evaluations.append(line)
             else:
                 self.last = line
-                steps.append(line["step"])
-        evaluated, done = [int(line["step"]) for line in self.evaluations], self.trainer.steps
-        if done and self.engine.first:
-            troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
@@ -292,9 +285,9 @@ class Loop:
                 self.display.note(f"{error}; the run continues without it")
 
     def _show_notes(self) -> None:
-        for text in self.world.notes:
+        for text in self.world.engine.notes:
             self.display.note(text)
-        self.world.notes.clear()
+        self.world.engine.notes.clear()
 
     def _finish(self) -> Summary:
         stopped = self._reason()

@@ -53,7 +53,7 @@ def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
         "eval_greedy_before": evaluations[0].get(GREEDY),
         "eval_greedy_after": last.get(GREEDY),
         "model_contract": world.contract,
-        "tokens": world.meter.tokens,
+        "tokens": world.engine.meter.tokens,
         "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -75,7 +75,7 @@ def save_model(world: World, place: Path) -> None:
         model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere
         raise Unfinished(f"{place} cannot be written: {first_line(error)}") from None
-    world.tokenizer.save_pretrained(place)
+    world.policy.tokenizer.save_pretrained(place)
     for path in [*place.rglob("*"), place]:
         sync(path)
 
@@ -143,7 +143,7 @@ def save_batch(folder: RunFolder, world: World, batch: Batch, step: int, keep: i
     tensors = {n: x.contiguous() for n, x in columns.items() if isinstance(x, torch.Tensor)}
     texts: dict[str, Any] = {n: x for n, x in batch.items() if isinstance(x, list)}
     seen = batch["response_ids"][batch["response_attention"].bool()].unique().tolist()
-    texts["token_texts"] = token_texts(world.tokenizer, seen)
+    texts["token_texts"] = token_texts(world.policy.tokenizer, seen)
     checkpoint.write_tensors(place / f"step-{step:08d}.safetensors", tensors)
     write_json(place / f"step-{step:08d}.json", texts)
     for old in sorted(place.glob("*.safetensors"))[:-keep]:

@@ -54,7 +54,10 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
     def after(*words, left=0, right=0):
         world = make("gpt2", *extra, *words, "rollout.prompts=6", recipe=recipe)
         world = changed(world, eos_ids=ENDS)  # ragged rows
-        for network in (*world.engine.networks.values(), getattr(world.reference, "model", None)):
+        for network in (
+            *world.engine.networks.values(),
+            getattr(world.engine.reference, "model", None),
+        ):
             if network is not None:
                 network.double()
         batch = rolled(world)

@@ -64,11 +64,11 @@ def evaluate_policy(
     if weights is not None:
         weights.load_into(policy.model)
     world = world_around(plan, policy)
-    notes = list(world.notes)
+    notes = list(world.engine.notes)
     prompts = config.eval.samples
     shown = min(shown, prompts)
     rows = list(_samples(world, prompts, responses, split))
-    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.meter.tokens}
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.engine.meter.tokens}
     if has_answer_prob(plan):
         line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlzoo.accel import hf_internals
 
@@ -93,25 +92,6 @@ def test_adapters_are_known_and_forgotten(model):
     assert hf_internals.has_adapters(model)
     hf_internals.forget_adapters(model)
     assert not hf_internals.has_adapters(model)
-
-
-def test_a_layer_checkpoints_by_our_function(model):
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    asking = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
-    assert layers[0] in asking
-    calls = []
-
-    def counted(function, *args, **kwargs):
-        calls.append(function)
-        return function(*args, **kwargs)
-
-    for module in asking:
-        needs(module, "_gradient_checkpointing_func")
-        hf_internals.checkpoint_by(module, counted)
-    model.train()
-    model(input_ids=IDS, use_cache=False)
-    assert len(calls) == 1
 
 
 def test_an_embedding_leaves_a_sparse_gradient_and_is_itself_again():

@@ -108,7 +108,7 @@ def test_rows_of_one_prompt_differ_and_steps_differ(world):
 
 def test_every_token_is_metered(world):
     batch = rows_of(world, 16)
-    assert world.meter.tokens == int(batch["response_mask"].sum())
+    assert world.engine.meter.tokens == int(batch["response_mask"].sum())
 
 
 # ---------------------------------------------------------------- what is sampled from

@@ -83,7 +83,7 @@ def test_the_ceiling_is_what_all_episodes_say(world):
 def test_a_step_reports_its_critic_by_place(zoo, words):
     world = world_of(zoo, [*words, *LETTERS, "kl.place=none", "critic.init=actor"])
     with torch.no_grad():
-        world.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+        world.engine.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
     batch = rolled(world)
     mask = batch["response_mask"].bool()
     to_go = batch["rewards"].flip(1).cumsum(1).flip(1)
