@@ -23,7 +23,7 @@ FORMS = {
              "--for trl", "vc_ppo --for verl", "ppo_gae estimator.lam=.9 --json --for slime"],
     "new": ["reward my_reward --dir made --json", "task my_task"],
     "check": ["gae lam=0.9", "length --json", "model={model}",
-              "{place}/mine.py:centred --map scores=rewards --json"],
+              "{place}/mine.py:centred couples=batch --map scores=rewards --json"],
     "sweep": ["grpo {few} seed=3 --dir sw --jobs 1 --on local patience=5 --threshold 0.5 "
               "--reference grpo --json"],
     "compare": ["r r2", "r r2 --json --details --threshold 0.5 --metric accuracy",
@@ -39,7 +39,7 @@ FORMS = {
               "--scores 0,0,1 --kl 0,0.1,0 --values 0,0,0 --estimator gae,mc --json",
               "r --row 1 --step 1 --html t.html", "r --fresh",
               "r --prompt ab --answer ba --estimator gae", "grpo {few} --allow-env HOME"],
-    "doctor": ["r --json", "--environment", "r --retrain --runs 1 --dir trials"],
+    "doctor": ["r --json", "--environment", "r --control --dir control", "r --retrain --runs 1 --dir trials"],
     "report": ["r", "r --out p.html --json", "r --watch 1"],
     "play": ["--out play.html --json"],
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
@@ -62,13 +62,14 @@ FORMS = {
                "d.jsonl --implicit --beta 0.1 --chat never --model {model} --out w3 "
                "--epochs 1 --completion w --label y"],
 }  # fmt: skip
-# These need agents, another checkout, a GPU, the network, a browser or a chat template.
+# These need agents, another checkout, a GPU, the network, a browser, a chat template or a second word.
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
     "play": {"--open"},
     "model sft": {"--split", "--subset", "--chat-arg"},
     "model reward": {"--split", "--subset", "--chat-arg"},
     "check": {"--all"},
+    "model": {"--json"},
     "sweep": {"--patience", "--store"},
 }  # fmt: skip
 
