@@ -134,9 +134,8 @@ def decode(
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if decoder.static:
-            raise ModelError(
-                f"its cache contains more than keys and values ({type(filled).__name__})"
-            )
+            kind = type(filled).__name__
+            raise ModelError(f"its cache contains more than keys and values ({kind})")
         return by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
@@ -166,8 +165,7 @@ def by_generation(
     uniforms: Tensor | None,
     limit: int,
 ) -> dict[str, Tensor]:
-    """Like `decode`, but by `model.generate`, for caches that cannot drop rows: a logits processor
-    draws the token."""
+    """`decode` by `model.generate`, whose logits processor draws the token."""
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     sampled: list[tuple[Tensor, ...]] = []
@@ -187,16 +185,17 @@ def by_generation(
         ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in responses]
         return torch.tensor(ends, device=input_ids.device)
 
+    how = GenerationConfig(
+        max_new_tokens=limit,
+        do_sample=False,
+        use_cache=True,
+        eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
+        pad_token_id=policy.pad_id,
+    )
     out = model.generate(
         input_ids=prompt_ids,
         attention_mask=prompt_mask.long(),
-        generation_config=GenerationConfig(
-            max_new_tokens=limit,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
-            pad_token_id=policy.pad_id,
-        ),
+        generation_config=how,
         logits_processor=LogitsProcessorList([processor]),
         stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
     )
@@ -231,10 +230,10 @@ class GrowingLayer(DynamicLayer):
 
 class Growing:
     """A cache that has a column for each token, added in place: transformers' own copies all keys
-    and values for each. It suits a host that checks every token anyway.
+    and values for each.
 
-    seen: (B, L), where a row has tokens, not padding.  every: tokens between two looks at the rows.
-    leave: rows leave once no more than this share of them continues.  unit: the number of rows is a
+    seen: (B, L), where a row has tokens, not padding. every: tokens between two looks at the rows.
+    leave: rows leave once no more than this share of them continues. unit: the number of rows is a
     multiple of it.
     """
 
@@ -256,8 +255,7 @@ class Growing:
         self.padded = not bool(self.seen.all())
 
     def advance(self) -> Tensor | None:
-        """Add one token; returns each row's mask, or None if rows see everything, which is
-        faster."""
+        """Add one token; returns each row's mask, or None if rows see everything: it is faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
         return self.seen if self.padded else None
 
@@ -280,9 +278,8 @@ class Decoding:
         limit: int,
         notes: list[str],
     ):
-        self.notes = notes
         device, whole = logits.device, (len(logits), limit)
-        self.policy, self.model, self.cache = policy, model, cache
+        self.policy, self.model, self.cache, self.notes = policy, model, cache, notes
         self.place, self.u = place, uniforms
         self.live = torch.arange(len(logits), device=device)
         self.now = torch.zeros(1, dtype=torch.long, device=device)
@@ -372,8 +369,8 @@ def draw(
 ) -> tuple[Tensor, ...]:
     """(token, its log-probability under the sampling distribution and under the policy, the
     policy's entropy), each (B,): where the cumulative distribution of logits (B, V) passes u (B,);
-    without u, the argmax. With `replay`, the policy is what sampling kept of it, and (B, K) bits of
-    that are a fifth column. barred: tokens (V,) bool that are not sampled."""
+    without u, the argmax. With `replay`, the policy is what sampling kept, and (B, K) bits of that
+    are a fifth column. barred: tokens (V,) bool that are not sampled."""
     most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
     if len(logits) > most:
         rows = [slice(i, i + most) for i in range(0, len(logits), most)]

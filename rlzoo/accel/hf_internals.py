@@ -56,19 +56,6 @@ def attention_of(config: Any) -> str | None:
     return config._attn_implementation
 
 
-@contextmanager
-def attention_kind(config: Any, name: str) -> Iterator[None]:
-    """In this context, a model of this config runs the attention registered as `name`. The public
-    `set_attn_implementation` checks the model's class on each call; this is for each pass
-    (`_attn_implementation`, transformers 5.23)."""
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
 def take_over(kind: type[T], filled: Any) -> T:
     """A new cache layer of this kind with all that a filled one has: keys, values and the
     attributes of its own kind (`cache_utils.DynamicLayer`, transformers 5.23)."""
@@ -149,17 +136,18 @@ def _large(weight: Tensor) -> bool:
 
 
 def _linear(module: nn.Linear, laid_out: Tensor | None, x: Tensor) -> Tensor:
-    if x.dtype != torch.float32 or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, module.weight, module.bias)
-    weight = module.weight if laid_out is None else laid_out
-    return torch.ops.mkldnn._linear_pointwise(x, weight, module.bias, "none", [], "")
+    return linear(x, module.weight, module.bias, laid_out)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x @ weight^T + bias without gradient, by oneDNN where `by_onednn` would use it."""
-    if x.dtype == torch.float32 and _large(weight):
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return F.linear(x, weight, bias)
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, laid_out: Tensor | None = None
+) -> Tensor:
+    """x @ weight^T + bias, by oneDNN where `by_onednn` uses it."""
+    plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+    if plain or x.dtype != torch.float32 or not _large(weight):
+        return F.linear(x, weight, bias)
+    laid_out = weight if laid_out is None else laid_out
+    return torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
 
 
 # ---------------------------------------------------------------- attention
@@ -169,7 +157,7 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 
 
 class _Here(threading.local):
-    """State of a thread: two runs may train in one process."""
+    """Of a thread: two runs may train in one process."""
 
     current: tuple[Any, Packed] | None = None  # the pass that is being made: (model, its line)
 
@@ -192,14 +180,16 @@ def same() -> Callable[[], AbstractContextManager]:
 
 @contextmanager
 def in_line(model: Any, line: Packed) -> Iterator[None]:
-    """In this context, `model` reads rows that are in this line."""
+    """In this context, `model` reads rows that are in this line, by our kind of attention, for
+    which transformers makes no mask. Its public setter checks the model's class on each call; this
+    is for each pass (`_attn_implementation`, transformers 5.23)."""
     _set_up()
-    before, _here.current = _here.current, (model, line)
-    try:  # transformers makes no mask for our kind of attention
-        with attention_kind(model.config, NAME):
-            yield
+    config, before = model.config, (model.config._attn_implementation, _here.current)
+    config._attn_implementation, _here.current = NAME, (model, line)
+    try:
+        yield
     finally:
-        _here.current = before
+        config._attn_implementation, _here.current = before
 
 
 def attend(

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlzoo.accel import hf_internals
 from rlzoo.errors import ModelError
@@ -37,6 +36,8 @@ def within(model: nn.Module) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     return [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
 
 

@@ -1,6 +1,5 @@
 """Builds the models that a plan needs, and no others."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from rlzoo.accel.ranks import open_ranks
 from rlzoo.accel.sampling_copy import SamplingCopy, sampling_dtypes
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.format.text import say
 from rlzoo.lm.critic import Critic, freeze
 from rlzoo.lm.loading import (
     DEQUANTIZED,
@@ -32,15 +30,13 @@ from rlzoo.lm.loading import (
 from rlzoo.lm.lora import add_lora
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import enforce, layout
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
+from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.lm.weights import checksum
 from rlzoo.lm.world import World
 from rlzoo.mdp.rules import token_name
 from rlzoo.plugin.border import border
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
-
-PATIENCE = 10.0  # seconds between lines on the prompts that are tokenized
 
 
 def build_world(plan: Plan) -> World:
@@ -70,7 +66,7 @@ def build_world(plan: Plan) -> World:
         shard(network)
     engine = Engine(
         policy, Passes(config.train, ranks, sharded, notes), reference, teachers, critic,
-        ranks=ranks, sharded=sharded, stats=_stats(plan), notes=notes,
+        stats=_stats(plan),
         entropy_grad=config.actor.entropy_coef > 0 or "entropy" in plan.needs,
     )  # fmt: skip
     weights = checksum(resolve_path(config.model.path, code=config.model.trust_remote_code))
@@ -82,7 +78,7 @@ def world_around(plan: Plan, policy: Policy) -> World:
     config = plan.recipe.config
     policy, prompt_format, notes = _with_prompts(plan, policy)
     policy = replace(policy, traits=layout(policy))
-    engine = Engine(policy, Passes(config.train, notes=notes), stats=_stats(plan), notes=notes)
+    engine = Engine(policy, Passes(config.train, notes=notes), stats=_stats(plan))
     return World(plan, engine, prompt_format, config.seed)
 
 
@@ -119,19 +115,9 @@ def _fit_prompts(
     limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
     room = None if longest is None else max(0, longest[0] - limit)
 
-    seen, spoken_at = 0, time.monotonic()
-
-    def count(prompt: Prompt) -> int:
-        nonlocal seen, spoken_at
-        seen += 1
-        if time.monotonic() - spoken_at > PATIENCE:
-            spoken_at = time.monotonic()
-            say(f"rlzoo: task {name!r}: {seen:,} prompts tokenized so far")
-        return len(prompt_format.encode(prompt))
-
     if fit := plan.abilities.fit:
         with border(f"task {name!r}: fit"):
-            note = fit(count, room)
+            note = fit(lambda prompt: len(prompt_format.encode(prompt)), room)
         notes += [note] if note else []
     if longest is None or room is None:
         return
@@ -203,8 +189,8 @@ def _prepare(model: Any, config: Config, base: str) -> None:
     m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
-        rank, alpha = m.lora.rank, m.lora.alpha
-        add_lora(model, rank=rank, alpha=alpha, targets=targets, base=base, seed=config.seed)
+        how = {"rank": m.lora.rank, "alpha": m.lora.alpha, "targets": targets}
+        add_lora(model, **how, base=base, seed=config.seed)
     if m.gradient_checkpointing:
         recompute.allow(model)
 

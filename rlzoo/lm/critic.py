@@ -37,8 +37,10 @@ class Critic(nn.Module):
         if not shared and trunk is None:
             trunk = copy.deepcopy(trunk_of(policy.model))
         self.trunk: Any = trunk
-        width = _width(trunk or trunk_of(policy.model), policy)
-        self.head = nn.Linear(width, 1 if support is None else len(support))
+        ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+        with torch.no_grad():  # the width of hidden states may be less than the layers'
+            hidden = (trunk or trunk_of(policy.model))(input_ids=ids, use_cache=False)[0]
+        self.head = nn.Linear(hidden.shape[-1], 1 if support is None else len(support))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         if weight is not None and support is None:
@@ -90,11 +92,9 @@ class Critic(nn.Module):
 
 
 def freeze(critic: Critic, parts: list[str]) -> None:
-    """Train no weight of these parts of the critic's own trunk; its head is always trained.
-
-    `trunk` is all of it, `attention` each module whose name ends so (self_attn, attention), any
-    other word a module or weight of that name. Raises ModelError if one names no weight.
-    """
+    """Train no weight of these parts of the critic's own trunk: `trunk` is all of it, `attention`
+    each module whose name ends so (self_attn, attention), any other word a module or weight of that
+    name. Raises ModelError if one names no weight."""
     for part in parts:
         ends = {"attention": ("attn", "attention"), "trunk": ("",)}.get(part)
         chosen = [
@@ -110,10 +110,3 @@ def freeze(critic: Critic, parts: list[str]) -> None:
             )
         for weight in chosen:
             weight.requires_grad_(False)
-
-
-@torch.no_grad()
-def _width(trunk: Any, policy: Policy) -> int:
-    """The width of a trunk's hidden states, which may be less than its layers'."""
-    ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
-    return trunk(input_ids=ids, use_cache=False)[0].shape[-1]

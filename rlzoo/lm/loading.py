@@ -49,8 +49,8 @@ def reachable(url: str) -> bool:
 
 def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:
     """A model folder: as given, below one of the config folders (`model/tiny`), converted by a
-    `ModelFormat`, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with
-    its own code if `code`."""
+    `ModelFormat`, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), with its own code if
+    `code`."""
     assert path is not None, key  # a recipe without one is refused where it is composed
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -152,8 +152,8 @@ def load_tokenizer(
     key: str = "model.chat_args",
     ends: bool = True,
 ) -> Any:
-    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template. ends:
-    whether responses end with EOS, so that a tokenizer without one is refused."""
+    """The tokenizer of the model in `folder`. chat_args: of its template. ends: refuse one without
+    EOS."""
     from transformers import AutoTokenizer
 
     home = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
@@ -182,25 +182,26 @@ def load_causal_lm(
 ) -> Any:
     """The causal LM in `folder`, in eval mode, with its adapter merged if it is one.
 
-    dtype: the stored weights'. Training needs float32 masters: a step of 1e-6 vanishes in
-        bfloat16. attention: an implementation of transformers' ("sdpa", "eager",
-        "flash_attention_2"), or "auto".
+    dtype: of the weights. attention: an implementation of transformers' ("sdpa", "eager"), or
+    "auto".
     """
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    options = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
     if not (folder / "config.json").is_file():
         need("peft", str(folder))
-        return _with_adapter(load_causal_lm(_under(folder), **options), folder)  # type: ignore[arg-type]
+        base = load_causal_lm(_under(folder), dtype=dtype, attention=attention,
+                              trust_remote_code=trust_remote_code)  # fmt: skip
+        return _with_adapter(base, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     if quantized_by(config) in DEQUANTIZED:
         # On a GPU, too: what is trained has masters.
         config.quantization_config["dequantize"] = True
+    text = config.get_text_config()
     for name, off in UNWANTED.items():
-        if getattr(config.get_text_config(), name, off) != off:
-            setattr(config.get_text_config(), name, off)
+        if getattr(text, name, off) != off:
+            setattr(text, name, off)
     chosen = {"dtype": getattr(torch, dtype), "trust_remote_code": trust_remote_code}
     if attention != "auto":
         chosen["attn_implementation"] = attention

@@ -1,6 +1,7 @@
 """An opened recipe: what it plans, and the engine that computes its networks."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -26,7 +27,7 @@ class World:
     weights: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         return self.engine.policy
 

@@ -245,7 +245,7 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
     assert calls == (["run"] if trunk == "shared" else ["run", "predict"])
-    monkeypatch.setattr(Engine, "ahead", lambda *given, **actor: Kept([]))
+    monkeypatch.setattr(Engine, "ahead", lambda *given, **actor: Kept())
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():
         torch.testing.assert_close(tensor, again[name], atol=1e-6, rtol=0, msg=name)

@@ -119,7 +119,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
 
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)
-    plain, left = module._loss, [1]
+    plain, left = module._value_loss, [1]
     trainer = Trainer(world)
     experience = trainer.sample()
 
@@ -132,7 +132,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
-    monkeypatch.setattr(module, "_loss", backward)
+    monkeypatch.setattr(module, "_value_loss", backward)
     trainer.update(experience)
     assert not experience.kept
     assert with_gradient(seen) > 0

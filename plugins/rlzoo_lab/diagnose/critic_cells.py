@@ -38,3 +38,13 @@ def value_bins(values: Tensor, weight: Tensor, bins: int = 5) -> Tensor:
     share = (weight[order].cumsum(0) - weight[order] / 2) / weight.sum()
     at = torch.searchsorted(share, torch.arange(1, bins).to(share) / bins).clamp(max=len(order) - 1)
     return torch.bucketize(values, values[order][at].unique(), right=True)
+
+
+def slope(values: Tensor, returns: Tensor, weight: Tensor) -> float | None:
+    """Slope of the regression of G on V: 1 where returns rise by x when values do, below 1 where
+    the critic exaggerates; None if V does not vary."""
+    spread = quality.variance(values, weight)
+    if spread < 1e-12:
+        return None
+    both = (values - quality.mean(values, weight)) * (returns - quality.mean(returns, weight))
+    return quality.mean(both, weight) / spread

@@ -25,7 +25,7 @@ from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
 from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
-from rlzoo_lab.diagnose.critic_cells import cells, value_bins
+from rlzoo_lab.diagnose.critic_cells import cells, slope, value_bins
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.resources import supply
 from rlzoo_lab.view.blocks import Block, Table, Text, column
@@ -115,12 +115,12 @@ MOST_POSITIONS = 12  # lines of a table
 
 def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
     """V against the Monte Carlo returns of the batch: in all, by position, and in bins of V."""
-    v, g, place, _ = critic_pairs(plan, batch)
+    v, g, place = critic_pairs(plan, batch)
     one = torch.ones_like(v)
     width = int(place.max()) // MOST_POSITIONS + 1  # of a cell, which is named by its first
     return {
         "explained_variance": quality.explained(v, g, one),
-        "slope": quality.slope(v, g, one),
+        "slope": slope(v, g, one),
         "positions": cells(v, g, one, place // width * width),
         "bins": cells(v, g, one, value_bins(v, one)),
     }

@@ -68,7 +68,8 @@ def evaluate_policy(
     prompts = config.eval.samples
     shown = min(shown, prompts)
     rows = list(_samples(world, prompts, responses, split))
-    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.engine.meter.tokens}
+    line = metrics(rows, prompts, responses, ks)
+    line["eval/tokens"] = sum(row["length"] for row in rows)
     if has_answer_prob(plan):
         line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {

@@ -37,10 +37,6 @@ INST = (  # as Llama 2's: BOS, a system message within the first user's, EOS aft
     "{% elif m.role == 'user' %}{{ '[INST]' + s.t + m.content + '[/INST]' }}{% set s.t = '' %}"
     "{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"
 )
-PARTS = (
-    "{% for m in messages %}{{ m.role + ':' }}{% for p in m.content %}{{ p.text }}{% endfor %}"
-    "<|end|>{% endfor %}assistant:"
-)
 DATED = [  # a constant format, and formats that are not
     f"{before}{{{{ 'on ' + strftime_now({how}) + '.' }}}}{CHATML}"
     for before, how in [
@@ -164,9 +160,8 @@ def test_a_prompts_own_system_message_replaces_the_recipes():
         form.examined(["1+2="])
 
 
-def test_contents_become_parts_where_the_template_expects_them():
-    form = PromptFormat(make(template=PARTS), "always")
-    assert form.text("1+2=") == "user:1+2=<|end|>assistant:"
+def test_parts_of_text_are_joined():
+    form = PromptFormat(make(), "always")
     parts = [{"type": "text", "text": "1+"}, {"type": "text", "text": "2="}]
     assert form.text([{"role": "user", "content": parts}]) == form.text("1+2=")
     assert PromptFormat(make(), "never").text([{"role": "user", "content": parts}]) == "1+2="
