@@ -22,7 +22,7 @@ from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
 from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
-from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
+from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_cells import cells, slope, value_bins
@@ -36,27 +36,24 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
 
     words: estimator=... and options; by default, the run's estimator and then all others.
     """
-    folder, trainer = open_tokens(path)
+    folder = open_own(path, "tokens")
     zoo = load_zoo()
-    own = not trainer
-    base = [f"recipe={folder.path / 'recipe.yaml'}"] if own else words_of_import(folder, zoo)
-    plan = make_plan(compose(base, zoo, need_recipe=own), zoo)
+    base = [f"recipe={folder.path / 'recipe.yaml'}"]
+    plan = make_plan(compose(base, zoo), zoo)
     if not (files := saved_batches(folder.path)):
         raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
     if words:
-        recipes = estimators_of([*base, *words], zoo, need_recipe=own)
+        recipes = estimators_of([*base, *words], zoo)
     else:
-        recipes = own_and_others(base, plan.estimator.name, zoo, need_recipe=own)
+        recipes = own_and_others(base, plan.estimator.name, zoo)
     mask = batch["response_mask"]
     rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
-    # Where the ratio is 1, a gradient needs no log-probs: an imported batch may lack them.
-    at_one = {"old_log_probs": torch.nan_to_num(batch.get("old_log_probs", torch.zeros_like(mask)))}
 
     def note(head: dict[str, Any], raw: Tensor, white: Tensor) -> None:
-        pulls.append(first_gradient(plan, batch | at_one, white))
+        pulls.append(first_gradient(plan, batch, white))
         a = raw[mask.bool()].double()
         advantages.append(a)
         rows.append(
@@ -69,9 +66,6 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             }
         )
 
-    if trainer and "advantages" in batch:
-        recorded = batch["advantages"]
-        note({"estimator": f"recorded by {trainer}", "options": {}, "shown": {}}, *[recorded] * 2)
     for recipe in recipes:
         chosen = zoo.estimators[recipe.config.estimator.name]
         estimator = Bound.of(chosen, recipe.options("estimator"))
@@ -99,7 +93,6 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     if {"values", "rewards"} <= batch.keys():
         document["critic"] = _critic(plan, batch)
     if parameters:
-        open_own(path, "its model")
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(

@@ -14,7 +14,7 @@ from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
-from rlzoo_lab.data.weights import open_tokens
+from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
@@ -77,11 +77,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if not any(sources):
         runs = [latest_run()]
     if runs:
-        folder, trainer = open_tokens(runs[0])
-        if trainer:
-            from rlzoo_lab.trace.imported import of_import
-
-            return of_import(folder, trainer, words, options, zoo, arguments)
+        folder = open_own(runs[0], "tokens")
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
