@@ -139,6 +139,8 @@ def _read_state(path: Path) -> State:
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
         raise ValueError("state.json belongs to another step, or contains no numbers")
+    if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
+        raise ValueError("an earlier version of rlzoo wrote it")
     return dict(state)
 
 
