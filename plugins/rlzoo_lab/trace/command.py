@@ -15,9 +15,9 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_own
-from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
+from rlzoo_lab.view.html import page
 from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> Result:
     shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:
-        write_atomically(path, page(traced).encode())
+        title = f"{traced.source}, response {traced.row} of {traced.rows}"
+        write_atomically(path, page(title, blocks(traced, True)[1:]).encode())
 
     return Result(asdict(traced), shown, files={"html": write})
 
