@@ -57,14 +57,6 @@ def test_they_are_dropped_and_counted(zoo, model, data):
     assert max(map(len, left)) == 56
 
 
-def test_tokenizing_many_prompts_reports_its_progress(zoo, model, data, monkeypatch, capsys):
-    make(zoo, *words(model, data))
-    assert "tokenized" not in capsys.readouterr().err
-    monkeypatch.setattr("rlzoo.lm.build.PATIENCE", -1.0)
-    make(zoo, *words(model, data))
-    assert "30 prompts tokenized" in capsys.readouterr().err
-
-
 def test_they_are_refused_where_the_key_says_so(zoo, model, data):
     with pytest.raises(DataError) as error:
         make(zoo, *words(model, data, "task.too_long=stop"))
