@@ -268,7 +268,7 @@ class Engine:
             if self.passes.collective and ranks.idle(len(passes)):
                 # Passes are collectives here, also on a process with fewer of them than others.
                 spare = self._outputs(take(columns, passes[0][0]), names).values()
-                sum(x.sum() for x in spare if x.requires_grad).mul(0).backward()
+                torch.stack([x.sum() for x in spare if x.requires_grad]).sum().mul(0).backward()
             self._join_gradients()
             return self._joined(terms)
 

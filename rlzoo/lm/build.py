@@ -189,8 +189,8 @@ def _prepare(model: Any, config: Config, base: str) -> None:
     m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
-        how = {"rank": m.lora.rank, "alpha": m.lora.alpha, "targets": targets}
-        add_lora(model, **how, base=base, seed=config.seed)
+        rank, alpha = m.lora.rank, m.lora.alpha
+        add_lora(model, rank=rank, alpha=alpha, targets=targets, base=base, seed=config.seed)
     if m.gradient_checkpointing:
         recompute.allow(model)
 

@@ -47,7 +47,7 @@ def draw_examples(
                 f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
             )
         prompt, answer, index = Example(*item)
-        chat = prompt if isinstance(prompt, list | tuple) else ()
+        chat: Any = prompt if isinstance(prompt, list | tuple) else ()
         messages = [isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in chat]
         if not isinstance(prompt, str) and not (messages and all(messages)):
             raise ComponentError(

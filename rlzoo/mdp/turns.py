@@ -303,7 +303,7 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
     """The columns `names` of some rows, in the form that `respond` takes."""
     arguments: list[Any] = []
     for name in names:
-        values = [row.turns if name == "turns" else row.about[name] for row in rows]
+        values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]
         index = name == "prompt_index"  # other values are copied: a task may change them
         arguments.append(torch.tensor([int(v) for v in values]) if index else own(values))
     return arguments
