@@ -157,7 +157,7 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 
 
 class _Here(threading.local):
-    """Of a thread: two runs may train in one process."""
+    """A thread's state: two runs may train in one process."""
 
     current: tuple[Any, Packed] | None = None  # the pass that is being made: (model, its line)
 

@@ -49,5 +49,5 @@ def _twice(forward: Callable, *args: Any, **kwargs: Any) -> Any:
 def _contexts(
     reading: Callable[[], AbstractContextManager],
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Of the forward pass, and of its repetition."""
+    """The contexts of the forward pass and its repetition."""
     return nullcontext(), reading()

@@ -182,7 +182,7 @@ def load_causal_lm(
 ) -> Any:
     """The causal LM in `folder`, in eval mode, with its adapter merged if it is one.
 
-    dtype: of the weights. attention: an implementation of transformers' ("sdpa", "eager"), or
+    dtype: that of the weights. attention: an implementation of transformers' ("sdpa", "eager"), or
     "auto".
     """
     from transformers import AutoModelForCausalLM, GenerationConfig
