@@ -153,8 +153,7 @@ class Policy:
         """The model's output (R, keep, V).
 
         function: takes the last hidden states (R, keep, H) and replaces the model's head, so that
-            the logits are never all in memory and a wrapper (for several ranks, say) sees an
-            ordinary pass.
+            the logits are never all in memory.
         """
         with ExitStack() as stack:
             stack.enter_context(self.reading(self.model, rows))

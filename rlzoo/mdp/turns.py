@@ -244,10 +244,7 @@ def first_stop(
     tokenizer: Tokenizer, tokens: Sequence[int], new: int, stops: Sequence[str]
 ) -> int | None:
     """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
-    tokens completes; None: there is no such.
-
-    A stop is looked for in the text of as many tokens as it has bytes: none has less than one.
-    """
+    tokens completes, if any. A stop has at most as many tokens as bytes."""
     far, n = reach(stops), len(tokens)
     if not stops or not _holds(tokenizer, tokens[max(0, n - new + 1 - far) :], stops):
         return None

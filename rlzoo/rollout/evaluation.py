@@ -26,9 +26,8 @@ def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     answer, and `eval/score`, with 95 % intervals; the mean of each reward; `eval/greedy`. Also the
     results per prompt: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for
-    the intervals. The same prompts and sampling noise each time, so
-    evaluations of a run are paired.
+    One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for the
+    intervals. Prompts and noise are the same each time, so evaluations of a run are paired.
     """
     scores: list[float] = []
     index: list[int] = []
@@ -88,12 +87,8 @@ def gain(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str
 
 def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
-    mean score if the task does not define correctness.
-
-    Sampled accuracy rises when the policy learns correct answers, and also when it gives its most
-    likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
-    counts again, and is decoded once.
-    """
+    mean score if the task does not define correctness. A prompt that is drawn again counts again,
+    and is decoded once."""
     examples = draw(world, split, n, "eval", 0)
     rewards = (bound.component for _, bound in world.plan.rewards.values())
     # Whether a response's score depends only on its prompt, not on noise or other rows.
@@ -129,12 +124,8 @@ def has_answer_prob(plan: Plan) -> bool:
 
 @torch.no_grad()
 def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
-    """P(the response is the answer and then EOS) for each of the n prompts: its tokens are given,
-    not sampled, so one forward pass equals infinitely many samples.
-
-    It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
-    could sample as well, are left out. 0 if the length limit leaves no room for EOS.
-    """
+    """P(the response is the answer, as the tokenizer cuts it, and then EOS) for each of the n
+    prompts, by a forward pass. 0 if the length limit leaves no room for EOS."""
     policy, limit = world.policy, response_limit(world.plan)
     examples = draw(world, split, n, "eval", 0)
     prompts = world.prompt_format.encode_each(e.prompt for e in examples)
@@ -172,10 +163,7 @@ def held_out(
     world: World, n: int, samples: int = 1, *, split: str = "test", greedy: bool = False
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
-
-    Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
-    samples leave the first ones as they are.
-    """
+    Sample j of prompt i is row j * n + i to the noise, however many rows make a batch."""
     examples = draw(world, split, n, "eval", 0)
     for first in range(0, n * samples, n):
         yield from _respond_to(world, examples, first=first, greedy=greedy)

@@ -194,10 +194,7 @@ def _finish(
     world: World, sampler: Bound, drawn: dict[str, Any], limit: int, prompt_mask: Tensor
 ) -> None:
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
-
-    Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
-    log-prob of a chosen token.
-    """
+    Raises ComponentError for a column that the sampler lacks, or an invalid log-prob."""
     policy = world.policy
     if "response_mask" not in drawn:
         ids, room = drawn["response_ids"].cpu(), policy.room(prompt_mask, limit)
@@ -226,11 +223,8 @@ def _finish(
 def resources(
     world: World, columns: Columns, streams: Sequence[str], step: int, first: int = 0
 ) -> dict[str, Any]:
-    """The resources for the rows of `columns`.
-
-    streams: the noise streams of the first calls; later calls number the last one. first: the
-    first row's number in the batch.
-    """
+    """The resources for the rows of `columns`. streams: the noise streams of the first calls; later
+    calls number the last one. first: the first row's number in the batch."""
     later = (f"{streams[-1]}{i}" for i in itertools.count())
     rows = (world, columns, itertools.chain(streams, later), step, first)
     return {

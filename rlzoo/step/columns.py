@@ -42,10 +42,8 @@ def add_columns(
     world: World, batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Kept:
     """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
-
-    for_update: an update on this batch follows. The passes of a single one are made now, if they
-    may be kept: these columns are read off them. They are returned.
-    """
+    for_update: a single update's passes are made now, if they may be kept: these columns are read
+    off them. They are returned."""
     plan, engine, kept = world.plan, world.engine, Kept()
     if for_update and plan.one_update and (engine.critic or "old_log_probs" not in batch):
         kept = engine.ahead(batch, actor=step >= plan.actor_from)

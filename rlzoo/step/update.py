@@ -102,11 +102,8 @@ def gradients(
     kept: Kept = NOTHING,
 ) -> dict[str, float]:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
-    metrics' sums.
-
-    rows: its columns, with `response_mask` (B, T) marking the tokens that count. kept: passes that
-    may have been made over these very rows.
-    """
+    metrics' sums. rows: its columns, with `response_mask` (B, T) marking the tokens that count.
+    kept: passes that may have been made over these very rows."""
     mask, config = rows["response_mask"], plan.recipe.config
     names = tuple(name for name in names if name in engine.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
@@ -276,11 +273,8 @@ def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) 
 def policy_loss_gradient(
     plan: Plan, columns: Columns, weights: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
-
-    columns: `log_probs` among them; `response_mask` marks the tokens that count. weights: (B, T),
-    the aggregation's for that mask.
-    """
+    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T). columns: `log_probs`
+    among them. weights: (B, T), the aggregation's for their `response_mask`."""
     log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
     with torch.enable_grad():
         token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})

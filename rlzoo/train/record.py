@@ -69,8 +69,6 @@ def save_model(world: World, place: Path) -> None:
     for path in place.glob("*"):
         if path.is_symlink():
             path.unlink()
-        elif path.is_dir() and path.suffix:
-            raise Unfinished(f"{place} cannot be written: {path.name} is a folder; remove it")
     try:
         model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere
@@ -81,11 +79,8 @@ def save_model(world: World, place: Path) -> None:
 
 
 def keep_best(world: World, place: Path, evaluation: Mapping[str, float]) -> None:
-    """Replace the folder `place` by the policy and best.json. All processes are here, and the first
-    writes.
-
-    On disk when it returns, so that a checkpoint that is written after it can rely on it.
-    """
+    """Replace the folder `place` by the policy and best.json, synced. All processes are here, and
+    the first writes."""
     aside, former = (place.with_name(f".{place.name}.{kind}") for kind in ("partial", "former"))
     if world.engine.first:
         mend_best(place)
