@@ -74,8 +74,7 @@ def evaluate_policy(
         rows.append(row)
         next_is(f"{what}: {len(rows)}")
     next_is("greedy decoding")
-    line = metrics(rows, prompts, responses, ks)
-    line["eval/tokens"] = sum(row["length"] for row in rows)
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": sum(r["length"] for r in rows)}
     if has_answer_prob(plan):
         line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {
