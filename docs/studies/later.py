@@ -1,4 +1,4 @@
-"""Run recipes of 2025 and 2026, each at its best learning rate; write the tables of docs/results.md.
+"""Run recipes of 2025 and 2026, each at its best learning rate; write tables of docs/results.md.
 
     python docs/studies/later.py [FOLDER] [--minutes N] [--rows A,B]    resumes
     python docs/studies/later.py --page-only
@@ -75,18 +75,23 @@ def search(kept: Kept, task: str, row: str, folder: Path) -> tuple[list[Tuned], 
     return tries, [Tuned(task, row, seed, folder, best) for seed in FRESH]
 
 
+def wanted(kept: Kept, task: str, row: str, folder: Path) -> list[Tuned]:
+    tries, fresh = search(kept, task, row, folder)
+    return tries + fresh
+
+
 def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
     """What is to be played, row by row; asked again after each."""
     for task, every in TABLES.values():
         for row in every:
             if rows and row not in rows.split(","):
                 continue
-            while cells := [c for c in sum(search(kept, task, row, folder), []) if c.name not in kept]:
-                yield cells[0]
+            while left := [c for c in wanted(kept, task, row, folder) if c.name not in kept]:
+                yield left[0]
 
 
 def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str]]:
-    """A line for each row that is complete: rate, mean, difference from GRPO's, the search's cost."""
+    """A line for each row that is complete."""
     scores, found = {}, []
     for row in rows:
         tries, fresh = search(kept, task, row, folder)
