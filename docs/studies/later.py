@@ -66,7 +66,7 @@ Kept = dict[str, list[float]]  # a cell's name -> its score and its CPU seconds
 
 
 def search(kept: Kept, task: str, row: str, folder: Path) -> tuple[list[Tuned], list[Tuned]]:
-    """The row's cells: of the search, and at the best rate; none of these before the first end."""
+    """The row's cells: its search, then, once that is finished, those at the best rate."""
     tries = [Tuned(task, row, seed, folder, f) for f in FACTORS for seed in SEARCH]
     if any(cell.name not in kept for cell in tries):
         return tries, []
@@ -81,7 +81,7 @@ def wanted(kept: Kept, task: str, row: str, folder: Path) -> list[Tuned]:
 
 
 def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
-    """What is to be played, row by row; asked again after each."""
+    """The runs to do, row by row, each determined by those before it."""
     for task, every in TABLES.values():
         for row in every:
             if rows and row not in rows.split(","):
