@@ -12,7 +12,6 @@ with `add_arguments` imports no torch at its top.
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows in a terminal
     doctor      what is wrong with a run
-    duration    an estimate of how long a run takes
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
     gguf        GGUF files, converted once to ordinary model folders

@@ -1,4 +1,4 @@
-"""Previews a run for `rlzoo show`: prompt format, memory and duration.
+"""Previews a run for `rlzoo show`: prompt format and memory.
 Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
@@ -23,7 +23,6 @@ from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
-from rlzoo_lab.duration import Duration, duration
 from rlzoo_lab.view.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -70,19 +69,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Preview:
-    """prompts: a line on the prompt format; None without a chat template. memory, time: None if
-    the model's sizes are unknown. code: a line if the model needs its own code."""
+    """prompts: a line on the prompt format; None without a chat template. memory: None if the
+    model's sizes are unknown. code: a line if the model needs its own code."""
 
     prompts: str | None
     memory: "Estimate | None"
-    time: Duration | None = None
     code: str | None = None
 
     def document(self) -> dict[str, Any]:
         return {
             "prompts": self.prompts,
             "memory": self.memory and self.memory.document(),
-            "time": self.time and vars(self.time),
             "code": self.code,
         }
 
@@ -90,17 +87,14 @@ class Preview:
         """The output of `show`: lines and, if the terminal has `width` columns, a table."""
         said: list[Any] = [line for line in (self.code, self.prompts) if line]
         if self.memory:
-            last = [Text(self.time.line())] if self.time else []
-            return [*said, *self.memory.view(width), *last]
+            return [*said, *self.memory.view(width)]
         text = "memory: unknown, because there is neither a config.json nor a model.shape"
         return [*said, Text(text)]
 
 
 def preview(plan: Plan) -> Preview:
     """The information about a run that is available before it starts."""
-    held = estimate(plan)
-    lasts = duration(plan, held.sizes, held.prompt, held.device) if held else None
-    return Preview(_prompts_read(plan), held, lasts, _own_code(plan.recipe.config.model))
+    return Preview(_prompts_read(plan), estimate(plan), _own_code(plan.recipe.config.model))
 
 
 def _own_code(model: Any) -> str | None:

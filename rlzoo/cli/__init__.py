@@ -106,13 +106,15 @@ MEANT = {
 }  # fmt: skip
 
 
-# Verbs that are gone, and what does their work.
+# Verbs and options that are gone, and what does their work.
 GONE = {
     **{part: f"use `rlzoo model {part}`" for part in ("base", "sft", "reward", "export")},
     "bridge": "use `rlzoo show --for TRAINER`",
     "advise": "use estimator=gae (lambda 0.95), or compare with `rlzoo sweep`",
     "bench": "in a checkout, python tests/benchmarks/bench measures speed",
     "fetch": "download the recipe (curl -LO URL), read it, then `rlzoo run FILE`",
+    "diagnose --plot": "--html FILE has the curves",
+    "diagnose --model": "`rlzoo diagnose RUN --parameters` compares gradients in a run's model",
 }
 
 
@@ -176,7 +178,8 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith(head):
             word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            message += nearest(word, options)
+            gone = GONE.get(f"{self.prog.removeprefix('rlzoo ')} {word}")
+            message += f"; it is gone: {gone}" if gone else nearest(word, options)
             key, equals, value = word.partition("=")
             if equals and not key.startswith("-"):
                 option = f"--{key.replace('_', '-')}"

@@ -5,16 +5,14 @@
 DIR has checkouts named verl, prime-rl, verifiers, skyrl, slime and miles. From each the code that
 writes metrics and rollouts is taken without a change and called on made batches of known numbers:
 verl's compute_data_metrics, FileLogger, LocalLogger and _log_rollout_data; prime-rl's episode
-metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task, its batch tensors
-and dump_data; slime's and miles' log lines, their log_rollout_data, save_debug_rollout_data (with
-miles' parquet) and save_debug_train_data; and the installed wandb, offline. The
+metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task; slime's and miles'
+log lines, their log_rollout_data and save_debug_rollout_data; and the installed wandb, offline. The
 output is imported whole. Last run: verl 1dda039, prime-rl 559b447, verifiers a60a606, SkyRL
 a956457, slime 624b824, miles 31f1ca9, wandb 0.31.0.
 
 Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers' dependencies next to rlzoo;
 trainers, vLLM and Megatron are not needed. `right`: figures of the written rows that the run folder
-has at their step under the name that docs/bridges.md promises, samples that it has whole, and the
-ids, masks and numbers of tokens in its saved batches, as float32.
+has at their step under the name that docs/bridges.md promises, and samples that it has whole.
 """
 
 import argparse
@@ -44,12 +42,10 @@ Rows = list[tuple[int, dict[str, float]]]
 @dataclass
 class Wrote:
     """The input of a trainer's writer. rows: (step by rlzoo's count, metrics), texts: (step,
-    prompt, response, score) of the training rollouts, tokens: step -> for each response `ids`,
-    `mask` and its columns over those tokens, by rlzoo's names."""
+    prompt, response, score) of the training rollouts."""
 
     rows: Rows = field(default_factory=list)
     texts: list[tuple[int, str, str, float]] = field(default_factory=list)
-    tokens: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     held_out: list[float] = field(default_factory=list)  # what eval/score must be
     digits: int | None = None  # decimals that the writer prints
 
@@ -279,13 +275,6 @@ def prime_rl(source: Path, out: Path) -> Wrote:
                 "inference_logprobs": old.view(size), "env_names": ["sums"] * len(ids),
             }, {"logprobs": new.view(size), "entropy": torch.ones(size)},
                 lengths, DefaultLossConfig())  # fmt: skip
-            wrote.tokens[step] = [
-                {"ids": r["ids"], "mask": [1] * len(r["ids"]), "sampler_log_probs": r["logps"],
-                 "old_log_probs": now[2:].tolist(), "old_entropy": [1.0] * len(r["ids"]),
-                 "advantages": [r["reward"] - 0.5] * len(r["ids"]),
-                 "scores": [*[0.0] * (len(r["ids"]) - 1), r["reward"] + 0.125]}
-                for r, now in zip(made, new.split(lengths), strict=True)
-            ]  # fmt: skip
             for row, text in zip(made, texts, strict=True):
                 wrote.texts.append((step, row["prompt"], text, row["reward"] + 0.125))
         return wrote
@@ -337,8 +326,6 @@ def skyrl(source: Path, out: Path) -> Wrote:
         logger.complete()
 
     wrote = Wrote(rows, held_out=[0.3333, 0.6667], digits=4)
-    for step in range(1, STEPS + 1):
-        wrote.tokens[step] = skyrl_dump(source, out, step)
     with open(out / "train.log", "w") as file, captured(file):
         ray.get(skyrl_entrypoint.remote())
         import time
@@ -346,49 +333,6 @@ def skyrl(source: Path, out: Path) -> Wrote:
         time.sleep(3)  # Ray passes a worker's lines on in the background
         ray.shutdown()
     return wrote
-
-
-def skyrl_dump(source: Path, out: Path, step: int) -> list[dict[str, Any]]:
-    """SkyRL's own tensors of a batch, dumped by it as the trainer does before an update."""
-    import typing
-
-    import torch
-    import typing_extensions
-
-    typing.TypedDict = typing_extensions.TypedDict  # pydantic requires it before Python 3.12
-    from skyrl.backends.skyrl_train.training_batch import (
-        TrainingInputBatch,
-        pad_training_input_batch,
-    )
-    from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
-
-    made = batch(step)
-    masks = [[int(t != 1) for t in range(len(r["ids"]))] for r in made]
-    sequences, attention, seen, _, masked, sampled, *_ = convert_prompts_responses_to_batch_tensors(
-        0, [[1, 2, 3][: 1 + r["group"]] for r in made], [r["ids"] for r in made],
-        [[0.0] * len(r["ids"]) for r in made], masks, [r["logps"] for r in made],
-    )  # fmt: skip
-    draw = torch.Generator().manual_seed(step)
-    given = {
-        name: torch.randn(seen.shape, generator=draw)
-        for name in ("action_log_probs", "base_action_log_probs", "advantages", "returns", "values")
-    }
-    given["base_action_log_probs"] = given["base_action_log_probs"].bfloat16()  # no numpy's type
-    data = TrainingInputBatch({"sequences": sequences, "attention_mask": attention,
-                               "response_mask": seen, "loss_mask": masked,
-                               "rollout_logprobs": sampled, "pixel_values": None,
-                               **given})  # fmt: skip
-    data.metadata = {}
-    data = pad_training_input_batch(data, 3)
-    where = types.SimpleNamespace(trainer=types.SimpleNamespace(export_path=str(out)))
-    dump = picked(source / "skyrl" / "train" / "trainer.py", "dump_data", Path=Path)["dump_data"]
-    dump(types.SimpleNamespace(cfg=where), data, f"global_step_{step}_training_input")
-    names = {"action_log_probs": "old_log_probs", "base_action_log_probs": "ref_log_probs"}
-    return [
-        {"ids": r["ids"], "mask": mask, "sampler_log_probs": r["logps"],
-         **{names.get(k, k): x[i, -len(mask) :].float().tolist() for k, x in given.items()}}
-        for i, (r, mask) in enumerate(zip(made, masks, strict=True))
-    ]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -410,7 +354,7 @@ def captured(file: Any) -> Any:
 # ---------------------------------------------------------------- slime and miles
 
 
-def slime(source: Path, out: Path, *, name: str = "slime", parquet: bool = False) -> Wrote:
+def slime(source: Path, out: Path, *, name: str = "slime") -> Wrote:
     import torch
 
     Sample = importlib.import_module(f"{name}.utils.types").Sample
@@ -468,7 +412,6 @@ def slime(source: Path, out: Path, *, name: str = "slime", parquet: bool = False
             save(template, data, rollout_id=0, evaluation=True)
         rows = samples(number)
         save(template, rows, rollout_id=number, evaluation=False)
-        wrote.tokens[number + 1] = slime_training(source, out, name, number, rows)
         with Watch(metrics) as watch:
             metrics.log_rollout_data(number, args, rows, {}, 1.5)
         wrote.rows.append((number + 1, watch.values))
@@ -485,59 +428,7 @@ def slime(source: Path, out: Path, *, name: str = "slime", parquet: bool = False
         wrote.texts += [(number + 1, s.prompt, s.response, s.reward) for s in rows]
     root.removeHandler(handler)
     handler.close()
-    if parquet:  # what is left of it without the files that it mirrors
-        for part in ("rollout_data", "train_data"):
-            shutil.rmtree(out / part)
-        wrote.texts = []
-        keep = ("ids", "mask", "sampler_log_probs")
-        wrote.tokens = {step: [{k: row[k] for k in keep} for row in made]
-                        for step, made in wrote.tokens.items()}  # fmt: skip
     return wrote
-
-
-def slime_training(
-    source: Path, out: Path, name: str, number: int, rows: list[Any]
-) -> list[dict[str, Any]]:
-    """slime's or miles' save_debug_train_data of one process, with made numbers for each token."""
-    import torch
-
-    lengths = [s.response_length for s in rows]
-    draw = torch.Generator().manual_seed(number)
-    names = ("log_probs", "ref_log_probs", "values", "advantages", "returns")
-    given = {k: list(torch.randn(sum(lengths), generator=draw).split(lengths)) for k in names}
-    data = {"tokens": [torch.tensor(s.tokens) for s in rows], "response_lengths": lengths,
-            "total_lengths": [len(s.tokens) for s in rows], "partition": list(range(len(rows))),
-            "sample_indices": [s.index for s in rows],
-            "loss_masks": [torch.tensor(s.loss_mask, dtype=torch.int) for s in rows],
-            "rollout_log_probs": [torch.tensor(s.rollout_log_probs) for s in rows],
-            "raw_reward": [s.reward for s in rows], **given}  # fmt: skip
-    template = str(out / "train_data" / "{rollout_id}.pt")
-    if name == "slime":
-        one_process()
-        writer = importlib.import_module("slime.observability.train_data_utils")
-        writer.torch = types.SimpleNamespace(
-            **{k: getattr(torch, k) for k in ("save", "is_tensor", "no_grad")},
-            distributed=types.SimpleNamespace(get_rank=lambda: 0),
-        )
-        order = list(reversed(range(len(rows))))  # as a rank has its rows: it sorts them by place
-        data = {k: [x[i] for i in order] if k != "raw_reward" else x for k, x in data.items()}
-        writer.save_debug_train_data(Args(save_debug_train_data=template), rollout_id=number,
-                                     rollout_data=data)  # fmt: skip
-    else:
-        file = source / name / "utils" / "train_dump_utils.py"
-        writer = picked(file, "save_debug_train_data_for_rank", Path=Path, torch=torch,
-                        logger=logging.getLogger("made"))  # fmt: skip
-        writer["save_debug_train_data_for_rank"](
-            Args(save_debug_train_data=template, qkv_format="thd"), rollout_id=number,
-            rollout_data=data, rank=0)  # fmt: skip
-    ours = {"log_probs": "old_log_probs"}
-    return [
-        {"ids": s.tokens[2:], "mask": s.loss_mask, "sampler_log_probs": s.rollout_log_probs,
-         "scores": [s.reward * (t == max(i for i, m in enumerate(s.loss_mask) if m))
-                    for t in range(s.response_length)],
-         **{ours.get(k, k): x[i].tolist() for k, x in given.items()}}
-        for i, s in enumerate(rows)
-    ]  # fmt: skip
 
 
 def megatron(trained: Any, number: int, args: Any, rows: list[Any], torch: Any) -> None:
@@ -683,36 +574,6 @@ def compare(trainer: str, wrote: Wrote, run: Path) -> tuple[int, list[str]]:
         wrong += [] if prompts else [f"sample {text} is missing"]
     if len(have) > len(wrote.texts):
         wrong.append(f"{len(have) - len(wrote.texts)} samples that no rollout of training has")
-    right, more = compare_tokens(wrote, run)
-    return good + right, wrong + more
-
-
-def compare_tokens(wrote: Wrote, run: Path) -> tuple[int, list[str]]:
-    """The same of ids, masks and, where the mask is 1, numbers; NaN is equal to NaN."""
-    import numpy as np
-    from safetensors.numpy import load_file
-
-    good, wrong = 0, list[str]()
-    files = {int(p.stem[5:]): p for p in run.glob("batches/*.safetensors")}
-    if set(files) != set(wrote.tokens):
-        wrong.append(f"batches of steps {sorted(files)}, not {sorted(wrote.tokens)}")
-    for step in files.keys() & wrote.tokens.keys():
-        there, rows = load_file(files[step]), wrote.tokens[step]
-        if len(there["response_ids"]) != len(rows):
-            wrong.append(f"step {step}: {len(there['response_ids'])} responses, not {len(rows)}")
-            continue
-        for i, row in enumerate(rows):
-            n, on = len(row["ids"]), np.array(row["mask"]) > 0
-            if there["response_attention"][i].sum() != n:
-                wrong.append(f"step {step}, response {i}: another length")
-            for name, values in row.items():
-                of = {"ids": "response_ids", "mask": "response_mask"}.get(name, name)
-                got = there.get(of, np.zeros((len(rows), 0)))[i, :n]
-                want = np.array(values).astype(got.dtype)
-                keep = on if name not in ("ids", "mask") else np.full(n, True)
-                same = len(got) == n and np.array_equal(got[keep], want[keep], equal_nan=True)
-                good += int(keep.sum()) * same
-                wrong += [] if same else [f"step {step}, response {i}: {of} {got}, not {want}"]
     return good, wrong
 
 
@@ -724,7 +585,6 @@ WRITERS: dict[str, tuple[str, str, Callable[..., Wrote], dict[str, Any]]] = {
     "SkyRL": ("skyrl", "skyrl", skyrl, {}),
     "slime": ("slime", "slime", slime, {}),
     "miles": ("slime", "miles", slime, {"name": "miles"}),
-    "miles, parquet": ("slime", "miles", slime, {"name": "miles", "parquet": True}),
 }
 
 

@@ -3,7 +3,6 @@
 tests/benchmarks/import_writers.py calls the trainers' own writers, at the commits in it.
 """
 
-import io
 import json
 import pickle
 import struct
@@ -58,13 +57,9 @@ def arguments(path, **settings):
     """As torch.save writes an object: a pickle in a zip archive."""
     made = Settings()
     made.__dict__ |= settings
-    saved(path, made)
-
-
-def saved(path, value):
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(value, 2))
+        archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(made, 2))
 
 
 def verl_jsonl(folder):
@@ -148,63 +143,12 @@ def skyrl(folder):
         text += [f"{head}Step {n}: ", f"{ray}{{'policy/policy_lr': '0.0010',", other]
         text += [f"{ray} 'reward/avg_raw_reward': '{r:.4f}'}}\x1b[0m"]
     (folder / "run.log").write_text("\n".join(text) + "\n")
-    skyrl_batch(folder / "dumped_data" / "global_step_2_training_input.pkl")
     return folder
 
 
-def skyrl_batch(path, **changed):
-    """Two responses, [7, 8] after [5] and [9] after [5, 6], then a row that fills the batch up:
-    padded on the left, and what is about the response aligned on the right."""
-    import numpy as np
-
-    batch = {
-        "sequences": [[5, 7, 8], [5, 6, 9], [5, 7, 8]], "attention_mask": [[1, 1, 1]] * 3,
-        "response_mask": [[1, 1], [0, 1], [1, 1]], "loss_mask": [[1.0, 1.0], [0.0, 1.0], [0.0] * 2],
-        "action_log_probs": [[-1.0, -2.0], [0.0, -3.0], [-1.0, -2.0]],
-        "base_action_log_probs": [[-1.5, -2.0], [0.0, -2.5], [-1.5, -2.0]],
-        "rollout_logprobs": [[-1.0, -2.25], [0.0, -3.0], [-1.0, -2.25]],
-        "advantages": [[0.5, 0.5], [0.0, -0.5], [0.5, 0.5]], "values": None,
-        "returns": [[0.5, 0.5], [0.0, -0.5], [0.5, 0.5]],
-    }  # fmt: skip
-    held = {}
-    for name, value in (batch | changed).items():
-        kind = np.int64 if name in ("sequences", "attention_mask") else np.float32
-        if isinstance(value, list):
-            data = np.array(value, kind)
-            value = {"format": "numpy", "data": data.tobytes(), "shape": data.shape,
-                     "dtype": str(data.dtype)}  # fmt: skip
-        held[name] = value
-    if not changed:  # a type that numpy does not have
-        import torch
-
-        told = io.BytesIO()
-        torch.save(torch.tensor(batch["base_action_log_probs"], dtype=torch.bfloat16), told)
-        held["base_action_log_probs"] = {"format": "torch", "data": told.getvalue()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(TrainingInputBatch(held)))
-
-
-class TrainingInputBatch:
-    def __init__(self, batch):
-        self.state = {"batch_dict": batch, "batch_size": 3, "metadata": {"pad_size": 1}}
-
-    def __reduce__(self):
-        return TrainingInputBatch, (type(self), self.state)
-
-
-def slime_training(path, rollout_id, samples):
-    """As --save-debug-train-data of slime writes a rollout: the numbers are tensors."""
+def slime(folder):
     import torch
 
-    rows = [{k: torch.tensor(v) for k, v in row.items()} for row in samples]
-    for i, row in enumerate(rows):
-        row |= {"rollout_position": i, "response_lengths": len(row["loss_masks"])}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"format_version": 2, "rollout_id": rollout_id, "rank": 0, "samples": rows,
-                "dp_shards": [], "raw_reward": [1.0, 0.0]}, path)  # fmt: skip
-
-
-def slime(folder):
     folder.mkdir(parents=True)
     text = ["data.py:1 - eval 0: {'eval/aime': 0.125, 'eval/aime-pass@1': np.float64(0.25)}"]
     for n, (r, lr) in enumerate(zip(REWARDS, LRS, strict=True)):
@@ -215,14 +159,9 @@ def slime(folder):
                  "tokens": [1, 2, 30, 3 + i], "response_length": 3, "loss_mask": [1, 0, 1],
                  "rollout_log_probs": [-0.5, 0.0, -1.5]}
                 for i, t in enumerate(("2", "3"))]  # fmt: skip
-        slime_training(folder / "train_data" / f"{n}.pt", n, [
-            {"tokens": row["tokens"], "loss_masks": row["loss_mask"], "advantages": [a, a, a],
-             "log_probs": [-0.75, -9.0, -1.25], "ref_log_probs": [-1.0, -9.0, -1.0],
-             "values": [0.25, 9.0, 0.5], "returns": [1.0, 9.0, 1.0]}
-            for row, a in zip(rows, (0.5, -0.5), strict=True)
-        ])  # fmt: skip
+        (folder / "rollout_data").mkdir(exist_ok=True)
         for name in (f"{n}.pt", f"eval_{n}.pt"):
-            saved(folder / "rollout_data" / name, {"rollout_id": n, "samples": rows})
+            torch.save({"rollout_id": n, "samples": rows}, folder / "rollout_data" / name)
     (folder / "slime.log").write_text("\n".join(text) + "\n")
     return folder
 

@@ -44,7 +44,6 @@ SHARED = (
     "credit",
     "data",
     "display",
-    "duration",
     "gguf",
     "kit",
     "preview",

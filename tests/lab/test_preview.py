@@ -1,14 +1,11 @@
 """The memory of weights: parameters to the last one, and what asks for which copies."""
 
 import json
-import re
-from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-import rlzoo_lab.duration
 from helpers import ROOT
 from helpers.architectures import CONFIGS, save_model
 from rlzoo.cli import main
@@ -227,78 +224,3 @@ def test_a_model_with_code_of_its_own_is_said(words, kind, said, zoo, tmp_path):
     known = preview(plan_of(zoo, f"model.path={tmp_path}", *words, recipe="grpo"))
     assert bool(known.code) == said == ("trust_remote_code" in str(known.view(100)[0]))
     assert known.document()["code"] == known.code
-
-
-# ---------------------------------------------------------------- time
-
-
-@pytest.fixture
-def steady(monkeypatch):
-    """A machine of 1e9 operations per second, on which small things cost nothing."""
-    monkeypatch.setattr(rlzoo_lab.duration, "measured_rate", lambda *_: 1e9)
-    monkeypatch.setattr(rlzoo_lab.duration, "SHARE", 1.0)
-    monkeypatch.setattr(rlzoo_lab.duration, "PER_LAYER", 0.0)
-    monkeypatch.setattr(rlzoo_lab.duration, "PER_UPDATE", 0.0)
-
-
-PLAIN = ["kl.place=none", "rollout.prompts=8", "rollout.samples=4", "rollout.max_new_tokens=5",
-         "train.steps=10", "eval.every=5", "eval.samples=4", "train.minibatches=1"]  # fmt: skip
-
-
-def lasts(zoo, *words, recipe="grpo"):
-    return preview(plan_of(zoo, "model=nano", *PLAIN, *words, recipe=recipe)).time
-
-
-@pytest.mark.parametrize("sizes", [(4096, 8192, 28672), (4096, 100, 400_000), (10**9, 9, 9)])
-def test_the_rate_is_measured_on_a_small_product(sizes, monkeypatch):
-    made, ones = [], torch.ones
-    monkeypatch.setattr(torch, "ones", lambda *n, **more: made.append(n) or ones(*n, **more))
-    assert rlzoo_lab.duration.measured_rate(*sizes, "cpu", 1) > 0
-    (rows, hidden), (_, inner) = made
-    assert rows * hidden * inner <= 512 * 2048 * 2048
-
-
-def test_a_slow_machine_is_measured_once(monkeypatch):
-    seconds = iter(range(10**6))
-    clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
-    monkeypatch.setattr(rlzoo_lab.duration, "time", clock)
-    rlzoo_lab.duration.measured_rate(8, 8, 8, "cpu", 1)
-    assert next(seconds) < 6
-
-
-def test_time_is_operations_over_the_rate(zoo, steady):
-    known = preview(plan_of(zoo, "model=nano", *PLAIN, recipe="grpo"))
-    size, prompt = known.memory.sizes.parameters, known.memory.prompt
-    sampled = 2 * size * (8 * prompt + 32 * 5)
-    updated = 6 * size * 32 * (prompt + 5)
-    assert known.time.step == pytest.approx((sampled + updated) / 1e9)
-    evaluated = 2 * 2 * size * (prompt + 4 * 5)  # sampled and greedy
-    assert known.time.evaluation == pytest.approx(evaluated / 1e9)
-    assert known.time.total == pytest.approx((10 * (sampled + updated) + 4 * evaluated) / 1e9)
-
-
-def test_what_is_computed_more_often_takes_longer(zoo, steady):
-    plain = lasts(zoo).step
-    assert lasts(zoo, "rollout.prompts=16").step == pytest.approx(2 * plain)
-    assert lasts(zoo, "train.epochs=3").step > 2 * plain
-    assert lasts(zoo, "model.lora.rank=4").step < plain
-    assert lasts(zoo, "kl.place=loss").step > plain  # a reference scores the batch
-    own, shared = (
-        lasts(zoo, f"critic.trunk={x}", recipe="ppo_gae").step for x in ("own", "shared")
-    )
-    assert own > shared > plain
-
-
-def test_without_a_number_of_steps_only_a_step_is_estimated(zoo, steady):
-    known = lasts(zoo, "train.steps=null", "train.tokens=1000")
-    assert known.step == lasts(zoo).step
-    assert known.total is None
-    assert "steps with evaluations" not in known.line()
-
-
-def test_time_is_shown_in_a_unit_that_fits(zoo, capsys):
-    assert main(["show", "recipe=grpo", "model=nano", "device=cpu"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"time, estimated: [0-9.e-]+ s per step, [0-9.,]+ (s|min) for 60 steps", shown)
-    units = {0.0123: "0.012 s", 89: "89 s", 90: "1.5 min", 7200: "2 h", 3e5: "3.5 days"}
-    assert {x: rlzoo_lab.duration._text(x) for x in units} == units

@@ -31,22 +31,22 @@ FORMS = {
                 "r r2 --markdown --html c.html --plots figures", "r short --force"],
     "diagnose": ["ppo_gae estimator=gae,mc --json --batches 0 --horizon 3 --vocabulary 3",
                  "ppo_gae estimator=gae --world graded --critic noisy --noise 0.1 --samples 2 "
-                 "--prompts 2 --batches 4 --kl --plot d.svg --html d.html --horizon 3",
+                 "--prompts 2 --batches 4 --kl --html d.html --horizon 3",
                  "ppo_gae estimator=gae --fixed-length --cut 2 --horizon 3 --batches 0",
-                 "grpo model=nano task=addition --model --vocabulary 8 --horizon 3",
                  "r", "r --parameters"],
     "trace": ["--rewards 0,0,1 --values .3,.4,.6 --lam .95 --tokens a,b,c --bootstrap 1 --explain",
               "--scores 0,0,1 --kl 0,0.1,0 --values 0,0,0 --estimator gae,mc --json",
               "r --row 1 --step 1 --html t.html", "r --fresh",
               "r --prompt ab --answer ba --estimator gae", "grpo {few} --allow-env HOME"],
-    "doctor": ["r --json", "--environment", "r --control --dir control", "r --retrain --runs 1 --dir trials"],
+    "doctor": ["r --json", "--environment", "r --control --dir control",
+               "r --retrain --runs 1 --dir trials"],
     "report": ["r", "r --out p.html --json", "r --watch 1"],
     "play": ["--out play.html --json"],
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
              "r --greedy --checkpoint last", "model.path={model} task=addition eval.samples=4"],
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
                "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
-               "two.csv --out i2 --run b --step n --reward r", "tr --out i3 --tokenizer {model}"],
+               "two.csv --out i2 --run b --step n --reward r", "tr --out i3"],
     "model base": ["addition --out start --steps 1 --accuracy 0.9 --lr 1e-3 --seed 1 --right 0.9 "
              "--like nano task.digits=1 --json !1"],
     "model export": ["r m1 --checkpoint last --dtype bfloat16 --json", "r m2 --trust-remote-code",
@@ -62,7 +62,7 @@ FORMS = {
                "d.jsonl --implicit --beta 0.1 --chat never --model {model} --out w3 "
                "--epochs 1 --completion w --label y"],
 }  # fmt: skip
-# These need agents, another checkout, a GPU, the network, a browser, a chat template or a second word.
+# These need agents, another checkout, a GPU, the network, a browser, a template or a second word.
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
     "play": {"--open"},

@@ -51,7 +51,6 @@ def test_a_run_needs_none_of_them(tmp_path):
         ("peft", ["run", "grpo", "model.lora.rank=2"]),
         ("fsspec", ["run", "grpo", "--store", "file:///nowhere/a"]),
         ("matplotlib", ["compare", "runs/a", "--plots", "plots"]),
-        ("matplotlib", ["diagnose", "grpo", "--plot", "a.svg"]),
         ("uvicorn", ["serve", "grpo"]),
     ],
 )

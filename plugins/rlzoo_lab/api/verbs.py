@@ -98,7 +98,7 @@ def diagnose(
     what: PathOrRun,
     overrides: Overrides = (),
     *,
-    world: Annotated[str | None, "outcome, graded, dense, key_noise, words"] = "outcome",
+    world: Annotated[str | None, "outcome, graded, dense, key_noise"] = "outcome",
     critic: Annotated[str | Words | None, "exact, noisy, zero"] = ("exact", "noisy", "zero"),
     noise: Annotated[
         float | None, "standard deviation of the noisy critic's errors, in reward"
@@ -121,10 +121,8 @@ def diagnose(
         256,
         1024,
     ),
-    model: Annotated[bool, "use the recipe's model and task, with --vocabulary tokens"] = False,
     parameters: Annotated[bool, "with a RUN: also gradients in its final parameters"] = False,
-    plot: Annotated[PathOrRun | None, "FILE", "frontier and cosine curves, .png or .svg"] = None,
-    html: Annotated[PathOrRun | None, "FILE", "table and plots in one self-contained page"] = None,
+    html: Annotated[PathOrRun | None, "FILE", "write the tables and curves as a page"] = None,
 ) -> Document:
     """Exact bias and variance of estimators, in a small enumerated world, or on a
     run's own batches: `rlzoo diagnose`.

@@ -21,34 +21,6 @@ def open_own(path: str | Path, needed: str) -> RunFolder:
     return folder
 
 
-def open_tokens(path: str | Path) -> tuple[RunFolder, str]:
-    """A run folder, and the trainer if it was imported. Raises RunError if that import has no
-    tokens: what its trainer needs to write them."""
-    folder = open_folder(path)
-    whose = folder.summary().get("imported") or {}
-    if whose and not saved_steps(folder.path / "batches", ".safetensors"):
-        raise RunError(
-            f"{path} was imported from {whose['from']} without tokens: {whose.get('tokens')}",
-            kind="imported",
-        )
-    return folder, whose.get("from", "")
-
-
-def words_of_import(folder: RunFolder, zoo: Any) -> list[str]:
-    """Words that make the defaults a recipe for an imported run's batches: its estimator, if rlzoo
-    has it, with its options, and nothing else between rewards and advantages."""
-    try:
-        chosen = dict(folder.recipe().get("estimator") or {})
-    except (ValueError, TypeError) as error:
-        raise RunError(f"{folder.path}/recipe.yaml cannot be read: {first_line(error)}") from None
-    words = ["whiten=none", "kl.place=none", "rollout.truncation=zero"]
-    if (name := chosen.pop("name", None)) in zoo.estimators:
-        words.append(f"estimator={name}")
-        has = zoo.estimators[name].options
-        words += [f"estimator.{k}={v}" for k, v in chosen.items() if k in has]
-    return words
-
-
 @dataclass(frozen=True)
 class Weights:
     """path: a model folder that transformers loads, or a checkpoint of training (`raw`).

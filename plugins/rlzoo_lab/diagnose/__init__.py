@@ -3,11 +3,8 @@
 May import `train` and the layers below, and no other verb.
 
     asked              the requested estimators, critics and sizes
-    command            the arguments, and which of the four modes they select
-    critic_cells       V compared with returns, by position and in bins of V
-    exact              in an artificial world, or in the recipe's own with few tokens
-    model_world        a recipe's model and task as an enumerated world
-    plot               the bias-variance frontier and the cosine against batch size
+    command            the arguments, and which of the modes they select
+    exact              in an artificial world
     saved              `diagnose RUN`: many estimators on one saved batch
     setting            a world, and every estimator of a recipe evaluated in it
     tables             tables of an exact diagnosis, and code that all tables share

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError, UsageError
+from rlzoo.errors import RlzooError
+from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run
 from rlzoo_lab.diagnose.exact import diagnose
-from rlzoo_lab.diagnose.plot import write_html, write_plot
-from rlzoo_lab.diagnose.tables import blocks
+from rlzoo_lab.diagnose.tables import blocks, curves
 from rlzoo_lab.view.blocks import Block
+from rlzoo_lab.view.html import page
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
@@ -21,21 +22,13 @@ from rlzoo_lab.view.written import Written
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
-    add("--plot", action=Written, figures=True, suffixes=(".png", ".svg"), metavar="FILE",
-        help="write frontier and cosine curves: .png or .svg")  # fmt: skip
-    add("--html", action=Written, figures=True, metavar="FILE",
-        help="write the table and plots as one self-contained page")  # fmt: skip
+    add("--html", action=Written, metavar="FILE", help="write the tables and curves as a page")
 
 
 def run(arguments: argparse.Namespace) -> Result:
     words = arguments.words
     if not words:
         raise RlzooError("diagnose: requires recipe=NAME [estimator=a,b ...] or a RUN folder")
-    for option in ("plot", "html") if is_run(words[0]) else ():
-        if getattr(arguments, option):
-            raise UsageError(
-                f"--{option}: works only with a recipe; for a RUN, --json prints all numbers"
-            )
     if is_run(words[0]):
         from rlzoo_lab.diagnose.saved import blocks_of_run, diagnose_run
 
@@ -44,24 +37,23 @@ def run(arguments: argparse.Namespace) -> Result:
     began = time.perf_counter()
     document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
-
-    files = {"plot": partial(write_plot, document), "html": partial(write_html, document)}
-    return _result(document, partial(blocks, document), **files)
+    return _result(document, partial(blocks, document))
 
 
 WIDE = 110  # characters, from which on a table has all columns
 
 
-def _result(
-    document: dict[str, Any],
-    blocks_of: Callable[[bool], list[Block]],
-    **files: Callable[[Path], None],
-) -> Result:
+def _result(document: dict[str, Any], blocks_of: Callable[[bool], list[Block]]) -> Result:
     failed = document.get("failed", ())
+
+    def write(path: Path) -> None:
+        shown = [*blocks_of(True), *curves(document)]
+        write_atomically(path, page("Estimators compared", shown).encode())
+
     return Result(
         document,
         lambda console: Shown(blocks_of(console.width >= WIDE))(console),
         status=1 if failed else 0,
         notes=[f"{fault['estimator']}: {fault['reason']}" for fault in failed],
-        files=files,
+        files={"html": write},
     )

@@ -1,8 +1,7 @@
 """`rlzoo diagnose`: bias and variance of any estimator, and their cost, against the exact truth.
 
 A recipe names the estimators, their options and the group size. The truth comes from a small
-enumerated world (`rlzoo_lab.kit.oracle.worlds`) or, with `--model`, from the recipe's own task and
-model restricted to a few tokens.
+enumerated world (`rlzoo_lab.kit.oracle.worlds`).
 """
 
 import argparse
@@ -30,7 +29,6 @@ def diagnose(
 
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    from rlzoo_lab.diagnose.model_world import make_model_world
     from rlzoo_lab.diagnose.setting import Setting
     from rlzoo_lab.kit.oracle.episodes import enumerate_episodes
     from rlzoo_lab.kit.oracle.tree import make_tree
@@ -44,16 +42,9 @@ def diagnose(
         stops=not arguments.fixed_length,
         prompts=arguments.prompts,
     )
-    space = None
-    if arguments.model:
-        if arguments.fixed_length:
-            raise RlzooError("--fixed-length: a model may always end its response")
-        space = make_model_world(first, zoo, tree, kl_coef=kl_coef)
-        oracle = space.oracle
-    else:
-        oracle = make_world(arguments.world, tree, seed=config.seed, kl_coef=kl_coef)
+    oracle = make_world(arguments.world, tree, seed=config.seed, kl_coef=kl_coef)
     episodes = enumerate_episodes(oracle, arguments.cut)
-    setting = Setting(first, zoo, oracle, episodes, samples, kl_coef, space)
+    setting = Setting(first, zoo, oracle, episodes, samples, kl_coef)
     values = {
         name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
     }

@@ -4,7 +4,7 @@ The truth is unknown here. This reports how similar estimators are, token by tok
 their gradients point in the same direction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,16 @@ from rlzoo.lm.build import build_policy
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
-from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.step import metrics as quality
+from rlzoo.recipe.plan import make_plan
 from rlzoo.step.columns import whitened
-from rlzoo.step.metrics import critic_pairs
 from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
-from rlzoo_lab.data.weights import open_own, open_tokens, words_of_import
+from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
-from rlzoo_lab.diagnose.critic_cells import cells, value_bins
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
-from rlzoo_lab.kit.oracle.resources import supply
-from rlzoo_lab.view.blocks import Block, Table, Text, column
+from rlzoo_lab.kit.oracle.episodes import supply
+from rlzoo_lab.view.blocks import Block, Text
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -36,27 +33,24 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
 
     words: estimator=... and options; by default, the run's estimator and then all others.
     """
-    folder, trainer = open_tokens(path)
+    folder = open_own(path, "tokens")
     zoo = load_zoo()
-    own = not trainer
-    base = [f"recipe={folder.path / 'recipe.yaml'}"] if own else words_of_import(folder, zoo)
-    plan = make_plan(compose(base, zoo, need_recipe=own), zoo)
+    base = [f"recipe={folder.path / 'recipe.yaml'}"]
+    plan = make_plan(compose(base, zoo), zoo)
     if not (files := saved_batches(folder.path)):
         raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
     if words:
-        recipes = estimators_of([*base, *words], zoo, need_recipe=own)
+        recipes = estimators_of([*base, *words], zoo)
     else:
-        recipes = own_and_others(base, plan.estimator.name, zoo, need_recipe=own)
+        recipes = own_and_others(base, plan.estimator.name, zoo)
     mask = batch["response_mask"]
     rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
-    # Where the ratio is 1, a gradient needs no log-probs: an imported batch may lack them.
-    at_one = {"old_log_probs": torch.nan_to_num(batch.get("old_log_probs", torch.zeros_like(mask)))}
 
     def note(head: dict[str, Any], raw: Tensor, white: Tensor) -> None:
-        pulls.append(first_gradient(plan, batch | at_one, white))
+        pulls.append(first_gradient(plan, batch, white))
         a = raw[mask.bool()].double()
         advantages.append(a)
         rows.append(
@@ -69,14 +63,11 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             }
         )
 
-    if trainer and "advantages" in batch:
-        recorded = batch["advantages"]
-        note({"estimator": f"recorded by {trainer}", "options": {}, "shown": {}}, *[recorded] * 2)
     for recipe in recipes:
         chosen = zoo.estimators[recipe.config.estimator.name]
         estimator = Bound.of(chosen, recipe.options("estimator"))
         columns = dict(batch)
-        missing = supply(zoo, estimator.needs, columns, {})
+        missing = supply(zoo, estimator.needs, columns)
         if missing:
             undone.append({"estimator": chosen.name, "needs": missing})
             continue
@@ -96,10 +87,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
-    if {"values", "rewards"} <= batch.keys():
-        document["critic"] = _critic(plan, batch)
     if parameters:
-        open_own(path, "its model")
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(
@@ -108,22 +96,6 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         said = [*base, *(w for w in words if w.startswith(TRUST))]
         document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document
-
-
-MOST_POSITIONS = 12  # lines of a table
-
-
-def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """V against the Monte Carlo returns of the batch: in all, by position, and in bins of V."""
-    v, g, place, _ = critic_pairs(plan, batch)
-    one = torch.ones_like(v)
-    width = int(place.max()) // MOST_POSITIONS + 1  # of a cell, which is named by its first
-    return {
-        "explained_variance": quality.explained(v, g, one),
-        "slope": quality.slope(v, g, one),
-        "positions": cells(v, g, one, place // width * width),
-        "bins": cells(v, g, one, value_bins(v, one)),
-    }
 
 
 def _in_parameters(
@@ -169,30 +141,6 @@ def blocks_of_run(document: Mapping[str, Any]) -> list[Block]:
         f"corr: correlation of advantages with those of {first}; "
         f"cos: cosine of the loss's gradients, {where}"
     )
-    tables = [estimators(rows, ["mean", "var", "zero", "> 0", *likeness], lines)]
-    if critic := document.get("critic"):
-        tables += [by_cell(critic[key], what, document["batch"]) for key, what in CELLS.items()]
-        note += "; G: the Monte Carlo return"
+    table = estimators(rows, ["mean", "var", "zero", "> 0", *likeness], lines)
     notes = [note, *undiagnosable(document)]
-    return [Text(head), *tables, *(Text(line, "faint") for line in notes)]
-
-
-CELLS = {"positions": "position", "bins": "bin of V"}
-
-
-def by_cell(lines: Sequence[Mapping[str, Any]], what: str, batch: str) -> Table:
-    """The critic by position, or in bins of V: lines of `critic_cells.cells`."""
-    columns = [
-        column(what, (line["cell"] for line in lines)),
-        column("share", (line["share"] for line in lines), share),
-        column("mean V", (line["value"] for line in lines), two_digits),
-        column("mean G", (line["return"] for line in lines), two_digits),
-        column("V - G", (line["value"] - line["return"] for line in lines), "{:+.3f}".format),
-    ]
-    if what == "position":
-        columns.append(column("explained", (x["explained_variance"] for x in lines), share))
-    return Table(columns, title=f"the critic by {what}, {batch}")
-
-
-def share(x: float) -> str:
-    return f"{round(x, 2) + 0.0:.2f}" if x > -10 else "< -10"
+    return [Text(head), table, *(Text(line, "faint") for line in notes)]

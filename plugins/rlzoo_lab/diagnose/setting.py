@@ -9,18 +9,15 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.mdp.noise import generator
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.diagnose.asked import row_head
-from rlzoo_lab.diagnose.model_world import ModelWorld
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
-from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns
+from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns, supply
 from rlzoo_lab.kit.oracle.means import some_groups
 from rlzoo_lab.kit.oracle.oracle import Oracle
-from rlzoo_lab.kit.oracle.resources import Resources, supply
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
 
 
@@ -39,7 +36,7 @@ def _off_policy(recipe: Recipe) -> Iterator[str]:
 
 @dataclass
 class Setting:
-    """`samples`: rows per group; `space`: the parameters, if the world comes from a model."""
+    """`samples`: rows per group."""
 
     recipe: Recipe
     zoo: Zoo
@@ -47,16 +44,13 @@ class Setting:
     episodes: EpisodeTable
     samples: int
     kl_coef: float
-    space: ModelWorld | None = None
     left_out: dict[str, None] = field(default_factory=dict)  # of the recipes' gradients, in order
 
     def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The properties of the world in a document; they do not depend on the policy."""
-        config, tree, name = self.recipe.config, self.oracle.tree, arguments.world
-        if self.space:
-            name = f"{config.task.name} on {config.model.name or config.model.path}"
+        config, tree = self.recipe.config, self.oracle.tree
         return {
-            "name": name,
+            "name": arguments.world,
             "vocabulary": tree.vocabulary,
             "horizon": tree.horizon,
             "prompts": tree.prompts,
@@ -68,7 +62,6 @@ class Setting:
             "critic_noise": arguments.noise,
             "step_kl": STEP_KL,
             "seed": config.seed,
-            **(self.space.describe() if self.space else {}),
         }
 
     def ask(
@@ -118,22 +111,14 @@ class Setting:
         options = recipe.options("estimator")
         bound = Bound.of(self.zoo.estimators[mine.estimator.name], options)
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
-
-        def supplied(m: int, rows: Tensor | None) -> tuple[dict[str, Any], list[str], bool]:
-            columns = self.columns(values, rows)
-            draw = generator(config.seed, "diagnose/columns", m + 1)
-            resources = Resources(self.oracle, columns["prompt_index"], draw)
-            missing = supply(self.zoo, bound.needs, columns, resources.handles(), chosen)
-            return columns, missing, resources.random
-
-        columns, missing, random = supplied(0, None)
+        columns = self.columns(values)
+        missing = supply(self.zoo, bound.needs, columns, chosen)
         subject = EstimatorInWorld(
             bound.component,
             options,
             self.oracle,
             self.episodes,
             columns,
-            (lambda m, rows: supplied(m, rows)[0]) if random else None,
             samples=self.samples,
             prompts=min(config.rollout.prompts, 8),
             seed=config.seed,
@@ -163,25 +148,25 @@ class Setting:
             "observation_nll": torch.zeros_like(columns["sequence_rewards"]),
         }
         asked = [n for n in policy.needs if n not in ("advantages", "raw_advantages")]
-        if lack := supply(self.zoo, asked, columns, {}):
+        if lack := supply(self.zoo, asked, columns):
             self.left_out[f"policy_loss={name} (it needs {', '.join(lack)})"] = None
             return None
         rows, ids = some_groups(subject)
-        a = subject.among(subject.draws(0), rows, ids)
+        a = subject.among(subject.columns, rows, ids)
         live = subject.weight[rows] > 0
         x, y = a[live], subject.push(policy, a, rows, ids)[live]
         slope = (x @ y) / (x @ x).clamp(min=1e-300)
         alike = slope > 0 and torch.allclose(y, slope * x, rtol=1e-9, atol=1e-12)
         return None if alike else policy
 
-    def columns(self, values: Tensor, rows: Tensor | None = None) -> dict[str, Any]:
-        """The columns of all or some (B,) episodes with a critic (S,)."""
+    def columns(self, values: Tensor) -> dict[str, Any]:
+        """The columns of all episodes with a critic (S,)."""
         config, kl = self.recipe.config, None
         if self.kl_coef:
             kl = Bound.of(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))
         return make_columns(
             self.oracle,
-            self.episodes if rows is None else self.episodes.select(rows),
+            self.episodes,
             values,
             truncation=config.rollout.truncation,
             truncation_penalty=config.rollout.truncation_penalty,
@@ -192,6 +177,4 @@ class Setting:
     def _measure(self, subject: EstimatorInWorld, sizes: tuple[int, ...]) -> dict[str, Any]:
         numbers = vars(report(subject, sizes=sizes))
         numbers["batches"] = {str(size): batch for size, batch in numbers["batches"].items()}
-        if self.space:
-            numbers["parameters"] = self.space.measure(subject)
         return numbers

@@ -1,9 +1,10 @@
 """`diagnose` as blocks, and the format of its numbers."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlzoo_lab.view.blocks import Block, Column, Table, Text
+from rlzoo_lab.view.blocks import Block, Column, Curve, Series, Table, Text
 from rlzoo_lab.view.numbers import option_text
 
 
@@ -19,10 +20,6 @@ def _digits(x: float, digits: int) -> str:
     return short.replace("e-0", "e-").replace("e+0", "e+")
 
 
-def with_error(row: Mapping[str, Any], key: str) -> str:
-    return "-" if row[key] is None else two_digits(row[key], row[f"{key}_se"] or 0.0)
-
-
 def estimators(
     rows: Sequence[Mapping[str, Any]], heads: Sequence[str], cells: Sequence[Sequence[str]]
 ) -> Table:
@@ -31,7 +28,7 @@ def estimators(
     once = ["" if i and names[i - 1] == name else name for i, name in enumerate(names)]
     columns = zip(heads, zip(*cells, strict=True), strict=True) if rows else ()
     more = [Column(head, list(column), left=head == "critic") for head, column in columns]
-    return Table([Column("estimator", once), *more])
+    return Table([Column("estimator", once), *more], linked=any("batches" in row for row in rows))
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -56,8 +53,6 @@ def headline(document: Mapping[str, Any]) -> str:
         facts.append(f"rows truncated at {w['cut']}")
     if w.get("kl_coef"):
         facts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
-    if "tokens" in w:
-        facts.append(f"tokens {w['tokens']}")
     return "; ".join(facts)
 
 
@@ -67,7 +62,6 @@ def cells(
     """Headers of the numeric columns, and the cells of a row."""
     sizes = list(rows[0]["batches"]) if rows else []
     middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
-    in_parameters = bool(rows) and "parameters" in rows[0]
     # (head, whether it is shown, a row's cell)
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
         ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
@@ -78,7 +72,6 @@ def cells(
         ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
         ("scale", wide, lambda row: two_digits(row["scale"])),
         ("SNR", wide, lambda row: two_digits(row["snr"])),
-        ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
         *(
             (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
             for s in sizes
@@ -112,6 +105,18 @@ def blocks(document: Mapping[str, Any], wide: bool) -> list[Block]:
     )
     notes = notes_of(document, rows, wide)
     return [Text(headline(document)), table, *(Text(note, "faint") for note in notes)]
+
+
+def curves(document: Mapping[str, Any]) -> list[Block]:
+    """The cosine of a batch's gradient with the true one, by the batch's size."""
+    series = []
+    for i, row in enumerate(document["estimators"]):
+        sizes = sorted(map(int, row["batches"])) if "batches" in row else []
+        y = [row["batches"][str(size)]["cosine"] for size in sizes]
+        name = ", ".join([name_of(row), *filter(None, [row["critic"]])]) if sizes else ""
+        series.append(Series(name, [math.log2(size) for size in sizes], y, colour=i, row=i))
+    caption = "Cosine of a batch's gradient with the true one, by its size."
+    return [Curve("cosine", series, "log2 of the rows in a batch", "cos", caption)]
 
 
 def notes_of(

@@ -10,7 +10,6 @@ components.
     components  rules: a run's own components, by `rlzoo check`
     data      rules: prompts, answers, what is held out, and when the run ended
     environment  versions, devices, plugins and terminal, for a bug report
-    optimizer  rules: settings that hold or destroy the weights, by arithmetic
     rule      the form of a rule: a cause, a symptom or an aside
     rules     all of them, causes first
     series    a run's metrics as series, and what rules share

@@ -4,14 +4,13 @@ from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.data.record import Record
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
     course,
     early,
     first,
-    late,
     learning,
     noise_share,
     says_yes_or_no,
@@ -259,24 +258,4 @@ def samples_are_copies(run: Record) -> Finding | None:
         "Check the sampler: each row needs its own random numbers and rollout.top_k=0. Raising "
         "rollout.samples does not help.",
         {"distinct": same, "entropy": entropy},
-    )
-
-
-@symptom(names.SCORE_NOISE, names.SCORE_STD, least=3)
-def reward_is_noisy(run: Record) -> Finding | None:
-    """Identical responses to a prompt get different scores."""
-    share = noise_share(run)
-    if share < 0.1:
-        return None
-    level = "problem" if not learning(run) else "warning" if share > 0.5 else "note"
-    meant = run.improved and not foreign(run)  # the noise of a shipped task is intended
-    return Finding(
-        "note" if meant else level,
-        "The reward is noisy: identical responses to a prompt differ in score by a standard "
-        f"deviation of {late(run, names.SCORE_NOISE):.2g}, which is {share:.0%} of the scores' "
-        "variance. It may be random (some tasks intend this), or return the score of another row "
-        f"or an earlier step. The reward went from {course(run)}.",
-        "Compute the score only from this row's prompt, response and answer; if it cannot be "
-        "deterministic (a judge that samples), average several calls.",
-        {"share": share},
     )

@@ -5,7 +5,6 @@ They compare the start of training with the first evaluation, and read samples.j
 
 import math
 from statistics import fmean
-from typing import Any
 from zlib import crc32
 
 from rlzoo.runs import metrics as names
@@ -34,15 +33,6 @@ READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": ""
          "task.response_pattern": "", "task.system": "", "task.prompt": "prompt"}  # fmt: skip
 
 
-def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
-    """`task.answer=a, task.template='{a}='`: the options that are not at their defaults."""
-    return ", ".join(
-        f"{key}={option_text(run.known(key))}"
-        for key in keys
-        if run.known(key, READS[key]) != READS[key]
-    )
-
-
 @cause(names.REWARD, names.RIGHT, least=FIRST_STEPS)
 def data_differ_before_training(run: Record) -> Finding | None:
     """Before any learning, accuracy differs between training and held-out prompts."""
@@ -65,8 +55,9 @@ def data_differ_before_training(run: Record) -> Finding | None:
         f"and {held:.0%} of the held-out responses are correct, although both use the same "
         "sampling, so training and held-out data differ. "
     )
-    key = reads(run)
-    where = f" The task reads its rows with {key}." if key else ""
+    odd = [f"{k}={option_text(run.known(k))}" for k, usual in READS.items()
+           if run.known(k, usual) != usual]  # fmt: skip
+    where = f" The task reads its rows with {', '.join(odd)}." if odd else ""
     if first < held:
         what = (
             "The answers (labels) of the training prompts are wrong or in another format, or "
@@ -100,56 +91,6 @@ def prompts_are_cut(run: Record) -> Finding | None:
         f"held-out ones. The reward went from {course(run)}.",
         "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
         {"limit": limit, "mean": length},
-    )
-
-
-def _texts(run: Record) -> list[dict[str, Any]]:
-    """Samples that have a prompt, a response and an answer as text, and ended by themselves."""
-    keys = ("prompt", "response", "answer")
-    known = [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
-    return [s for s in known if not s.get("truncated")]
-
-
-def _alike(sample: dict[str, Any]) -> bool:
-    """Whether a response is written as its answer is: the same kinds of characters."""
-
-    def kinds(text: str) -> set[str]:
-        return {"digit" if c.isdigit() else "letter" if c.isalpha() else c for c in text.strip()}
-
-    response, answer = sample["response"], sample["answer"]
-    short = len(response.strip()) <= 2 * len(answer.strip()) + 4
-    return bool(response.strip()) and short and kinds(response) <= kinds(answer)
-
-
-@cause(names.RIGHT, least=3)
-def answers_do_not_match_prompts(run: Record) -> Finding | None:
-    """Responses have the form of answers, but none is ever correct."""
-    most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
-    if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
-        return None
-    found = _texts(run)
-    if (
-        len(found) < 12
-        or fmean(map(_alike, found)) < 0.8
-        or fmean(len(s["answer"]) for s in found) < 1.5
-        or len({s["response"] for s in found}) < 6
-    ):
-        return None  # fmt: skip
-    inside = fmean(s["answer"].strip() in s["prompt"] for s in found)
-    one, key = found[0], reads(run)
-    where = f" Suspects: {key}." if key else ""
-    if inside > 0.6:
-        where = f" {inside:.0%} of the answers are in their prompt: is it the wrong column?{where}"
-    return Finding(
-        "problem",
-        "The model answers in the right format but is never correct, in training "
-        f"({fmean(run.series(names.RIGHT)):.1%}) or held out ({most:.1%}): prompts and answers do "
-        f"not belong together, or responses are parsed wrongly. {one['prompt'][-40:]!r} should "
-        f"give {one['answer']!r}, and {one['response']!r} was answered.{where} Otherwise the task "
-        "is too hard for this model.",
-        "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
-        "answer? If both are correct, use easier prompts or a warm start (`rlzoo model sft`).",
-        {"right": fmean(run.series(names.RIGHT)), "answer_in_prompt": inside},
     )
 
 
@@ -196,23 +137,6 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
         "out, so held-out accuracy does not show whether the policy generalizes.",
         "Split the data so that no prompt is in both splits (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
-    )
-
-
-@aside(names.TRUNCATED, least=3)
-def training_is_cut_shorter(run: Record) -> Finding | None:
-    """Responses are longer in evaluations than the training limit allows."""
-    limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")
-    cut = fmean(run.series(names.TRUNCATED))
-    if not limit or not longer or longer <= limit or cut < 0.05:
-        return None
-    return Finding(
-        "warning",
-        f"rollout.max_new_tokens={limit} cuts {cut:.0%} of the training responses short, while "
-        f"evaluations allow {longer} tokens. Answers longer than {limit} tokens never get a "
-        f"reward, so the policy learns to avoid them. The reward went from {course(run)}.",
-        f"Set rollout.max_new_tokens={longer}.",
-        {"limit": limit, "evaluation": longer, "truncated": cut},
     )
 
 
@@ -263,21 +187,6 @@ def evaluation_too_small(run: Record) -> Finding | None:
         f"interval [{low:.2f}, {high:.2f}].",
         "Set eval.samples=512, and add held-out prompts (task.test_fraction, task.test_path).",
         {"samples": n, "prompts": different, "half_width": (high - low) / 2},
-    )
-
-
-@aside(names.REWARD, least=SHORTEST_TREND)
-def batch_too_small(run: Record) -> Finding | None:
-    """A step has so few responses that its gradient is mostly noise."""
-    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
-    if prompts * samples > 12 or learning(run):
-        return None
-    return Finding(
-        "warning",
-        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient "
-        f"is mostly noise; the reward went from {course(run)}.",
-        "Raise rollout.prompts to 16 or more.",
-        {"responses": prompts * samples},
     )
 
 

@@ -43,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="the run's seed, if its files do not contain it")
     add("--set", dest="given", action="append", default=[], metavar="KEY=VALUE",
         help="a recipe key that the files do not contain; repeatable")  # fmt: skip
-    add("--tokenizer", type=Path, metavar="FOLDER",
-        help="folder of a tokenizer, for the texts of tokens; default: one in SOURCE")  # fmt: skip
     add("--row", metavar="NAME", help="the name of its row in `rlzoo compare`")
 
 
@@ -70,14 +68,11 @@ def run(arguments: argparse.Namespace) -> Result:
         found = read_source(source, arguments.step or "", arguments.run)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
-    folder = arguments.tokenizer
-    if folder is not None and not (folder / "tokenizer_config.json").is_file():
-        raise UsageError(f"--tokenizer: {folder} has no tokenizer_config.json")
     imported = convert(found, arguments.trainer, evaluation=arguments.evaluation,
                        reward=arguments.reward, seed=arguments.seed, row=arguments.row,
                        given=given)  # fmt: skip
     with _set_aside(place, replaced), staged(place, "--out") as aside:
-        summary = write(imported, aside, source, folder)
+        summary = write(imported, aside, source)
     document = {
         "path": str(place),
         "from": imported.trainer,
@@ -85,7 +80,6 @@ def run(arguments: argparse.Namespace) -> Result:
         "last_step": summary["steps"],
         "evaluations": len(imported.evaluations),
         "samples": len(imported.samples),
-        "batches": summary["imported"]["batches"],
         "metrics": sorted({name for line in imported.steps.values() for name in line}),
         "derived": imported.derived,
         "recipe": imported.recipe,
@@ -151,8 +145,6 @@ def view(d: Mapping[str, Any]) -> Iterator[str]:
         "keep their own names" if own != 1 else "keeps its own name")  # fmt: skip
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
-    if d["batches"]:
-        yield f"tokens of steps {', '.join(map(str, d['batches']))}: rlzoo trace {d['path']}"
     left = d["missing"]
     if left:
         more = f" and {len(left) - SHOWN} more (provenance.json)" if len(left) > SHOWN else ""

@@ -24,7 +24,6 @@ from rlzoo_lab.data.strict import refuse_losses
 from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.names import (
     NOTES,
-    TOKENS,
     own,
     recipe_keys,
     tables,
@@ -32,7 +31,6 @@ from rlzoo_lab.imports.names import (
     translate,
 )
 from rlzoo_lab.imports.rollouts import sample_metrics
-from rlzoo_lab.imports.tokens import Responses, responses, token_metrics
 
 UNKNOWN = "an unknown trainer"
 SAMPLES = 16  # of a step, in samples.jsonl
@@ -52,7 +50,6 @@ class Imported:
     steps: dict[int, Values]
     evaluations: dict[int, Values]
     samples: list[Sample]
-    tokens: dict[int, Responses]
     derived: list[str]
     notes: list[str]
     files: Mapping[Path, str]
@@ -64,7 +61,7 @@ class Imported:
         out += [] if any("eval/score" in e for e in self.evaluations.values()) or out else [
             "eval/score (--eval NAME chooses one)"]  # fmt: skip
         out += [] if self.samples else ["samples"]
-        out += [] if self.tokens else ["tokens"]
+        out += ["tokens"]
         out += [f"recipe key {key}" for key in KEYS if key not in self.recipe]
         have = {name for line in self.steps.values() for name in line}
         for metric in metrics():
@@ -109,8 +106,7 @@ def convert(
     _choose("--eval", evaluations, evaluation, SCORE)
     _choose("--reward", steps, reward, REWARD)
     keys = recipe_keys(whose, found.settings)
-    tokens = responses(found)
-    derived = _derive(found, tokens, steps, keys.get("rollout.samples"))
+    derived = _derive(found, steps, keys.get("rollout.samples"))
     given = dict(given or {}) | ({} if seed is None else {"seed": seed})
     notes += [f"{key}: {value}, in place of the files' {keys[key]}"
               for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip
@@ -118,7 +114,7 @@ def convert(
     keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
-    return Imported(whose, keys, steps, evaluations, found.samples, tokens, derived, notes,
+    return Imported(whose, keys, steps, evaluations, found.samples, derived, notes,
                     found.files)  # fmt: skip
 
 
@@ -170,9 +166,8 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
         )
         steps = {n + 1: line for n, line in steps.items()}
         evaluations = {n + 1: line for n, line in evaluations.items()}
-        if 0 in {s.step for s in found.samples} | {step for step, _ in found.tokens}:
+        if 0 in {s.step for s in found.samples}:
             found.samples = [replace(s, step=s.step + 1) for s in found.samples]
-            found.tokens = [(step + 1, t) for step, t in found.tokens]
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
 
 
@@ -232,18 +227,13 @@ def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str
                 line[name] = line[hits[0]]
 
 
-def _derive(
-    found: Found, tokens: dict[int, Responses], steps: dict[int, Values], per_prompt: Any
-) -> list[str]:
+def _derive(found: Found, steps: dict[int, Values], per_prompt: Any) -> list[str]:
     """Add what follows from rollouts where the trainer logged no such metric; returns the names."""
     samples = grouped(found.samples, lambda sample: sample.step)
     logged = {name for line in steps.values() for name in line}
     derived: dict[str, None] = {}
-    for made, number in [
-        *((sample_metrics(s, per_prompt if isinstance(per_prompt, int) else None), n)
-          for n, s in samples.items()),
-        *((token_metrics(t), n) for n, t in tokens.items()),
-    ]:  # fmt: skip
+    for number, rows in samples.items():
+        made = sample_metrics(rows, per_prompt if isinstance(per_prompt, int) else None)
         new = {k: v for k, v in made.items() if k not in logged}
         if new and (number in steps or not logged):
             steps.setdefault(number, {}).update(new)
@@ -251,10 +241,8 @@ def _derive(
     return list(derived)
 
 
-def write(
-    imported: Imported, place: Path, source: Path, tokenizer: Path | None = None
-) -> dict[str, Any]:
-    """Write the files into an empty folder; returns its summary. tokenizer: its folder."""
+def write(imported: Imported, place: Path, source: Path) -> dict[str, Any]:
+    """Write the files into an empty folder; returns its summary."""
     folder = RunFolder(place)
     label = imported.recipe.get("imported.name") or source.resolve().stem or imported.trainer
     label = one_line(str(label))
@@ -270,18 +258,7 @@ def write(
                     "answer": s.answer, "score": s.score, "advantage": s.advantage,
                     "truncated": s.truncated}  # fmt: skip
             folder.append("samples.jsonl", {k: v for k, v in line.items() if v is not None})
-    keys = imported.recipe
-    paid_kl = bool(keys.get("kl.coef")) and keys.get("kl.place", "reward") == "reward"
-    if tokenizer is None and source.is_dir():
-        configs = source.rglob("tokenizer_config.json")
-        tokenizer = next((path.parent for path in sorted(configs)), None)
-    saved = list[int]()
-    if imported.tokens:
-        from rlzoo_lab.imports.batch import write_batches  # torch
-
-        saved = write_batches(place, imported.tokens, tokenizer, paid_kl, imported.notes)
     summary = _summary(imported, label)
-    summary["imported"]["batches"] = saved
     write_json(place / "summary.json", summary)
     part = {
         "from_step": 0,
@@ -311,14 +288,13 @@ def _lines(imported: Imported) -> Iterable[dict[str, Any]]:
 def _summary(imported: Imported, label: str) -> dict[str, Any]:
     recipe = imported.recipe
     scores = [line[SCORE] for line in imported.evaluations.values() if SCORE in line]
-    last = max([*imported.steps, *imported.evaluations, *imported.tokens])
+    last = max([*imported.steps, *imported.evaluations])
     out = {
         "recipe": label, "task": recipe.get("task.name", "unknown task"),
         "model": recipe.get("model.path"), "estimator": recipe.get("estimator.name"),
         "seed": recipe.get("seed"), "steps": last,
         "imported": {"from": UNKNOWN if imported.trainer == "csv" else imported.trainer,
-                     "missing": imported.missing,
-                     "tokens": TOKENS.get(imported.trainer, "its files have none")},
+                     "missing": imported.missing},
     }  # fmt: skip
     if scores:
         before, after = bounded(scores[0]), bounded(scores[-1])

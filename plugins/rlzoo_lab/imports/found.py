@@ -21,30 +21,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A response as tokens, arrays (T,); it begins with the first token that the policy chose.
-
-    ids: int64; mask: 1 where the policy chose; prompt: ids (P,); columns: those of a batch, by
-    rlzoo's names, as float32. NaN: the trainer recorded that a number was not finite.
-    """
-
-    prompt: Any
-    ids: Any
-    mask: Any
-    columns: dict[str, Any]
-
-    @property
-    def key(self) -> tuple[bytes, bytes]:
-        """Equal for two records of a response."""
-        return self.prompt.tobytes(), self.ids.tobytes()
-
-
-@dataclass(frozen=True)
 class Sample:
     """A prompt and a response. score, advantage: in the reward's unit; None where not recorded.
 
-    tokens: the response token by token; group: equal for responses to one draw of a prompt;
-    episode: equal for the turns of one episode, where each turn is a row; terms: each reward.
+    group: equal for responses to one draw of a prompt; episode: equal for the turns of one episode,
+    where each turn is a row; terms: each reward.
     """
 
     step: int
@@ -53,7 +34,6 @@ class Sample:
     score: float | None = None
     advantage: float | None = None
     answer: Any = None
-    tokens: Tokens | None = None
     group: Any = None
     truncated: bool | None = None
     episode: Any = None
@@ -64,15 +44,13 @@ class Sample:
 class Found:
     """The contents of a run's files, with the trainer's own names.
 
-    tokens: (step, a response) of files that have no texts. settings: dotted key -> value. files:
-    path -> its kind. formats: whose they are. notes: for the user. step: the name of steps in
-    lines and tables, where it is given; stepped: those that were found. placed: lines without a
-    step of their own.
+    settings: dotted key -> value. files: path -> its kind. formats: whose they are. notes: for the
+    user. step: the name of steps in lines and tables, where it is given; stepped: those that were
+    found. placed: lines without a step of their own.
     """
 
     rows: list[Row] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    tokens: list[tuple[int, Tokens]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     files: dict[Path, str] = field(default_factory=dict)
     formats: set[str] = field(default_factory=set)
@@ -82,15 +60,12 @@ class Found:
     stepped: set[str] = field(default_factory=set)
     placed: int = 0
 
-    def take(self, parts: Iterable[Row | Sample | tuple[int, Tokens]]) -> None:
-        """Add rows, samples and (step, tokens)."""
+    def take(self, parts: Iterable[Row | Sample]) -> None:
         for part in parts:
             if isinstance(part, Row):
                 self.rows.append(part)
-            elif isinstance(part, Sample):
-                self.samples.append(part)
             else:
-                self.tokens.append(part)
+                self.samples.append(part)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:

@@ -25,15 +25,6 @@ NOTES = {
     ),
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
-# The setting with which each trainer writes the tokens of its responses.
-TOKENS = {
-    "trl": "TRL writes texts only; call log_extra('completion_ids', completion_ids) in a reward "
-    "function, with log_completions=True",
-    "verl": "verl writes texts only, and no setting of it writes tokens",
-    "prime-rl": "set trainer.enable_token_export=true",
-    "skyrl": "set trainer.dump_data_batch=true",
-    "slime": "use --dump-details, or --save-debug-rollout-data and --save-debug-train-data",
-}
 # Keys of a recipe that take a text; the others take a number.
 TEXTS = ("estimator.name", "kl.name", "model.path", "task.name")
 LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "token_mean",

@@ -8,11 +8,9 @@ from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
 from rlzoo_lab.data.strict import damaged, json_lines
-from rlzoo_lab.imports.found import Sample, Tokens, Values, grouped
-from rlzoo_lab.imports.pickled import read_saved
+from rlzoo_lab.imports.found import Sample, Values, grouped
 from rlzoo_lab.imports.tabular import number as number_of
 from rlzoo_lab.imports.tabular import parquet_rows
-from rlzoo_lab.imports.tokens import slime_tokens, tokens, trace_tokens
 
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")
 LONG = 100_000  # characters of a text that are kept
@@ -35,12 +33,8 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
         score = sum(s * w for s, w in real) if real else None
         advantage = row.get("advantage")
         advantage = advantage if isinstance(advantage, int | float) else None
-        ids, found = row.get("completion_ids"), None
-        if isinstance(ids, list):  # of a reward function that calls log_extra
-            columns = {} if advantage is None else {"advantages": [advantage] * len(ids)}
-            found = tokens(path, number, ids, [1] * len(ids), columns)
         out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
-                          advantage, tokens=found, group=_text(row["prompt"]),
+                          advantage, group=_text(row["prompt"]),
                           terms={k: s for k, s in zip(rewards, scores, strict=True)
                                  if isinstance(s, int | float) and s == s}))  # fmt: skip
     return out
@@ -62,18 +56,25 @@ def verl_samples(path: Path) -> Iterator[Sample]:
 
 def slime_samples(path: Path) -> Iterator[Sample]:
     """Files of --save-debug-rollout-data of slime and miles, which count from 0."""
-    expected = "a rollout that slime or miles saved"
-    saved = read_saved(path, expected)
+    from pickle import UnpicklingError
+
+    import torch
+
+    expected = "a rollout that slime or miles saved, which torch.load reads with weights_only"
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, UnpicklingError, EOFError, LookupError, TypeError, ValueError):
+        raise damaged(path, None, expected) from None
     rows = saved.get("samples") if isinstance(saved, dict) else None
     whole = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     if not whole or type(saved.get("rollout_id")) is not int:
         raise damaged(path, None, expected)
-    for number, row in enumerate(rows or (), 1):
+    for row in rows or ():
         score, label = row.get("reward"), row.get("label")
         yield Sample(saved["rollout_id"] + 1, _text(row.get("prompt")), _text(row.get("response")),
                      score if type(score) in (int, float) else None,
                      answer=label if isinstance(label, str) else None,
-                     tokens=slime_tokens(path, number, row), group=row.get("group_index"),
+                     group=row.get("group_index"),
                      truncated=row.get("status") == "truncated")  # fmt: skip
 
 
@@ -83,9 +84,7 @@ def prime_samples(path: Path) -> Iterator[Sample]:
         try:
             step, group = int(path.parents[2].name.removeprefix("step_")), line.get("group") or {}
             for trace in (t for t in line["traces"] if t["agent"].get("trainable", True)):
-                nodes = _branch(trace["nodes"])
-                found = trace_tokens(path, number, nodes)
-                yield _prime_sample(step, nodes, trace, found, group.get("id"))
+                yield _prime_sample(step, _branch(trace["nodes"]), trace, group.get("id"))
         except (LookupError, TypeError, ValueError, AttributeError):
             raise damaged(path, number, "an episode of verifiers, in the folder of its step") from (
                 None)  # fmt: skip
@@ -99,17 +98,14 @@ def _branch(nodes: list[Any]) -> list[Any]:
     return found
 
 
-def _prime_sample(
-    step: int, nodes: list[Any], trace: Mapping[str, Any], found: Tokens | None, group: Any
-) -> Sample:
+def _prime_sample(step: int, nodes: list[Any], trace: Mapping[str, Any], group: Any) -> Sample:
     first = next((i for i, node in enumerate(nodes) if node.get("sampled")), len(nodes))
     said = [node["message"] for node in nodes[first:]]
     credit = [x for node in nodes for x in node.get("advantages") or ()]
     terms = {k: r["score"] * r.get("weight", 1.0) for k, r in trace["rewards"].items() if r}
     return Sample(step, _text([node["message"] for node in nodes[:first]]),
                   _text(said[0]["content"] if len(said) == 1 else said), sum(terms.values()),
-                  fmean(credit) if credit else None, tokens=found, group=group,
-                  terms=terms)  # fmt: skip
+                  fmean(credit) if credit else None, group=group, terms=terms)  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -16,11 +16,10 @@ from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.data.strict import STEPS, damaged, read_json_file, text_lines
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, Row, Sample, Tokens, flat, grouped
+from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
-from rlzoo_lab.imports.tokens import miles_tokens, prime_tokens, skyrl_tokens, slime_training
 
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
 ALL = "*"  # of --run
@@ -71,7 +70,7 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
         )
     if unread := sum(kind == "evaluated" for kind in kinds.values()):
         found.notes.append(f"responses of evaluations are not read ({unread} files)")
-    if not found.rows and not found.samples and not found.tokens:
+    if not found.rows and not found.samples:
         raise UsageError(f"SOURCE: {place} has no numbers in {EXPECTED}", kind="not-found")
     return found
 
@@ -211,8 +210,7 @@ def _run_of(path: Path, kind: str) -> Any:
 # A kind of file -> kinds that repeat its metrics with fewer digits, or those of another part.
 EXACT = {"state": ("events", "log", "lines", "table", "wandb"),
          "wandb": ("events", "log"), "lines": ("events", "log"),
-         "table": ("events", "log"), "events": ("log",),
-         "rollouts of slime": ("mirror",)}  # fmt: skip
+         "table": ("events", "log"), "events": ("log",)}  # fmt: skip
 
 
 def _state(path: Path, found: Found) -> Iterator[Row]:
@@ -291,13 +289,13 @@ class Reader:
     """A kind of file that a trainer writes.
 
     kind: its name in provenance.json; empty: a file of something else. sniff: whether a file is of
-    this kind. read: its rows, samples or (step, tokens); what else it holds goes into the second
-    argument. trainer: whose the file is, if only one trainer writes it.
+    this kind. read: its rows or samples; what else it holds goes into the second argument. trainer:
+    whose the file is, if only one trainer writes it.
     """
 
     kind: str
     sniff: Callable[[Look], Any]
-    read: Callable[[Path, Found], Iterable[Row | Sample | tuple[int, Tokens]]] = lambda *_: ()
+    read: Callable[[Path, Found], Iterable[Row | Sample]] = lambda *_: ()
     trainer: str = ""
 
 
@@ -309,19 +307,14 @@ READERS = (  # the first whose `sniff` holds
     Reader("wandb", lambda f: f.start[:4] == WANDB or f.suffix == ".wandb", _wandb, "wandb"),
     Reader("rollouts of trl", lambda f: f.parquet and f.name.startswith("completions_"),
            _trl_rollouts, "trl"),
-    Reader("evaluated", lambda f: f.parquet and f.name.startswith("rollout_eval_")),
-    Reader("mirror of miles", lambda f: f.parquet and f.name.startswith("rollout_"),
-           _alone(miles_tokens), "slime"),
-    Reader("", lambda f: f.parquet),  # prompts
+    Reader("", lambda f: f.parquet),  # prompts, tokens
     Reader("events", lambda f: "tfevents" in f.name, _alone(tensorboard_rows)),
     Reader("arguments", lambda f: f.name == "training_args.bin", _arguments, "trl"),
-    Reader("training of slime", lambda f: f.slime and (b"\0format_version" in f.start
-           or b"\0rollout_data" in f.start), _alone(slime_training), "slime"),
+    Reader("", lambda f: f.slime and (b"\0format_version" in f.start
+           or b"\0rollout_data" in f.start)),  # tokens
     Reader("evaluated", lambda f: f.slime and "eval_" in f.name and b"samples" in f.start),
     Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start,
            _alone(slime_samples), "slime"),
-    Reader("training of skyrl", lambda f: f.suffix == ".pkl" and b"TrainingInputBatch" in f.start,
-           _alone(skyrl_tokens), "skyrl"),
     Reader("", lambda f: f.suffix in OTHER or f.name in NOT_METRICS or b"\0" in f.start[:4096]),
     Reader("settings", lambda f: f.suffix in (".yaml", ".yml", ".toml")
            or re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", f.name), _settings),
@@ -335,8 +328,7 @@ READERS = (  # the first whose `sniff` holds
     Reader("traces of prime-rl", lambda f: {"traces", "task"} <= f.line.keys()
            and f.path.parts[-3:-1] == ("train", "effective"), _alone(prime_samples), "prime-rl"),
     Reader("", lambda f: {"traces", "task"} <= f.line.keys()),  # of an evaluation
-    Reader("rollouts of prime-rl", lambda f: {"token_ids", "loss_mask"} <= f.line.keys(),
-           _alone(prime_tokens), "prime-rl"),
+    Reader("", lambda f: {"token_ids", "loss_mask"} <= f.line.keys()),  # prime-rl's export
     Reader("lines", lambda f: any(k in f.line or k in f.line.get("data", f.line)
            for k in f.steps) and isinstance(f.line.get("data", f.line), dict), metric_rows),
     Reader("log of verl", lambda f: f.log == "verl", console.verl_rows, "verl"),

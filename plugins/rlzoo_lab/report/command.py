@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> Result:
     whose = folder.summary().get("imported") or {}
     if not shown.groups:
         lines.append(
-            f"imported from {whose['from']} without tokens: {whose.get('tokens')}" if whose else
+            f"imported from {whose['from']}, without tokens" if whose else
             "the run saved no batches; with run.save_batches=2, the page also shows groups and "
             "tokens"
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
 from rlzoo_lab.retrain.experiments import ALL, Experiments, as_document, control
 from rlzoo_lab.stats import Interval
-from rlzoo_lab.view.numbers import bracket, signed, three_decimals
+from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
+from rlzoo_lab.view.numbers import NONE, bracket, signed, three_decimals
 from rlzoo_lab.view.shown import Shown
 
 RUNS = 8  # retrainings, unless --runs sets another number
@@ -48,13 +49,12 @@ def run(arguments: argparse.Namespace) -> Result:
         path = Path(arguments.dir) if arguments.dir else _folder(record)
         outcome, moved = control(record, load_zoo(), path, arguments)
         found = doctor.document(record, [*moved, *findings], left_out) | {"control": outcome}
-        said = _of_control(outcome)
-        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), said])
+        return Result(found, Shown([*doctor.blocks(found), Text(_of_control(outcome))]))
     able = in_order([s for s in suspects(record) if s.words], findings)
     if not able:
         found = doctor.document(record, findings, left_out) | {"experiments": []}
         none = "--retrain: nothing to reset: no setting or component differs from the recipe."
-        return Result(found, lambda console: [*Shown(doctor.blocks(found))(console), none])
+        return Result(found, Shown([*doctor.blocks(found), Text(none)]))
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
     warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
@@ -65,11 +65,8 @@ def run(arguments: argparse.Namespace) -> Result:
     findings.sort(key=lambda f: f.severity == "note")
     found = doctor.document(record, findings, left_out)
     found |= {"experiments": as_document(experiments.trials), "retrained": str(path)}
-    return Result(
-        found,
-        lambda console: [*Shown(doctor.blocks(found))(console), *table(found)],
-        status=experiments.interrupted,
-    )
+    shown = Shown([*doctor.blocks(found), *table(found)])
+    return Result(found, shown, status=experiments.interrupted)
 
 
 def _of_control(outcome: Mapping[str, Any]) -> str:
@@ -153,21 +150,17 @@ def _without(
     ]
 
 
-def table(document: Mapping[str, Any]) -> Iterator[Any]:
-    from rich.table import Table
-    from rich.text import Text
-
-    trials = document["experiments"]
-    shown = Table("reset", "value", "reset to", "held out", "difference [95%]", box=None,
-                  pad_edge=False, header_style="bold")  # fmt: skip
+def table(document: Mapping[str, Any]) -> list[Block]:
+    trials, ends = document["experiments"], []
     for t in trials:
-        if t["difference"] is None:
-            cells = ["-" if t["score"] is None else three_decimals(t["score"]), t["failed"]]
-        else:
+        ends.append([NONE if t["score"] is None else three_decimals(t["score"]), t["failed"]])
+        if t["difference"] is not None:
             interval = f" {bracket(Interval(*t['interval']))}" if t["interval"] else ""
-            cells = [three_decimals(t["score"]), signed(t["difference"]) + interval]
-        style = "bold" if t["helps"] else ""
-        names = (Text(t[k], overflow="fold") for k in ("reset", "value", "usual"))
-        shown.add_row(*names, *map(Text, cells), style=style)
-    yield Text(f"\nRetrained with the same seed, in {document['retrained']}:", overflow="fold")
-    yield shown
+            ends[-1][1] = signed(t["difference"]) + interval
+    heads = {"reset": "reset", "value": "value", "reset to": "usual"}
+    columns = [column(head, (t[k] for t in trials), left=True) for head, k in heads.items()]
+    columns.append(Column("held out", [score for score, _ in ends]))
+    columns.append(Column("difference [95%]", [end for _, end in ends], left=True))
+    best = next((i for i, t in enumerate(trials) if t["helps"]), None)
+    shown = f"\nRetrained with the same seed, in {document['retrained']}:"
+    return [Text(shown), Table(columns, best=best)]

@@ -4,8 +4,6 @@ May import `train` and below, and no other verb.
 
     command   the arguments, the JSON and the printed output
     explain   the arithmetic of a row, written out and checked
-    html      a trace as one page, each token shaded by its advantage
-    imported  gets that batch from an imported run
     make      builds a trace from one row of a batch
     sources   gets that batch from a run or a recipe
     tables    a trace as tables

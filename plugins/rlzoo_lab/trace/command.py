@@ -14,10 +14,10 @@ from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
-from rlzoo_lab.data.weights import open_tokens
-from rlzoo_lab.trace.html import page
+from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
+from rlzoo_lab.view.html import page
 from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> Result:
     shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:
-        write_atomically(path, page(traced).encode())
+        title = f"{traced.source}, response {traced.row} of {traced.rows}"
+        write_atomically(path, page(title, blocks(traced, True)[1:]).encode())
 
     return Result(asdict(traced), shown, files={"html": write})
 
@@ -77,11 +78,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if not any(sources):
         runs = [latest_run()]
     if runs:
-        folder, trainer = open_tokens(runs[0])
-        if trainer:
-            from rlzoo_lab.trace.imported import of_import
-
-            return of_import(folder, trainer, words, options, zoo, arguments)
+        folder = open_own(runs[0], "tokens")
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]

@@ -32,8 +32,6 @@ def make_trace(
     kl: Tensor | None = None,
     scored: bool = True,
     made: tuple[Plan, Mapping[str, Tensor]] | None = None,
-    recorded: tuple[str, Mapping[str, Tensor]] | None = None,
-    estimate: bool = True,
 ) -> Trace:
     """Trace row `row` of a batch without advantages, which each plan's estimator adds.
 
@@ -41,8 +39,7 @@ def make_trace(
     kl: (B, T) if typed; otherwise it is computed if the batch has the columns for it.
     scored: whether the correct answer is known; if not, no estimator is called. No estimator is
         called for typed advantages either.
-    made: a plan, and the columns `CREDITED` that it computed. recorded: a trainer, and those that
-        it recorded. estimate: whether the plans' estimators are called.
+    made: a plan, and the columns `CREDITED` that it computed.
     """
     if not 0 <= row < batch.rows:
         raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
@@ -67,7 +64,7 @@ def make_trace(
         answer=batch["answers"][row] if "answers" in batch and scored else None,
         score=batch["sequence_scores"][row].item() if scored and "scores" in batch else None,
         tokens=[Token(t, text, action[t]) for t, text in enumerate(texts)],
-        columns={name: cut(x) for name, x in _columns(batch, kl, scored, recorded).items()},
+        columns={name: cut(x) for name, x in _columns(batch, kl, scored).items()},
         bootstrap=batch["bootstrap_values"][row].item() if "values" in batch else None,
         ending=_ending(plans[0], batch, row),
         credits=[],
@@ -76,13 +73,9 @@ def make_trace(
         traced.derivations = explain_shared(
             plans[0], batch, row, kl=kl, kl_coef=kl_coef, penalty=penalty
         )
-    if recorded and recorded[1]:
-        whose, columns = recorded
-        shown = {name: cut(x) for name, x in columns.items()}
-        traced.credits.append(Credit(f"as {whose} recorded", whose, {}, "", shown, None, ""))
     if "advantages" in batch:
         traced.credits.append(_typed_credit(plans[0], batch, row, cut))
-    elif scored and estimate:
+    elif scored:
         for plan, label in zip(plans, _labels(plans), strict=True):
             whole = copy.deepcopy(batch)
             if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
@@ -93,10 +86,9 @@ def make_trace(
     return traced
 
 
-def _columns(batch: Batch, kl: Tensor | None, scored: bool, imported: Any) -> dict[str, Tensor]:
+def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]:
     """The part of a batch that is shown for every estimator."""
-    names = ["sampler_log_probs"] if imported else []
-    names += ["log_probs", "old_log_probs", "ref_log_probs", "values"]
+    names = ["log_probs", "old_log_probs", "ref_log_probs", "values"]
     columns = {name: batch[name] for name in names if name in batch}
     if kl is not None:
         columns["kl"] = kl

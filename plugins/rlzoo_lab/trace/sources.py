@@ -12,9 +12,7 @@ import torch
 from rlzoo.errors import RunError, UsageError
 from rlzoo.lm.build import build_policy, build_world, world_around
 from rlzoo.lm.world import World
-from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
-from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
@@ -130,7 +128,7 @@ def _fresh(
                 "(rollout.samples), numbered from 0"
             )
         world.prompt_format.encode(asked.prompt)  # raises on a character that has no token
-        example, scored = _example(world, asked, seen, like=drawn[0].answer)
+        example, scored = _example(asked, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(world, drawn, step, kl_coef, stream="trace")
     batch.update(world.engine.scores(batch, world.engine.outputs))
@@ -139,8 +137,8 @@ def _fresh(
     )
     if not scored:
         traced.notes.append(
-            "Not scored: this prompt is not from the task, so its correct answer is unknown. Set "
-            "the answer with --answer TEXT."
+            "Not scored: the run's samples do not have this prompt, so its correct answer is "
+            "unknown. Set the answer with --answer TEXT."
         )
     return traced
 
@@ -162,39 +160,11 @@ def observe(
     return batch
 
 
-def _example(
-    world: World, asked: argparse.Namespace, seen: Sequence[Example], like: Any
-) -> tuple[Example, bool]:
+def _example(asked: argparse.Namespace, seen: Sequence[Example], like: Any) -> tuple[Example, bool]:
     """The prompt with its answer, and whether that is known; otherwise it is `like`, a stand-in."""
     if asked.answer is not None:
         return Example(asked.prompt, _as_answer(asked.answer, like)), True
-    known = seen[0] if seen else _find_answer(world, asked.prompt)
-    return known or Example(asked.prompt, like), known is not None
-
-
-SEARCHED = 4000  # prompts drawn at a time in search of an answer
-
-
-def _find_answer(world: World, prompt: str) -> Example | None:
-    """The example with this prompt among those that the task draws.
-
-    The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
-    there are too many of them to meet this one.
-    """
-    plan = world.plan
-    for split_name in ("train", "test"):
-        generator = noise.generator(world.seed, f"prompts/search/{split_name}")
-        met: set[str] = set()
-        for _ in range(20):
-            items = draw_examples(plan.task, plan.task_name, split_name, SEARCHED, generator)
-            drawn = {str(item.prompt): item for item in items}
-            if prompt in drawn:
-                return drawn[prompt]
-            new = len(drawn.keys() - met)
-            met |= drawn.keys()
-            if new == 0 or new > 0.9 * SEARCHED:
-                break
-    return None
+    return (seen[0], True) if seen else (Example(asked.prompt, like), False)
 
 
 def _as_answer(typed: str, like: Any) -> Any:

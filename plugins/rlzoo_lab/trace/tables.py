@@ -9,7 +9,6 @@ from rlzoo_lab.view.numbers import aligned, number, option_text
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
-    "sampler_log_probs": "sampler\nlog-prob",
     "log_probs": "log-prob\nnow",
     "old_log_probs": "log-prob",
     "ref_log_probs": "ref\nlog-prob",
@@ -29,67 +28,30 @@ OWN = {
 }
 
 ROWS = "t"  # the name of the table, in links
-KEY = """Blue tokens are made more likely, orange ones less; a stronger color means a larger
-advantage. Point at a token to see its row."""
-
 Place = tuple[int | None, str, str]  # of a column: its estimator, its batch column, its header
 
 
 def blocks(traced: Trace, explain: bool) -> list[Block]:
     """Everything that `rlzoo trace` prints, with estimators side by side. explain: with the
     arithmetic."""
-    names = [c.label if len(traced.credits) > 1 else "response" for c in traced.credits]
-    width = max(map(len, names), default=0)
-    shown = [words(traced, i, name.ljust(width)) for i, name in enumerate(names)]
-    if not any(token.text for token in traced.tokens):
-        shown = []
-    elif not names:
-        shown = [words(traced, None, "response")]
-    return [*head(traced), *shown, table(traced, side_by_side(traced)), *foot(traced, explain)]
-
-
-def page_blocks(traced: Trace) -> list[Block]:
-    """Those of the page, where each of several estimators has its own table."""
-    out = head(traced)
-    out += [Text(KEY, "faint")] if traced.credits else [words(traced, None, "")]
-    shared = inputs(traced)
-    if len(traced.credits) != 1:
-        out += [Text("Inputs", "title"), table(traced, shared, ROWS)]
-        shared = []
-    for i, credit in enumerate(traced.credits):
-        out += [Text(credit.label, "title"), words(traced, i, "")]
-        out.append(table(traced, [*shared, *outputs(traced, i)], f"{ROWS}{i}"))
-    return [*out, *foot(traced, explain=True)]
-
-
-def head(traced: Trace) -> list[Block]:
-    """Where the response comes from, and its texts."""
     out: list[Block] = [Text(f"{traced.source}, response {traced.row} of {traced.rows}", "title")]
     if traced.prompt is not None:
         told = "" if traced.answer is None else f"   answer {traced.answer}"
         told += "" if traced.score is None else f"   score {number(traced.score)}"
         out.append(Text(f"prompt {printable(traced.prompt)}{told}"))
-    if traced.response is not None:
-        out.append(Text(f"text {printable(traced.response)}"))
-    return out
-
-
-def foot(traced: Trace, explain: bool) -> list[Block]:
-    """The legend, the notes and the arithmetic."""
-    out: list[Block] = [Text(meaning, "faint") for meaning in legend(traced)]
+    texts = [token.text for token in traced.tokens]
+    names = [c.label if len(traced.credits) > 1 else "response" for c in traced.credits]
+    shades = [c.columns["advantages"] for c in traced.credits]
+    if any(texts):
+        width = max(map(len, names), default=0)
+        pairs = zip(names, shades, strict=True) if names else [("response", [None] * len(texts))]
+        out += [Tokens(name.ljust(width), texts, x, ROWS) for name, x in pairs]
+    out.append(table(traced, side_by_side(traced)))
+    out += [Text(meaning, "faint") for meaning in legend(traced)]
     out += map(Note, traced.notes)
     for where, derivation in all_derivations(traced) if explain else ():
         out.append(Text("\n".join([f"{where}{derivation.formula}", *derivation.lines]), "code"))
     return out
-
-
-def words(traced: Trace, i: int | None, label: str) -> Tokens:
-    """The tokens, shaded by the advantages of an estimator."""
-    texts = [token.text for token in traced.tokens]
-    values: Numbers = [None] * len(texts)
-    if i is not None:
-        values = traced.credits[i].columns["advantages"]
-    return Tokens(label, texts, values, ROWS if i is None else f"{ROWS}{i}")
 
 
 def inputs(traced: Trace) -> list[Place]:
@@ -123,7 +85,7 @@ def side_by_side(traced: Trace) -> list[Place]:
 NOISE = 1e-5
 
 
-def table(traced: Trace, places: Sequence[Place], name: str = "") -> Table:
+def table(traced: Trace, places: Sequence[Place]) -> Table:
     """A row for each token, and one for what follows the last if there is a value of it."""
     ended = traced.bootstrap is not None and any(column == "values" for _, column, _ in places)
     n, end = len(traced.tokens), [""] if ended else []
@@ -146,7 +108,7 @@ def table(traced: Trace, places: Sequence[Place], name: str = "") -> Table:
         last = [number(traced.bootstrap)] if end and column == "values" else end
         columns.append(_numbers(header, values, last, shaded="advantages" in column))
     faint = [i for i, token in enumerate(traced.tokens) if not token.action]
-    return Table(columns, faint=[*faint, *(n for _ in end)], name=name)
+    return Table(columns, faint=[*faint, *(n for _ in end)], name=ROWS)
 
 
 def _numbers(header: str, values: Numbers, last: Sequence[str], *, shaded: bool) -> Column:
@@ -165,8 +127,7 @@ def legend(traced: Trace) -> list[str]:
         white = credit.whitened or "not whitened"
         if "policy_loss" in credit.columns:
             white = "the policy loss of each token, before averaging"
-        told = f"{credit.name}({options}): {white}."
-        lines.append(told if credit.summary else f"advantage: as {credit.name} recorded it.")
+        lines.append(f"{credit.name}({options}): {white}.")
     return lines
 
 

@@ -59,4 +59,3 @@ class Trace:
     credits: list[Credit]
     derivations: list[Derivation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    response: str | None = None  # its text, where the tokens have none

@@ -1,11 +1,9 @@
-"""One style for figures, by matplotlib. Drawn once, an SVG follows its page's light or dark.
+"""One style for figures, by matplotlib, in the light theme.
 
-Figures are drawn in the light theme, whose colours become CSS variables in the SVG of a page.
 matplotlib is optional and slow to load: only functions import it.
 """
 
 import io
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,9 +35,6 @@ SERIES = (
 COLOURS = INK | {f"c{i}": pair for i, pair in enumerate(SERIES)}
 
 DASHES = ("-", "--", ":", "-.")
-
-
-_DECIMALS = re.compile(r"(\.\d\d)\d+")  # of a path, in points: beyond what can be seen
 
 
 def ink(name: str) -> str:
@@ -87,31 +82,8 @@ def add_legend(figure: Any, axes: Any, **more: Any) -> None:
     """A legend next to the axes, where there is more than one name."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > 1:
-        made = figure.legend(handles, names, loc="outside right upper", frameon=False,
-                             labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
-        for handle, *shown in zip(handles, made.legend_handles, made.get_texts(), strict=True):
-            for artist in shown:  # containers, as of error bars, have no id
-                artist.set_gid(getattr(handle, "get_gid", str)() or None)
-
-
-def of_row(artists: Iterable[Any], number: int) -> None:
-    """Artists that belong to a row of a table: on a page they are shown together with it."""
-    for artist in artists:
-        artist.set_gid(f"row-{number}")
-
-
-def svg(figure: Any, name: str) -> str:
-    """The figure for a page: colours as CSS variables, unique ids, scaled to its box. Marks
-    that belong to a row of a table have its `data-row`."""
-    drawn = _save(figure, "svg", name).decode()
-    for variable, (light, _) in COLOURS.items():
-        drawn = drawn.replace(light, f"var(--{variable})")
-    prefix = re.sub(r"\W", "-", name)
-    drawn = re.sub(r'id="row-(\d+)"', r'data-row="\1"', drawn)
-    drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", drawn)
-    drawn = re.sub(r' d="[^"]+"', lambda path: _DECIMALS.sub(r"\1", path[0]), drawn)
-    drawn = drawn[drawn.index("<svg") :]
-    return re.sub(r' (width|height)="[\d.]+pt"', "", drawn, count=2)
+        figure.legend(handles, names, loc="outside right upper", frameon=False,
+                      labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
 
 
 def write_figure(draw: Callable[[], Any], *paths: Path) -> None:

@@ -34,10 +34,13 @@ def parts(blocks: Sequence[Block]) -> list[str]:
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
-    """A self-contained page, on which the rows of tables and curves point to each other."""
-    linked = tag("p", html.LINKED, "muted screen")
+    """A self-contained page, on which the rows of tables point to curves, and tokens to rows."""
+    shown = list(blocks)
+    linked = any(isinstance(block, Table) and block.linked for block in shown)
+    inside = [tag("p", html.LINKED, "muted screen")] if linked else []
     script, css = html.touch()
-    return html.page(title, [linked, body(blocks), html.ROW_OF], css, script=script + "linkRows();")
+    return html.page(title, [*inside, body(shown), html.ROW_OF], css,
+                     script=f"{script}linkRows();linkTokens();")  # fmt: skip
 
 
 def notebook(blocks: Iterable[Block]) -> str:

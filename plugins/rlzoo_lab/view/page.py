@@ -78,8 +78,7 @@ def tag(name: str, text: str, kind: str = "") -> str:
 
 
 def row(cells: Iterable[str], kind: str = "", number: int | None = None) -> str:
-    """A row of a table; its cells are HTML. number: that of its marks in a figure, as
-    `figure.of_row` gives it."""
+    """A row of a table; its cells are HTML. number: that of its marks in a figure."""
     data = "" if number is None else f' data-row="{number}"'
     return f"<tr{_class(kind)}{data}>{''.join(cells)}</tr>"
 
@@ -92,12 +91,6 @@ def table(head: Iterable[str], rows: Iterable[str]) -> str:
     )
 
 
-def text_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of plain texts, which are escaped; its rows are numbered from 0."""
-    body = (row((tag("td", cell) for cell in cells), "", i) for i, cells in enumerate(rows))
-    return table((tag("th", head) for head in heads), body)
-
-
 def settings(values: Mapping[str, Any]) -> str:
     """A recipe's keys and values, folded."""
     heads = [tag("th", "key", "left"), tag("th", "value", "left")]
@@ -105,18 +98,6 @@ def settings(values: Mapping[str, Any]) -> str:
         row([tag("td", k, "left mono"), tag("td", str(values[k]), "left long")]) for k in values
     ]
     return folded("<h2>Settings</h2>", table(heads, rows))
-
-
-def figure(drawing: str, caption: str = "") -> str:
-    """A drawing as SVG, above its caption, which is also its name for a screen reader."""
-    drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
-    return f"<figure>{drawing}{tag('figcaption', caption) if caption else ''}</figure>"
-
-
-def terms(meanings: Iterable[tuple[str, str]]) -> str:
-    """A glossary: (word, meaning)."""
-    pairs = "".join(tag("dt", word) + tag("dd", meaning) for word, meaning in meanings)
-    return f'<dl class="terms">{pairs}</dl>'
 
 
 def folded(title: str, inside: str, *, shown: bool = False) -> str:
@@ -147,8 +128,7 @@ def data_block(name: str, data: Any) -> str:
 
 
 def touch() -> tuple[str, str]:
-    """(JavaScript, CSS) of the interactive parts: highlighted rows, arrow keys, a slider for
-    lambda."""
+    """(JavaScript, CSS) of the interactive parts: highlighted rows, tokens, arrow keys."""
     script, css = beside(__file__, "touch.js", "touch.css")
     return script, css
 
@@ -160,16 +140,6 @@ Escape to release it."""
 
 # Where a row shows itself, in a page that is touched.
 ROW_OF = '<output id="row-of" hidden></output>'
-
-
-def lambda_slider(name: str, lam: float | None = None) -> str:
-    """A slider with the id lam-NAME, hidden until a script can follow it. lam: the saved one."""
-    value, told = (f"{lam:g}", f"{lam:g}, as saved") if lam is not None else ("1", "")
-    return (
-        f'<p class="lambda" hidden><label for="lam-{name}">lambda</label> <input type="range" '
-        f'id="lam-{name}" data-credit="{name}" min="0" max="1" step="0.01" value="{value}">'
-        f'<output id="lam-{name}-now" for="lam-{name}">{told}</output></p>'
-    )
 
 
 def _class(kind: str) -> str:

@@ -1,5 +1,5 @@
 // What pages that a reader can touch have in common: their data, elements, numbers and colours;
-// a row of a table that shows itself, and a slider for lambda.
+// and a row of a table that shows itself.
 
 const by = id => document.getElementById(id);
 const data = JSON.parse(by("data")?.textContent ?? "null");
@@ -134,25 +134,12 @@ function linkRows() {
   show(null);
 }
 
-// ---------------------------------------------------------------- lambda
-
-// A slider that begins at the saved lambda: `move` is called with each other, and whether it is
-// the saved one.
-function lambdaSlider(slider, move) {
-  const output = by(`${slider.id}-now`);
-  let saved;
-  const tell = () => {
-    const same = Math.abs(Number(slider.value) - saved) < 1e-9;
-    output.textContent = same ? `${slider.value}, as saved` : `${slider.value}, saved: ${saved}`;
-    return same;
-  };
-  slider.addEventListener("input", () => move(Number(slider.value), tell()));
-  // Show the slider, or hide it where no lambda was saved; `now`: where it is, else at the saved one.
-  return (lam, now = lam) => {
-    slider.closest(".lambda").hidden = lam === undefined;
-    if (lam === undefined) return;
-    saved = lam;
-    slider.value = now;
-    tell();
-  };
+// Words that are links to rows: each shows its own.
+function linkTokens() {
+  for (const tokens of document.querySelectorAll(".tokens")) {
+    const links = [...tokens.querySelectorAll("a")];
+    rove(links);
+    for (const link of links)
+      whileOn(link, () => showRow(by(link.hash.slice(1))), () => showRow(null));
+  }
 }

@@ -1,4 +1,4 @@
-"""`rlzoo diagnose` of models and of runs: a saved batch."""
+"""`rlzoo diagnose` of a run: a saved batch."""
 
 import json
 import shutil
@@ -7,55 +7,10 @@ import pytest
 import torch
 
 import rlzoo
-from helpers.diagnosis import parse, subject
+from helpers.diagnosis import parse
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
-from rlzoo_lab.kit.oracle.tree import make_tree
-
-
-def test_a_models_gradient_is_autograd_through_the_model(zoo, words):
-    """J of the masked model, differentiated through the network, is g* carried to parameters."""
-    from rlzoo.recipe.compose import compose
-    from rlzoo_lab.diagnose.model_world import make_model_world
-    from rlzoo_lab.kit.oracle.tree import expected
-
-    recipe = compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo)
-    space = make_model_world(recipe, zoo, make_tree(4, 3, prompts=2))
-    o = space.oracle
-    assert float(o.rewards.max()) > 0
-    with torch.enable_grad():
-        value = expected(o.tree, space.read().softmax(-1), o.rewards)
-        slope = torch.autograd.grad(value, space.weights)
-    slope = torch.cat([g.flatten() for g in slope]).double()
-    carried = space.gradient(o.gradient())
-    assert float((slope - carried).norm() / slope.norm()) < 1e-5
-    before = space.read()
-    found = subject(zoo, "mc", o)
-    numbers = space.measure(found)
-    assert numbers["cosine"] == pytest.approx(1, abs=1e-6)
-    assert numbers["gain"] == pytest.approx(1, abs=1e-3)
-    assert torch.equal(before, space.read())  # the weights are back where they were
-
-
-def test_the_model_is_read_as_the_rollout_reads_it(zoo, words):
-    """Each state's policy is the model's softmax over the allowed tokens, one prefix at a time."""
-    from rlzoo.recipe.compose import compose
-    from rlzoo_lab.diagnose.model_world import make_model_world
-
-    recipe = compose(
-        ["recipe=ppo_gae", "task=reverse_dense", "rollout.temperature=0.7", *words], zoo
-    )
-    space = make_model_world(recipe, zoo, make_tree(4, 3, prompts=2))
-    tokenizer, tree = space.policy.tokenizer, space.oracle.tree
-    ids = [tokenizer.convert_tokens_to_ids(t) for t in space.tokens]
-    for state in range(0, tree.states, 3):
-        prompt = tokenizer(space.prompts[int(tree.prompt[state])])["input_ids"]
-        prefix = [ids[t] for t in tree.prefixes[state].tolist() if t >= 0]
-        with torch.no_grad():
-            logits = space.policy.model(torch.tensor([prompt + prefix])).logits[0, -1]
-        want = (logits[ids] / 0.7).double().log_softmax(-1)
-        assert torch.allclose(space.oracle.log_pi[state], want, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,6 @@ BREAKS = {"reward/mean": [0.4, *[0.0] * (N - 1)]}
 LEANS = {"critic/mc_corr": 0.5, "critic/vf_explained_var": 0.0}
 VERDICT = {"reward/mean": 0.3, "score/mean": 0.3, "score/std": 0.21**0.5, "score/min": 0.0,
            "score/max": 1.0}  # fmt: skip
-NEVER = {"reward/mean": 0.0, "response/right": 0.0, "score/std": 0.0}
 
 
 def ended(why):
@@ -143,9 +142,6 @@ def sampled(run, triples):
 
 
 SUMS = [(f"{a}+{b}=", str(a + b), str(a + b), 0.0) for a in range(10, 14) for b in range(20, 25)]
-OTHERS = [(p, r, p.split("+")[0], 0.0) for p, r, _, _ in SUMS]
-BABBLE = [(p, "the cat " * 3, answer, 0.0) for p, _, answer, _ in SUMS]
-READS = {"task.response_pattern": "(.)", "task.answer": "a"}
 NEAR = [(p, str(int(r) + 3 * (i % 2)), r, 1.0) for i, (p, r, _, _) in enumerate(SUMS)]
 FILE = {"task.path": "data.jsonl"}
 
@@ -169,16 +165,11 @@ def paid_by_two(style, verifier, **more):
 
 WARMING = {"actor.lr": 2e-4, "actor.lr_warmup": 1000}
 CUT = {"task.max_prompt": 5, "task.too_long": "cut_start"}
-SHORTER = {"rollout.max_new_tokens": 3, "eval.max_new_tokens": 5}
 CASES = {  # rule -> (triggers, does not)
     "data_differ_before_training": (
         record({"response/right": lambda x: 0.5 * x}, accuracy=(0.4, 0.6)),
         record({"response/right": lambda x: 0.5 * x}, accuracy=(0.4, 0.6),
                recipe={"eval.temperature": 0.5}),
-    ),
-    "answers_do_not_match_prompts": (
-        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
-        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), BABBLE),
     ),
     "held_out_prompts_are_trained_on": (
         held_out(sampled(record(recipe=FILE), SUMS), SUMS),
@@ -191,10 +182,6 @@ CASES = {  # rule -> (triggers, does not)
     "prompts_are_cut": (
         record({"prompt_length/mean": 4.9}, recipe=CUT),
         record({"prompt_length/mean": 3.0}, recipe=CUT),
-    ),
-    "training_is_cut_shorter": (
-        record({"response/truncated": 0.15}, recipe=SHORTER),
-        record({"response/truncated": 0.15}, recipe={**SHORTER, "eval.max_new_tokens": 3}),
     ),
     "not_finite": (
         record({"actor/pg_loss": [0.1] * 7 + [float("nan")] + [0.1] * (N - 8)}),
@@ -253,11 +240,6 @@ CASES = {  # rule -> (triggers, does not)
         record(FLAT, recipe={"rollout.temperature": 3.0}),
         record(recipe={"rollout.temperature": 0.7}),
     ),
-    "clip_too_narrow": (
-        record({"actor/pg_clipfrac": 0.4},
-               recipe={"policy_loss.clip_low": 1e-3, "policy_loss.clip_high": 1e-3}),
-        record({"actor/pg_clipfrac": 0.1}),
-    ),
     "update_too_large": (
         record({"actor/ppo_kl": 0.5}),
         record({"actor/pg_clipfrac": 0.4, "actor/ppo_kl": 0.002}),
@@ -269,10 +251,6 @@ CASES = {  # rule -> (triggers, does not)
     "length_limit_too_short": (
         record({"response/truncated": 0.6}),
         record({"response/truncated": 0.6}, **OPEN),  # nothing is right or wrong
-    ),
-    "batch_too_small": (
-        record(FLAT, recipe={"rollout.prompts": 2}, accuracy=(0.3, 0.31)),
-        record(recipe={"rollout.prompts": 2}),  # it learns all the same
     ),
     "evaluation_too_small": (record(recipe={"eval.samples": 16}), record()),
     "evaluation_cut_off": (record(cut=0.6), record({"response/truncated": 0.5}, cut=0.6)),
@@ -295,10 +273,6 @@ CASES = {  # rule -> (triggers, does not)
     "loss_does_not_follow_advantages": (
         record({"actor/pull_corr": -0.99}),
         record({"actor/pull_corr": 0.5}),  # weights of tokens
-    ),
-    "reward_is_noisy": (
-        record({"score/noise": 0.36}),
-        record({"score/noise": 0.05}),
     ),
     "samples_are_copies": (
         record({"group/distinct": 0.25}),
@@ -495,13 +469,6 @@ def test_a_teachers_signal_need_not_follow_the_score():
     assert "advantages_do_not_follow_scores" not in names(with_teacher)
 
 
-def test_noise_that_a_task_means_is_not_the_cause_where_a_setting_is():
-    noisy = {**FALLS, "score/noise": 0.39, "actor/ppo_kl": 0.5}
-    findings = examine(record(noisy, recipe={"actor.lr": 0.02}, accuracy=(0.4, 0.1)))[0]
-    assert findings[0].rule == "update_too_large"
-    assert "reward_is_noisy" in findings[0].so_too
-
-
 def test_a_teacher_that_agrees_has_nothing_to_teach():
     run = record({"actor/teacher_kl": 1e-3, **FLAT}, accuracy=(0.3, 0.3))
     assert "agrees with the policy" in names(run)["teacher_has_no_effect"].what
@@ -589,7 +556,7 @@ def test_a_healthy_run_yields_no_alarm(healthy, capsys):
     assert status == 0
     assert document["finished"]
     assert document["folder"] == []
-    assert set(document["not_judged"]) <= {"reward_is_noisy"}  # few texts come twice
+    assert document["not_judged"] == []
     assert [f for f in document["findings"] if f["severity"] != "note"] == []
     assert "no fault found" in ask(capsys, healthy)[1]
 

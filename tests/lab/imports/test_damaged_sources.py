@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlzoo
-from helpers.made_up_sources import SOURCES, wandb_values
+from helpers.made_up_sources import SOURCES, episode, lines, wandb_values
 from rlzoo.cli import parser_of
 from rlzoo.errors import RlzooError
 from rlzoo_lab.imports import command as verb
@@ -83,7 +83,6 @@ LOGS = {
     "a program's": "hello\nworld\n",
     "latin": b"step:1 - a\xe9:1\n",
 }
-BATCH = b"\x80\x02%bX\x12\x00\x00\x00TrainingInputBatch."  # a pickle that takes 4 GB of memory
 CASES = [
     *(("metrics.jsonl", name, text) for name, text in JSON_LINES.items()),
     *(("trainer_state.json", name, text) for name, text in STATES.items()),
@@ -92,8 +91,6 @@ CASES = [
     ("run.wandb", "foreign", "hello"),
     ("run.wandb", "empty", b":W&B\xe1\xbe\x00"),
     ("metrics.jsonl.gz", "compressed", gzip.compress(b'{"step": 1, "a": 1}\n', mtime=0)),
-    ("global_step_1_training_input.pkl", "a large memo", BATCH % b"]r\x00\x00\x00\x0f"),
-    ("global_step_1_training_input.pkl", "a large memo, as text", BATCH % b"]p251658240\n"),
     ("run.wandb", "a deep value", wandb_values(x=b"[" * 100_000)),
     ("0.pt", "rollouts, cut", b"PK\x03\x04 rollout_id samples"),
     ("weights.safetensors", "weights", b"\x00" * 64),
@@ -174,6 +171,18 @@ def test_damaged_arguments_name_their_file(tmp_path):
         archive.writestr("training_args/data.pkl", b"\x80\x02N.")
     (tmp_path / "out").mkdir()
     assert str(path) in refused(tmp_path / "in", tmp_path / "out" / "run")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"rewards": {"right": {"a": 1}}}, {"nodes": None}, {"agent": None}]
+)
+def test_a_damaged_trace_of_prime_rl_is_named(tmp_path, changed):
+    line = episode("2", 1.0, 0.5)
+    line["traces"][0] |= changed
+    path = tmp_path / "step_1" / "train" / "effective" / "traces.jsonl"
+    lines(path, [episode("3", 0.0, -0.5), line])
+    (tmp_path / "out").mkdir()
+    assert "line 2" in refused(path, tmp_path / "out" / "run")
 
 
 def nested(first, form):

@@ -1,7 +1,6 @@
 """Runs of other trainers become run folders, with the trainer's figures to the last digit."""
 
 import json
-import math
 
 import pytest
 import yaml
@@ -138,15 +137,6 @@ def test_only_responses_of_training_are_samples(tmp_path, name):
     assert noted == (name != "prime_rl")  # its traces lie in folders of their own
 
 
-def test_a_line_of_many_tokens_is_recognized(tmp_path):
-    n = 20_000
-    row = {"step": 1, "token_ids": [7] * n, "loss_mask": [True] * n, "advantages": [0.5] * n,
-           "trainer_logprobs": [-1.0] * n, "inference_logprobs": [-1.25] * n}  # fmt: skip
-    path = lines(tmp_path / "rank_0.jsonl", [row])
-    imported(path, tmp_path / "run")
-    assert metrics(tmp_path / "run")[0]["response_length/mean"] == n
-
-
 def test_other_parquet_files_of_a_run_are_not_read(tmp_path):
     """Prompts of verl, or miles' columns for its dashboard."""
     pa = pytest.importorskip("pyarrow")
@@ -219,16 +209,6 @@ def test_steps_from_0_move_with_their_responses(tmp_path):
     assert [row["step"] for row in metrics(tmp_path / "run")] == [1, 2]
     assert metrics(tmp_path / "run")[0]["score/max"] == 1.0
     assert json.loads((tmp_path / "run" / "samples.jsonl").read_text())["step"] == 1
-
-
-def test_token_exports_give_the_samplers_gap(tmp_path):
-    SOURCES["prime_rl"](tmp_path / "source")
-    imported(tmp_path / "source", tmp_path / "run")
-    _, row, second, _ = metrics(tmp_path / "run")
-    assert row["sampler/log_prob_gap"] == 0.25
-    assert math.isnan(second["sampler/log_prob_gap"]), "null: the log-probability was not finite"
-    assert (row["advantages/mean"], row["advantages/min"]) == (0.0, -0.5)
-    assert row["response_length/mean"] == 2
 
 
 def test_metrics_without_a_name_keep_theirs(tmp_path):

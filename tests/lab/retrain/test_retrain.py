@@ -15,6 +15,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.runs.evaluations import PLACE
 from rlzoo_lab.retrain import experiments
 from rlzoo_lab.retrain.command import table
+from rlzoo_lab.view.terminal import rendered
 
 N = 400  # held-out prompts
 GOOD, BAD = 0.8, 0.3
@@ -231,7 +232,7 @@ def test_what_cannot_be_retrained_is_refused(tmp_path):
 def test_the_table_shows_every_column_at_any_width(retrained, width):
     found, _ = retrained(lambda c: BAD if c.actor.lr > 0.01 else GOOD, "actor.lr=0.02")
     console = SafeConsole(width=width, record=True, quiet=False, force_terminal=False)
-    for part in table(found):
+    for part in rendered(table(found), console):
         console.print(part)
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width

@@ -5,7 +5,8 @@ import pytest
 from rlzoo.cli import parse
 from rlzoo.errors import UsageError
 from rlzoo_lab.trace import command
-from rlzoo_lab.trace.html import page
+from rlzoo_lab.trace.tables import blocks
+from rlzoo_lab.view.html import page
 
 KL = ("--scores", "0,0,1", "--kl", ".5,-.2,.3", "--values", ".3,.4,.6")
 
@@ -101,7 +102,7 @@ def test_the_page_has_inputs_first_and_spaces_as_they_are(zoo):
     """Figure and punctuation spaces put decimal points below each other."""
     words = ("--rewards", "0,0,1", "--values", ".3,.4,.6", "--estimator")
     for estimators in ("gae", "gae,td0,mc"):
-        text = page(traced(zoo, *words, estimators))
+        text = page("", blocks(traced(zoo, *words, estimators), True))
         assert "\\u20" not in text
         assert "\u2007" in text
         assert text.count(">value<") == 1  # not once for each estimator

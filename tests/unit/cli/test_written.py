@@ -111,7 +111,7 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     [
         ["compare", "RUN", "--html", "LINK"],
         ["compare", "RUN", "--plots=LINK"],
-        ["diagnose", "ppo_gae", "--plot", "LINK", "estimator=mc"],
+        ["diagnose", "ppo_gae", "--html", "LINK", "estimator=mc"],
         ["trace", "RUN", "--html", "LINK"],
         ["report", "RUN", "--out", "LINK"],
         ["eval", "RUN", "--out", "LINK"],
@@ -141,7 +141,6 @@ def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
         (["trace", "--rewards", "0,0,1", "--values", "0.3,0.4,0.6", "--html", "OUT"], "OUT"),
         (["eval", "model.path=MODEL", "task=reverse", "eval.samples=4", "--out", "OUT"], "OUT"),
         (["diagnose", "ppo_gae", "estimator=mc", "--batches", "4", "--html", "OUT"], "OUT"),
-        (["diagnose", "ppo_gae", "estimator=mc", "--batches", "4", "--plot", "OUT"], "OUT"),
         (["compare", "RUN", "--html", "OUT"], "OUT"),
         (["compare", "RUN", "--plots", "DIR"], "DIR/held-out.svg"),
         (["report", "RUN", "--out", "OUT"], "OUT"),

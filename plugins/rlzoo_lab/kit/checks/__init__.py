@@ -13,16 +13,12 @@ pytest tests:
 
 May import `mdp`, `runs` and the layers below; no model.
 
-    aggregations  a weight for each token
-    columns       examples of column plugins
     estimators    which actions get credit, for which rewards, against which baseline
-    executors     objects that execute runs
     functions     properties of every function of columns
     kl            KL penalties against the exact KL
-    loggers       objects that are given metrics
     losses        which way policy and value losses push
     made_up       made-up batches with every column there is
-    rewards       the answer scores higher than other texts
+    others        aggregations, columns, loggers, rewards
     slope         gradients compared with finite differences
     subject       the component under judgement, and how it is called
     tasks         objects that draw prompts and score responses
@@ -39,18 +35,7 @@ from rlzoo.errors import UnknownName, nearest
 from rlzoo.plugin.border import told
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.registry import Zoo, left_out, load_zoo
-from rlzoo_lab.kit.checks import (
-    aggregations,
-    columns,
-    estimators,
-    executors,
-    functions,
-    kl,
-    loggers,
-    losses,
-    rewards,
-    tasks,
-)
+from rlzoo_lab.kit.checks import estimators, functions, kl, losses, others, tasks
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
@@ -61,13 +46,18 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "kl_penalties": functions.ALL + kl.ALL,
     "policy_losses": functions.ALL + losses.POLICY,
     "value_losses": functions.ALL + losses.VALUE,
-    "aggregations": functions.ALL + aggregations.ALL,
-    "columns": functions.ALL + columns.ALL,
+    "aggregations": (
+        *functions.ALL,
+        others.weights_are_weights,
+        functions.rows_without_an_action_count_nothing,
+    ),
+    "columns": (*functions.ALL, others.example_is_like_the_column),
     "tasks": (functions.documented, *tasks.ALL),
-    "rewards": functions.ALL + rewards.ALL,
-    "samplers": (functions.documented,),  # what it samples shows only with a model: in a run
-    "loggers": (functions.documented, *loggers.ALL),
-    "executors": (functions.documented, *executors.ALL),
+    "rewards": (*functions.ALL, others.right_beats_wrong),
+    "loggers": (functions.documented, others.takes_what_a_run_gives),
+    # Their work shows only in a run.
+    "samplers": (functions.documented,),
+    "executors": (functions.documented,),
 }
 
 

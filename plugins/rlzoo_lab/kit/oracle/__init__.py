@@ -6,7 +6,6 @@ May import `mdp`, `runs` and the layers below; no language model.
     episodes   every episode of a world, with its probability and columns
     means      exact means of an estimator's output over all groups of episodes
     oracle     V, Q and advantages of every prefix, from a task's own score
-    resources  `sample`, `score` and similar handles for column plugins, by enumeration
     subject    an estimator and a recipe's loss on a world's episodes
     tree       a world as a tree of prefixes; values by backward recursion
     worlds     artificial worlds: where the reward is, and how noisy it is

@@ -11,11 +11,10 @@ row, and its whitening subtracts a mean (`means.Loss`). `cosine`, `gain` and the
 batches belong to that gradient, and `own_cosine` to the estimator only.
 
 How the mean over A^ is taken depends on how far one row's A^ depends on others:
-- by itself: one call on all episodes; exact.
-- on its group, and the columns that it sees distinguish few rows (an outcome and a length, say):
-  one call on every multiset of G of them; exact.
-- else, or with columns that hold chance: every episode in turn among the same M draws of partners
-  ("paired": what a draw adds to all actions alike cancels in b_perp), with the standard error.
+- by itself, or on its group, and the columns that it sees distinguish few rows (an outcome and a
+  length, say): one call on every multiset of one or G of them; exact.
+- else: every episode in turn among the same M draws of partners ("paired": what a draw adds to all
+  actions alike cancels in b_perp), with the standard error.
 """
 
 import math
@@ -190,14 +189,14 @@ def _batches(
     """For drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
     rows, groups = _pool(subject, max(sizes))
     coupled, natural = subject.component.couples == "batch", natural_gradient(subject)
-    a = None if coupled else _advantages_of_pool(subject, rows, groups)
+    a = None if coupled else subject.among(subject.columns, rows, groups)
     batches = {}
     for size in sizes:
         count = min(BATCHES, len(rows) // size)
         taken = rows[: count * size]
         if a is None:
             blocks, ids = taken.view(count, size), torch.arange(size) // subject.samples
-            estimates = torch.cat([subject.among(subject.draws(0), b, ids) for b in blocks])
+            estimates = torch.cat([subject.among(subject.columns, b, ids) for b in blocks])
         else:
             estimates = a[: count * size]
         alike = _whitened_ids(subject, groups[: count * size], size)
@@ -236,7 +235,7 @@ def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
     """Rows drawn in groups of one prompt, the same for every estimator of a world; (N,), (N,)."""
     draw = generator(subject.seed, "diagnose/pool")
     size = subject.samples
-    count = max(POOL // (8 if subject.fresh else 1), 8 * most) // size
+    count = max(POOL, 8 * most) // size
     e = subject.episodes
     prompt = torch.randint(subject.oracle.tree.prompts, (count,), generator=draw)
     rows = torch.empty(count, size, dtype=torch.long)
@@ -246,14 +245,6 @@ def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
         u = torch.rand(len(groups), size, generator=draw, dtype=torch.float64) * cdf[-1]
         rows[groups] = members[torch.searchsorted(cdf, u, right=True).clamp(max=len(members) - 1)]
     return rows.flatten(), torch.arange(count).repeat_interleave(size)
-
-
-def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor) -> Tensor:
-    """A^ of the pool, with separate columns for each row if they are random."""
-    if not subject.fresh:
-        return subject.among(subject.columns, rows, groups)
-    columns = subject.fresh(-1, rows)
-    return subject({**columns, "group_ids": groups})
 
 
 def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> Tensor:

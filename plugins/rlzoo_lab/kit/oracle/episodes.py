@@ -1,8 +1,8 @@
 """All complete episodes of a small world as rows, with the columns of a rollout."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.ops import at_last_action, less_penalty, masked_sum
+from rlzoo.plugin.call import call
 from rlzoo_lab.kit.oracle.oracle import Oracle
 
 MAX_EPISODES = 200_000  # a second or so for an estimator
@@ -33,10 +34,6 @@ class EpisodeTable:
     @property
     def mask(self) -> Tensor:
         return self.states >= 0
-
-    def select(self, rows: Tensor) -> "EpisodeTable":
-        """Some rows (R,), any number of times each."""
-        return EpisodeTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def reached(self, states: int) -> Tensor:
         """(states,) whether any row visits the state before rows are truncated."""
@@ -154,3 +151,32 @@ def make_columns(
 def text_of(tokens: list[int]) -> list[str]:
     """A letter for each token, none for EOS or padding; only functions that need texts use them."""
     return [chr(96 + t) if t > 0 else "" for t in tokens if t >= 0]
+
+
+def supply(
+    zoo: Any,
+    names: Iterable[str],
+    columns: dict[str, Any],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[str]:
+    """Add to `columns` what column plugins can make of them until `names` are there; returns the
+    names that cannot be computed, and the missing inputs."""
+
+    def make(name: str) -> str:
+        """The missing resource, or an empty string."""
+        if name in columns:
+            return ""
+        plugin = zoo.columns.get(name)
+        if plugin is None:
+            return name
+        for need in plugin.needs:
+            if lack := make(need):
+                return f"{name} (which needs {lack})"
+        inputs = {n: columns[n] for n in (*plugin.needs, "response_mask")}
+        value = call(plugin, inputs, plugin.check_options((options or {}).get(name, {})))
+        like = columns["response_mask"].dtype
+        floats = isinstance(value, Tensor) and value.is_floating_point()
+        columns[name] = value.to(like) if floats else value
+        return ""
+
+    return [lack for name in names if (lack := make(name))]

@@ -1,4 +1,4 @@
-"""E[A^ | s, a] of an estimator: from one call, from every group, or from sampled partners."""
+"""E[A^ | s, a] of an estimator: from every group, of one row or more, or from sampled partners."""
 
 import math
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor,
     draw = generator(subject.seed, "diagnose/large")
     count = (LARGE * e.probability / e.probability.sum()).round().long()
     every = torch.arange(len(count)).repeat_interleave(count)
-    for m in range(LARGE_BATCHES):
+    for _ in range(LARGE_BATCHES):
         groups = []
         for prompt in range(subject.oracle.tree.prompts):
             mine = every[e.prompt[every] == prompt]
@@ -44,7 +44,7 @@ def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor,
             groups.append(mine[: len(mine) // size * size])
         rows = torch.cat(groups)
         ids = torch.arange(len(rows)) // size
-        a = subject.among(subject.draws(m), rows, ids)
+        a = subject.among(subject.columns, rows, ids)
         if subject.loss is not None and subject.loss.whiten != "none":
             alike = ids if subject.loss.whiten == "group" else 0 * ids
             a = subject.whitened(a, rows, alike)
@@ -81,26 +81,11 @@ def means(subject: EstimatorInWorld) -> Means:
 
 
 def _means(subject: EstimatorInWorld) -> Means:
-    if subject.couples == "row":
-        return _row_by_row(subject)
-    kinds, size = _kinds(subject), subject.samples
-    if subject.couples == "group" and subject.fresh is None:
-        groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
-        if groups * size * len(kinds) <= ROWS:
-            return _all_groups(subject, kinds)
-    return _paired(subject, kinds)
-
-
-def _row_by_row(subject: EstimatorInWorld) -> Means:
-    rows = torch.arange(len(subject.episodes.probability))
-    count = max(4, min(16, ROWS // (8 * len(rows)))) if subject.fresh else 1
-    sums = _Sums(subject)
-    for m in range(count):
-        columns = subject.draws(m)
-        a = subject.among(columns, rows, columns["group_ids"])
-        sums.add(a, a.square(), subject.weight * subject.in_groups(a, rows, columns["group_ids"]))
-        sums.drawn.append(a)
-    return sums.done(count if subject.fresh else 0)
+    kinds, size = _kinds(subject), 1 if subject.couples == "row" else subject.samples
+    groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
+    if subject.couples == "batch" or (size > 1 and groups * size * len(kinds) > ROWS):
+        return _paired(subject, kinds)
+    return _all_groups(subject, kinds, size)
 
 
 @dataclass
@@ -122,13 +107,13 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
         seen = [subject.episodes.mask.double()]
         if subject.loss is not None:
             seen.append(subject.loss.weight)
-        listed = subject.fresh is not None
+        listed = False
         for name in subject.needs:
             x = columns[name]
             listed |= isinstance(x, list)
             if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
                 seen.append(x.double().reshape(size, -1))
-        if listed:  # texts, or fresh draws: no two rows are the same
+        if listed:  # texts: no two rows are the same
             which = torch.arange(len(members))
         else:
             digits = (torch.cat(seen, 1)[members] * 1e9).round()
@@ -139,22 +124,24 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
     return kinds
 
 
-def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
-    """Every multiset of G kinds, weighted by its multinomial probability."""
-    size, sums = subject.samples, _Sums(subject)
+def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind], size: int) -> Means:
+    """Every multiset of `size` kinds, weighted by its multinomial probability."""
+    sums = _Sums(subject)
     # A^, its square and what the loss makes of it, at each token of each episode.
     expected = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
     drawn = []
     for kind in kinds:
         groups = torch.combinations(torch.arange(len(kind.rows)), size, with_replacement=True)
-        times = torch.zeros(len(groups), len(kind.rows), dtype=torch.float64)
-        times.scatter_add_(1, groups, torch.ones(groups.shape, dtype=torch.float64))
-        log_p = math.lgamma(size + 1) - torch.lgamma(times + 1).sum(1)
-        log_p = log_p + torch.xlogy(times, kind.share).sum(1)
+        share = kind.share
+        if size > 1:
+            times = torch.zeros(len(groups), len(kind.rows), dtype=torch.float64)
+            times.scatter_add_(1, groups, torch.ones(groups.shape, dtype=torch.float64))
+            log_p = math.lgamma(size + 1) - torch.lgamma(times + 1).sum(1)
+            share = (log_p + torch.xlogy(times, kind.share).sum(1)).exp()
         ids, which = torch.arange(len(groups)).repeat_interleave(size), groups.flatten()
         rows = kind.rows[which]
         a = subject.among(subject.columns, rows, ids)
-        weight = (log_p.exp() / size).repeat_interleave(size)
+        weight = (share / size).repeat_interleave(size)
         pull = subject.weight[rows] * subject.in_groups(a, rows, ids)
         for mean, x in zip(expected, (a, a.square(), pull), strict=True):
             total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
@@ -162,26 +149,23 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
             mean[kind.members] = (total / kind.share[:, None])[kind.which]
         drawn.append((kind, which, weight, a))
     sums.add(*expected)
+    if size == 1:
+        sums.drawn.append(expected[0])
+        return sums.done(0)
     base, sign = sums.baseline(), torch.zeros_like(subject.episodes.scores)
     for kind, which, weight, a in drawn:
         for k in range(len(kind.rows)):
             mine, members = which == k, kind.members[kind.which == k]
-            for t in range(int(sums.on[members[0]].sum())):
-                sign[members, t] = _sign_against(a[mine, t], weight[mine], base[members, t])
+            gap = a[mine, None] - base[members]  # (groups, members, T)
+            share = weight[mine] / weight[mine].sum()
+            sign[members] = (share[:, None, None] * _sign(gap)).sum(0)
     sums.sign = sums.gather(sign)
     return sums.done(0)
 
 
-TINY = 1e-9  # A^ as near as this to its baseline is neither above nor below
-
-
-def _sign_against(a: Tensor, weight: Tensor, base: Tensor) -> Tensor:
-    """E[sign(a - b)] for each b of `base` (M,), of values a (N,) as likely as `weight` (N,)."""
-    a, order = a.sort()
-    cdf = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)]) / weight.sum()
-    below = cdf[torch.searchsorted(a, base - TINY)]
-    not_above = cdf[torch.searchsorted(a, base + TINY, right=True)]
-    return 1 - below - not_above
+def _sign(gap: Tensor) -> Tensor:
+    """The sign of A^ minus its baseline, 0 within rounding."""
+    return torch.where(gap.abs() < 1e-9, 0, gap).sign()
 
 
 CALLS = 1_500  # at most, of an estimator that couples the batch
@@ -197,14 +181,14 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     most = CALLS // count if batch else ROWS // (count * size)
     replicas = max(3, min(REPLICAS, most))
     sums, level = _Sums(subject), _levels(subject, kinds)
-    for m in range(replicas):
-        columns = subject.draws(m)
+    columns = subject.columns
+    for _ in range(replicas):
         estimates, pulls = (torch.zeros_like(subject.episodes.scores) for _ in range(2))
         for kind, usual in zip(kinds, level, strict=True):
             drawn = torch.empty(0, dtype=torch.long)
             if size > 1:
                 drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
-            rows = kind.rows if subject.fresh is None else kind.members
+            rows = kind.rows
             partners = rows[drawn]
             if batch:
                 rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
@@ -238,13 +222,13 @@ def _levels(subject: EstimatorInWorld, kinds: list[_Kind]) -> list[Tensor]:
     """E[A^] over tokens for each prompt, of groups drawn at random."""
     draw = generator(subject.seed, "diagnose/levels")
     size, e = subject.samples, subject.episodes
-    alone = subject.couples == "batch" or subject.fresh is not None
+    alone = subject.couples == "batch"
     calls, groups = (CALLS // 8, subject.prompts) if alone else (1, ROWS // (4 * size))
     total, count = (torch.zeros(len(kinds), dtype=torch.float64) for _ in range(2))
-    for m in range(calls):
+    for _ in range(calls):
         rows = _draw_groups(subject, kinds, groups, draw)
         ids = torch.arange(len(rows)) // size
-        a = subject.in_groups(subject.among(subject.draws(m), rows, ids), rows, ids)
+        a = subject.in_groups(subject.among(subject.columns, rows, ids), rows, ids)
         on = e.mask[rows]
         total.index_add_(0, e.prompt[rows], torch.where(on, a, 0).sum(1))
         count.index_add_(0, e.prompt[rows], on.sum(1).double())
@@ -314,8 +298,7 @@ class _Sums:
     def done(self, replicas: int) -> Means:
         count, mass = len(self.means), self.mass.clamp(min=1e-300)
         if self.sign is None:
-            gaps = [a - self.baseline() for a in self.drawn]
-            signs = [torch.where(gap.abs() < TINY, 0, gap).sign() for gap in gaps]
+            signs = [_sign(a - self.baseline()) for a in self.drawn]
             self.sign = self.gather(torch.stack(signs).mean(0))
         mean, square = torch.stack(self.means), torch.as_tensor(self.square) / (count * mass)
         method = f"Monte Carlo, {replicas} draws" if replicas else "exact"

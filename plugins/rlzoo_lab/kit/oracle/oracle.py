@@ -73,13 +73,6 @@ class Oracle:
     def advantages(self) -> Tensor:
         return self.q - self.v[:, None]
 
-    @cached_property
-    def return_variance(self) -> Tensor:
-        """(S,) Var(G | s) of the objective's return: the choices to come, and coins. No critic can
-        explain it."""
-        luck = self.advantages.square() + self.coin.square()
-        return (self.pi * action_values(self.tree, self.pi, luck, self.gamma**2)).sum(-1)
-
     @property
     def expected_return(self) -> float:
         """J, without the KL."""

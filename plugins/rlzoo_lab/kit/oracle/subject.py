@@ -15,9 +15,6 @@ from rlzoo_lab.kit.oracle.oracle import Oracle
 
 Columns = dict[str, Any]
 
-# Columns of some episodes (rows (B,)), for the m-th draw of whatever is random in them.
-Fresh = Callable[[int, Tensor], Columns]
-
 
 @dataclass(frozen=True)
 class Loss:
@@ -85,7 +82,6 @@ class EstimatorInWorld:
     oracle: Oracle
     episodes: EpisodeTable
     columns: Columns
-    fresh: Fresh | None = None  # where the columns hold chance
     samples: int = 4
     prompts: int = 8  # per batch; matters to estimators that couple the batch
     loss: Loss | None = None  # None: all tokens count the same
@@ -180,7 +176,3 @@ class EstimatorInWorld:
     def weight(self) -> Tensor:
         """(B, T) of each token in the loss."""
         return self.episodes.mask.double() if self.loss is None else self.loss.weight
-
-    def draws(self, m: int) -> Columns:
-        everyone = torch.arange(len(self.episodes.probability))
-        return self.fresh(m, everyone) if self.fresh else self.columns

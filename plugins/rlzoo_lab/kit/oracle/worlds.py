@@ -72,25 +72,7 @@ def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Te
     return rewards.double(), COIN * between.double()
 
 
-WORD = 3
-
-
-def words(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Words of three tokens: the last token of a word has a reward of 1 / (number of words) if all
-    three are correct. Many small rewards, each with a short credit span."""
-    first, places = int(tree.stops), tree.horizon
-    secret = torch.randint(first, tree.vocabulary, (tree.prompts, places), generator=draw)
-    rewards = torch.zeros(tree.states, tree.vocabulary, dtype=torch.float64)
-    for depth in range(WORD - 1, places, WORD):
-        here, begin = tree.level(depth), depth - WORD + 1
-        wanted = secret[tree.prompt[here], begin : depth + 1]  # (level's states, WORD)
-        so_far = (tree.prefixes[here, begin:depth] == wanted[:, :-1]).all(1)
-        last = torch.arange(tree.vocabulary) == wanted[:, -1:]
-        rewards[here] = (so_far[:, None] & last) / (places // WORD)
-    return rewards, torch.zeros_like(rewards)
-
-
-WORLDS = {f.__name__: f for f in (outcome, graded, dense, key_noise, words)}
+WORLDS = {f.__name__: f for f in (outcome, graded, dense, key_noise)}
 
 
 SPREAD = 1.0  # of the policy's logits

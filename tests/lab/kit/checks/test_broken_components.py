@@ -181,13 +181,13 @@ def adds_to_the_gradient_of_a_penalty(log_probs, ref_log_probs):
     return Off.apply((log_probs - ref_log_probs).square() / 2)
 
 
-@broken("policy_losses", "rows_without_signal_leave_no_gradient", needs_signal=True)
+@broken("policy_losses", "rows_without_signal_can_be_left_out", needs_signal=True)
 def drawn_back(log_probs, old_log_probs, advantages):
     """Pulled back to where it was, wherever it has gone.  Source: here."""
     return (log_probs - old_log_probs).square() - log_probs * advantages
 
 
-@broken("policy_losses", "metrics_do_not_see_rows_left_out", needs_signal=True)
+@broken("policy_losses", "rows_without_signal_can_be_left_out", needs_signal=True)
 def share_of_all_rows(log_probs, advantages):
     """Its metric looks at the rows beside it.  Source: here."""
     loss = -log_probs * advantages
@@ -205,12 +205,6 @@ def centred_over_all_rows(log_probs, advantages, response_mask, group_ids):
 def undeclared_discount(rewards, response_mask, *, gamma: Annotated[float, Range(0, 1)] = 1.0):
     """Source: here."""
     return rewards * gamma * response_mask
-
-
-@broken("columns", "reference_is_asked_by_its_methods", shape="BT")
-def through_the_model(reference, response_ids, response_mask):
-    """Of LoRA's reference the model is the policy's.  Source: here."""
-    return reference.model(input_ids=response_ids).logits[..., 0] * response_mask
 
 
 @broken("value_losses", "token_by_token")
@@ -254,22 +248,6 @@ class Sound:
 
     def demonstrate(self, example, generator):
         return example.answer, example.prompt
-
-
-@broken("executors", "does_every_run")
-class StopsAtAFailure:
-    """Source: here."""
-
-    def capacity(self, jobs):
-        return 1
-
-    def run(self, jobs, work, board, folder, at_a_time):
-        for job in jobs:
-            board.begin(job)
-            word, found = work(job, lambda *news: None)
-            getattr(board, word)(job, found)
-            if word == "failed":
-                return
 
 
 @broken("tasks", "made_as_declared")

@@ -8,7 +8,7 @@ import torch
 from rlzoo import hookimpl
 from rlzoo.plugin.registry import load_zoo
 from rlzoo_lab.kit import checks
-from rlzoo_lab.kit.checks.rewards import right_beats_wrong
+from rlzoo_lab.kit.checks.others import right_beats_wrong
 from rlzoo_lab.kit.checks.subject import Subject
 
 

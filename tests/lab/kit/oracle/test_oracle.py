@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from rlzoo import RlzooError
 from rlzoo.mdp.batch import Batch
 from rlzoo_lab.kit.oracle.bias import b_perp, expected_gradient, report, truth
-from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns, supply
 from rlzoo_lab.kit.oracle.means import means
 from rlzoo_lab.kit.oracle.oracle import Oracle
-from rlzoo_lab.kit.oracle.resources import Resources, supply
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
 from rlzoo_lab.kit.oracle.tree import action_values, count_states, expected, make_tree, visitation
 from rlzoo_lab.kit.oracle.worlds import WORLDS, make_critic, make_world
@@ -28,8 +27,7 @@ def world(name="dense", vocabulary=4, horizon=4, *, seed=0, kl_coef=0.0, **tree)
 def subject(zoo, name, oracle, critic="exact", *, cut=None, columns=None, samples=4, **options):
     episodes = enumerate_episodes(oracle, cut)
     given = make_columns(oracle, episodes, make_critic(critic, oracle), **(columns or {}))
-    handles = Resources(oracle, given["prompt_index"], torch.Generator()).handles()
-    assert supply(zoo, zoo.estimators[name].needs, given, handles) == []
+    assert supply(zoo, zoo.estimators[name].needs, given) == []
     return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, given, samples=samples)
 
 
@@ -154,25 +152,6 @@ def test_the_columns_are_a_batchs():
     assert bool((batch["terminated"] ^ batch["truncated"]).all())
     assert batch["responses"][0] == ""
     assert not any(batch["sequence_scores"][batch["truncated"]])  # the outcome is yet to come
-
-
-def test_resources_follow_the_policy():
-    oracle = world("outcome", prompts=2)
-    tree = oracle.tree
-    deep = tree.level(2)
-    ids = torch.cat([tree.vocabulary + tree.prompt[deep, None], tree.prefixes[deep, :2]], 1)
-    padded = torch.cat([torch.full((len(ids), 1), 7), ids], 1)
-    mask = torch.ones_like(padded)
-    mask[:, 0] = 0
-    handles = Resources(oracle, tree.prompt[deep], torch.Generator().manual_seed(0))
-    assert handles.states_after(padded, mask).tolist() == list(range(deep.start, deep.stop))
-    sample, score = (handles.handles()[n] for n in ("sample", "score"))
-    root = torch.tensor([[tree.vocabulary]]).expand(20_000, 1)
-    drawn = sample(root, torch.ones_like(root))
-    handles.prompt = torch.zeros(20_000, dtype=torch.long)
-    mean = float(score(drawn).mean())
-    assert abs(mean - float(oracle.v[0])) < 4 * (mean * (1 - mean) / 20_000) ** 0.5
-    assert handles.random
 
 
 # ---------------------------------------------------------------- the identities

@@ -1,14 +1,68 @@
-"""Checks of rewards that compare a response with an answer."""
+"""Checks of aggregations, columns, loggers and rewards, in addition to those of every function."""
 
+import math
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import fmean
 
 import torch
+from torch import Tensor
 
+from rlzoo.errors import RlzooError
+from rlzoo.plugin.call import has_shape
 from rlzoo.plugin.columns import RESOURCES
 from rlzoo.plugin.component import Example
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
+from rlzoo_lab.kit.checks import made_up
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, show
 from rlzoo_lab.kit.checks.tasks import encoded
+
+
+def weights_are_weights(s: Subject) -> None:
+    """No weight is negative, and if there are actions, some weight is positive."""
+    for options in s.variants():
+        weights = s.call(s.batch(), **options)["weights"]
+        assert bool((weights >= 0).all()), f"gives a negative weight{show(options)}"
+        assert bool((weights > 0).any()), f"gives every token a weight of 0{show(options)}"
+
+
+def example_is_like_the_column(s: Subject) -> None:
+    """Its example has the declared shape, is finite, and depends only on the generator."""
+    if s.component.example is None:
+        raise NotApplicable("has no example; the checks use noise of its shape")
+    mask = s.batch()["response_mask"]
+    rows, steps = mask.shape
+    made, again = (
+        made_up.exotic(s.component, torch.Generator().manual_seed(0), mask) for _ in range(2)
+    )
+    if s.component.shape == "list":
+        assert len(made) == rows, f"its example has {len(made)} entries, not B = {rows}"
+        return
+    assert isinstance(made, Tensor), f"its example is {type(made).__name__}, not a tensor"
+    right = has_shape(made, s.component.shape, rows, steps)
+    assert right, f"its example has shape {tuple(made.shape)}, but {s.component.shape} is declared"
+    assert torch.equal(made, again), "its example differs between calls; use the generator"
+    assert bool(torch.isfinite(made).all()), "its example is not finite"
+
+
+def takes_what_a_run_gives(s: Subject) -> None:
+    """It can be made in a run folder, accepts steps, evaluations with other names and NaN, and
+    closes."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            logger = s.component({"path": Path(folder)})
+        except (RlzooError, ImportError) as error:
+            raise NotApplicable(f"not available here: {error}") from None
+        for method in ("log", "close"):
+            assert callable(getattr(logger, method, None)), f"has no method {method!r}"
+        metrics = {"step": 1, "reward/mean": 0.5, "perf/tokens": 640}
+        before = dict(metrics)
+        logger.log(metrics)
+        assert metrics == before, "changes the metrics that it receives"
+        logger.log({"step": 2, "reward/mean": math.nan, "perf/tokens": 1280})
+        logger.log({"step": 2, "eval/accuracy": 0.25})
+        logger.close()
+
 
 Scored = tuple[float, float, str, str, str]
 
@@ -59,6 +113,3 @@ def _scored(s: Subject, form: str) -> Iterator[Scored]:
             raise NotApplicable(f"scores with {', '.join(missing)}, which only a run has")
         scores = s.call(columns)["scores"].reshape(len(rows), -1).sum(1).tolist()
         yield from zip(scores[::2], scores[1::2], ANSWERS, rows[1::2], how, strict=True)
-
-
-ALL = (right_beats_wrong,)
