@@ -23,6 +23,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "max_completion_length", "max_response_length", "response_length", "generate_max_len",
         "max_generate_length", "rollout_max_response_len",
     ),
+    "task.max_prompt": ("max_prompt_length", "prompt_max_len", "max_prompt_len"),
+    "rollout.replay=kept": (
+        "sampling_mask", "keep_sampling_mask", "sampler_replay", "sampler_support",
+    ),
     "rollout.staleness": (
         "max_staleness", "max_head_offpolicyness", "async_level", "max_steps_off_policy",
     ),

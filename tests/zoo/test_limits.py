@@ -27,6 +27,7 @@ ESTIMATORS = [
     ("vtrace", {"lam": 1.0}, "mc", {}),
     ("prime", {}, "rloo", {}),
     ("sdpo", {}, "opd", {}),
+    ("rlsd", {"strength": 0.0}, "grpo", {}),
     ("vopd", {}, "opd", {}),
 ]
 

@@ -23,6 +23,8 @@ CASES = {
     "trainer.total_epochs": "train.steps",
     "actor_rollout_ref.actor.ppo_mini_batch_size": "train.minibatches",
     "enable_thinking": "model.chat_args",
+    "data.max_prompt_length": "task.max_prompt",
+    "keep sampling mask": "rollout.replay=kept",
     "actor_rollout_ref.rollout.n": "rollout.samples",
     "no_such_word": "",
 }
@@ -60,10 +62,20 @@ def test_plugins_answers_with_the_component(capsys):
     assert {"policy_loss", "gmpo"} <= {c[part] for c in found for part in ("kind", "name")}
 
 
-def test_plugins_answers_with_the_key(capsys):
-    found = document(capsys, "plugins", "advantage", "normalization")
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [("advantage normalization", "whiten"), ("clip-higher", "policy_loss.clip_high"),
+     ("max_prompt_length", "task.max_prompt")],
+)  # fmt: skip
+def test_plugins_answers_with_the_key(words, key, capsys):
+    found = document(capsys, "plugins", *words.split())
     assert found["components"] == []
-    assert "whiten" in found["notes"][0]
+    assert key in found["notes"][0]
+
+
+def test_a_name_in_capitals_is_a_name(capsys):
+    assert main(["plugins", "DIS"]) == 0
+    assert capsys.readouterr().out.startswith("policy loss dis")
 
 
 def test_keys_and_errors_answer(capsys):
