@@ -49,7 +49,8 @@ def add_columns(
     plan, engine, kept = world.plan, world.engine, Kept([])
     if for_update and plan.one_update and (engine.critic or "old_log_probs" not in batch):
         kept = engine.ahead(batch, actor=step >= plan.actor_from)
-    _add_scores(world, batch, kept)
+    spared = for_update and plan.old_in_loss and step >= plan.actor_from and engine.alone
+    _add_scores(world, batch, kept, old=not spared or "log_probs" in kept)
     more = resources(world, batch, (f"{stream}/columns",), step)
     if stream == "train":  # others look on
         more["memory"] = world.memory
@@ -63,10 +64,10 @@ def add_columns(
     return kept
 
 
-def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
-    """Add the columns of the engine's networks."""
+def _add_scores(world: World, batch: Batch, kept: Kept, *, old: bool) -> None:
+    """Add the columns of the engine's networks; old_log_probs if `old`."""
     plan, engine = world.plan, world.engine
-    needs = plan.needs if "old_log_probs" in batch else {*plan.needs, "old_log_probs"}
+    needs = plan.needs - {"old_log_probs"} | ({"old_log_probs"} if old else set())
     needs = needs - {"ref_log_probs"} if plan.own_reference else needs
     want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
     values = () if engine.critic is None else ("values",)

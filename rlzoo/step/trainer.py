@@ -91,6 +91,7 @@ class Trainer:
         with timed(seconds, "columns", clock):
             sampled = "old_log_probs" in batch
             kept = add_columns(world, batch, stream="train", step=step, for_update=True)
+            sampled = sampled or "old_log_probs" not in batch
             gap = log_prob_gap(self.engine, batch, kept, sampled=sampled)
         tokens["columns"] = meter.tokens - before - tokens["gen"]
         with timed(seconds, "adv", clock):
@@ -111,14 +112,13 @@ class Trainer:
                 )
         if self.delayed:
             self.delayed.remember()
-        seen = batch.cpu()
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         if plan.moving_reference:
             self._move_reference()
-        measured = batch_metrics(plan, seen)
+        measured = batch_metrics(plan, batch.cpu())
         if REF_KL_PER_RESPONSE in measured:
             self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
         return {

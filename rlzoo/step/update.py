@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,7 +71,10 @@ def update(
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**take(batch, part), "response_mask": mask[part]}
-                sums = gradients(engine, plan, rows, kl_coef, names, kept)
+                old: dict[str, Tensor] = {}
+                sums = gradients(engine, plan, rows, kl_coef, names, kept, old)
+                for name, x in old.items():
+                    batch.add(name, x[part.argsort()])
                 _step(engine, plan, optimizers, sums, names, totals)
     kept.passes.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
@@ -102,12 +106,14 @@ def gradients(
     kl_coef: float,
     names: Sequence[str] = ("actor", "critic"),
     kept: Kept | None = None,
+    old: dict[str, Tensor] | None = None,
 ) -> dict[str, float]:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums.
 
     rows: its columns, with `response_mask` (B, T) marking the tokens that count. kept: passes that
-    may have been made over these very rows.
+    may have been made over these very rows. old: gets `old_log_probs` (B, T), the log-probs of
+    these passes, if the rows have none, because a single update follows the rollout.
     """
     mask, kept = rows["response_mask"], kept or Kept([])
     names = tuple(name for name in names if name in engine.networks)
@@ -115,20 +121,27 @@ def gradients(
     if engine.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     whole: Sums = defaultdict(list)  # what is measured once, and not pass by pass
-    with_signal, couple = None, None
+    with_signal, couple, old = None, None, {} if old is None else old
     if "critic" not in names and plan.skips_silent and "log_probs" not in kept:
-        with_signal = _with_signal(engine, plan, rows, weights["actor"], whole)
+        with_signal = _with_signal(engine, plan, rows, weights["actor"], whole, old)
     if "actor" in names and plan.policy_loss.component.couples != "row":
-        couple = partial(_coupled_gradient, plan, weights["actor"], whole)
+        couple = partial(_coupled_gradient, plan, weights["actor"], whole, old)
     with _named(plan, names):
-        loss_of = partial(_loss, engine, plan, weights, kl_coef)
+        loss_of = partial(_loss, engine, plan, weights, kl_coef, old)
         terms = engine.backward(rows, names, loss_of, rows=with_signal, couple=couple, kept=kept)
     once = {name: [float(x) for x in xs] for name, xs in whole.items()}
     return {n: sum([*once.get(n, ()), *terms.get(n, ())]) for n in {**once, **terms}}
 
 
 @torch.no_grad()
-def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
+def _with_signal(
+    engine: Engine,
+    plan: Plan,
+    rows: Columns,
+    weights: Tensor,
+    sums: Sums,
+    old: dict[str, Tensor],
+) -> Tensor:
     """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`: from
     the sampler's log-probs and entropy where these are still the policy's, else from a forward
     pass, a third of the work."""
@@ -141,9 +154,24 @@ def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sum
             columns |= {n: columns[known[n]] for n in engine.outputs}
         else:
             columns |= engine.scores(columns, engine.outputs)
+            columns = _with_old(columns, silent, weights, old)
         loss, metrics = policy_loss(plan, columns)
         _note_policy(sums, columns, w, (w * loss).sum(), metrics)
     return signal.nonzero()[:, 0]
+
+
+def _with_old(
+    columns: dict[str, Any], part: Tensor, like: Tensor, old: dict[str, Tensor]
+) -> dict[str, Any]:
+    """The columns of the rows `part`, with the log-probs of their pass as `old_log_probs` if they
+    have none; these go into `old` too, (B, T) as `like` is."""
+    if "old_log_probs" in columns or "log_probs" not in columns:
+        return columns
+    now = columns["log_probs"].detach()
+    if "old_log_probs" not in old:
+        old["old_log_probs"] = now.new_zeros(like.shape)
+    old["old_log_probs"][part] = now
+    return {**columns, "old_log_probs": now}
 
 
 def _loss(
@@ -151,6 +179,7 @@ def _loss(
     plan: Plan,
     weights: Mapping[str, Tensor],
     kl_coef: float,
+    old: dict[str, Tensor],
     part: Tensor,
     micro: Columns,
     scored: Mapping[str, Tensor],
@@ -164,7 +193,7 @@ def _loss(
     """
     config, critic = plan.recipe.config, engine.critic
     sums: Sums = defaultdict(list)
-    columns = {**micro, **scored}
+    columns = _with_old({**micro, **scored}, part, weights["actor"], old)
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
         w = weights["actor"][part]
@@ -321,8 +350,11 @@ def _add_means(sums: Sums, columns: Mapping[str, Tensor], weights: Tensor) -> No
         sums[name].append(torch.where(weights > 0, weights * x, 0).sum().detach())
 
 
-def _coupled_gradient(plan: Plan, weights: Tensor, sums: Sums, columns: Columns) -> Tensor:
+def _coupled_gradient(
+    plan: Plan, weights: Tensor, sums: Sums, old: dict[str, Tensor], columns: Columns
+) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
+    columns = _with_old({**columns}, torch.arange(len(weights)), weights, old)
     gradient, loss, metrics = policy_loss_gradient(plan, columns, weights)
     sums.clear()  # of an attempt that ran out of memory
     _note_policy(sums, columns, weights, loss, metrics)
