@@ -113,7 +113,7 @@ def gradients(
 
     rows: its columns, with `response_mask` (B, T) marking the tokens that count. kept: passes that
     may have been made over these very rows. old: gets `old_log_probs` (B, T), the log-probs of
-    these passes, if the rows have none, because a single update follows the rollout.
+    these passes, if the rows lack them, because a single update follows the rollout.
     """
     mask, kept = rows["response_mask"], kept or Kept([])
     names = tuple(name for name in names if name in engine.networks)
@@ -164,7 +164,7 @@ def _with_old(
     columns: dict[str, Any], part: Tensor, like: Tensor, old: dict[str, Tensor]
 ) -> dict[str, Any]:
     """The columns of the rows `part`, with the log-probs of their pass as `old_log_probs` if they
-    have none; these go into `old` too, (B, T) as `like` is."""
+    lack them; these go into `old` too, (B, T) as `like` is."""
     if "old_log_probs" in columns or "log_probs" not in columns:
         return columns
     now = columns["log_probs"].detach()
