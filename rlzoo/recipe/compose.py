@@ -2,6 +2,8 @@
 
     defaults.yaml < presets of the chosen model and task < recipe file < command line
 
+Without a model, a teacher or a task in these two, bare.yaml chooses a model and a task.
+
 Each layer is a flat mapping from dotted keys to values, so that merging is an update and every
 value keeps its origin. `KEYS` lists the core's own; the options of a component come from its
 signature. Each error is one line: the key, where it was set, and the nearest valid word.
@@ -103,6 +105,9 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
             key="recipe",
             kind="unknown-key",
         )
+    named = {key.split(".")[0] for layer in layers[1:] for key in layer.values}
+    if named.isdisjoint({"model", "teacher", "task"}) and (bare := find_config("", "bare")):
+        layers.insert(1, read_layer(bare))
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder

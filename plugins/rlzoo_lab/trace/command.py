@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS, MODELS
 from rlzoo.plugin.registry import load_zoo
@@ -39,10 +39,14 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    traced = trace(arguments, load_zoo())
+    from rlzoo.format.console import doing  # here: rich
+
+    with doing("loading the model, one response", arguments.quiet):
+        traced = trace(arguments, load_zoo())
     shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:

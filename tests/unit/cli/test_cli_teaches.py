@@ -487,7 +487,6 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
         ("-V", "--version"),
         ("push runs/a", "model export"),
         ("run grpo --dry-run", "rlzoo show"),
-        ("run grpo --quiet", "> FILE"),
         ("run grpo --push-to-hub", "rlzoo model export"),
         ("run recipe ppo_gae", "recipe=NAME"),
         ("run grpo lora=8", "model.lora.rank"),
