@@ -103,10 +103,10 @@ def _impossible(batch: Columns, name: str, tokenizer: Any) -> ModelError:
 def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> float:
     """The mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
-    so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
-    that."""
+    so that `GAP_ROWS` rows are scored for this, as where the update is to give them; the
+    update's pass, where it is there, spares that."""
     columns: Columns = batch
-    if not sampled:
+    if not sampled and "old_log_probs" in batch:
         scored = batch["old_log_probs"]
     else:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]

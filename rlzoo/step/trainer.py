@@ -91,7 +91,6 @@ class Trainer:
         with timed(seconds, "columns", clock):
             sampled = "old_log_probs" in batch
             kept = add_columns(world, batch, stream="train", step=step, for_update=True)
-            sampled = sampled or "old_log_probs" not in batch
             gap = log_prob_gap(self.engine, batch, kept, sampled=sampled)
         tokens["columns"] = meter.tokens - before - tokens["gen"]
         with timed(seconds, "adv", clock):

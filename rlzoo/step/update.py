@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,8 +72,7 @@ def update(
                 rows = {**take(batch, part), "response_mask": mask[part]}
                 old: dict[str, Tensor] = {}
                 sums = gradients(engine, plan, rows, kl_coef, names, kept, old)
-                for name, x in old.items():
-                    batch.add(name, x[part.argsort()])
+                batch.update({name: x[part.argsort()] for name, x in old.items()})
                 _step(engine, plan, optimizers, sums, names, totals)
     kept.passes.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
@@ -154,24 +152,18 @@ def _with_signal(
             columns |= {n: columns[known[n]] for n in engine.outputs}
         else:
             columns |= engine.scores(columns, engine.outputs)
-            columns = _with_old(columns, silent, weights, old)
+            if "old_log_probs" not in rows:
+                columns |= _read_off(columns["log_probs"], silent, weights, old)
         loss, metrics = policy_loss(plan, columns)
         _note_policy(sums, columns, w, (w * loss).sum(), metrics)
     return signal.nonzero()[:, 0]
 
 
-def _with_old(
-    columns: dict[str, Any], part: Tensor, like: Tensor, old: dict[str, Tensor]
-) -> dict[str, Any]:
-    """The columns of the rows `part`, with the log-probs of their pass as `old_log_probs` if they
-    lack them; these go into `old` too, (B, T) as `like` is."""
-    if "old_log_probs" in columns or "log_probs" not in columns:
-        return columns
-    now = columns["log_probs"].detach()
-    if "old_log_probs" not in old:
-        old["old_log_probs"] = now.new_zeros(like.shape)
-    old["old_log_probs"][part] = now
-    return {**columns, "old_log_probs": now}
+def _read_off(log_probs: Tensor, part: Tensor, like: Tensor, old: dict[str, Tensor]) -> Columns:
+    """`old_log_probs` of the rows `part` without them: the log-probs of their pass; these go
+    into `old` too, (B, T) as `like` is."""
+    old.setdefault("old_log_probs", log_probs.new_zeros(like.shape))[part] = log_probs.detach()
+    return {"old_log_probs": log_probs.detach()}
 
 
 def _loss(
@@ -193,10 +185,12 @@ def _loss(
     """
     config, critic = plan.recipe.config, engine.critic
     sums: Sums = defaultdict(list)
-    columns = _with_old({**micro, **scored}, part, weights["actor"], old)
+    columns = {**micro, **scored}
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
         w = weights["actor"][part]
+        if "old_log_probs" not in micro:
+            columns |= _read_off(scored["log_probs"], part, weights["actor"], old)
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
             pg_loss = (w * token_loss).sum()
@@ -354,7 +348,9 @@ def _coupled_gradient(
     plan: Plan, weights: Tensor, sums: Sums, old: dict[str, Tensor], columns: Columns
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
-    columns = _with_old({**columns}, torch.arange(len(weights)), weights, old)
+    if "old_log_probs" not in columns:
+        every = torch.arange(len(weights))
+        columns = {**columns, **_read_off(columns["log_probs"], every, weights, old)}
     gradient, loss, metrics = policy_loss_gradient(plan, columns, weights)
     sums.clear()  # of an attempt that ran out of memory
     _note_policy(sums, columns, weights, loss, metrics)
