@@ -106,7 +106,7 @@ def test_a_single_updates_pass_gives_the_old_log_probs(
     """What no component reads before the losses needs no pass of its own, and gives the same."""
     words = [*words, *LETTERS, *more, "model.dtype=float64", "train.epochs=1",
              "train.minibatches=1", "rollout.old_log_probs=recomputed"]  # fmt: skip
-    monkeypatch.setattr(Engine, "ahead", lambda *a, **k: Kept([]))  # no memory to keep a pass
+    monkeypatch.setattr(Engine, "ahead", lambda *a, **k: Kept())  # no memory to keep a pass
     scores, asked = Engine.scores, []
     monkeypatch.setattr(
         Engine, "scores",
