@@ -77,7 +77,7 @@ def test_plugins_answers_with_the_key(capsys):
 @pytest.mark.parametrize(
     ("word", "key", "name"),
     [("clip-higher", "policy_loss.clip_high", "ppo_clip"),
-     ("max_prompt_length", "task.max_prompt", "dataset"), ("lam", "estimator.lam", "gae")],
+     ("max_prompt_length", "task.max_prompt", "dataset")],
 )  # fmt: skip
 def test_plugins_answers_with_the_components_that_have_the_option(word, key, name, capsys):
     found = document(capsys, "plugins", word)
