@@ -178,8 +178,7 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith(head):
             word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            gone = GONE.get(f"{self.prog.removeprefix('rlzoo ')} {word}")
-            message += f"; it is gone: {gone}" if gone else nearest(word, options)
+            message += nearest(word, options)
             key, equals, value = word.partition("=")
             if equals and not key.startswith("-"):
                 option = f"--{key.replace('_', '-')}"
@@ -290,6 +289,8 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     for word in queue:
         flag, equals, value = word.partition("=")
         key = flag.removeprefix("--").replace("-", "_")
+        if gone := GONE.get(f"{parser.prog.removeprefix('rlzoo ')} {flag}"):
+            raise RlzooError(f"{flag} is gone: {gone}")
         has_option = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
             flag, options, n=1, cutoff=0.8
         )
