@@ -39,15 +39,18 @@ def run(arguments: argparse.Namespace) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the broken ones are listed below
             zoo = load_zoo()
-    ours = any(" ".join(words) in shelf for shelf in zoo.shelves.values())
-    here = "" if ours else meant(" ".join(words), zoo)  # KEY or KEY=NAME
+    text = " ".join(words)
+    ours = any(text.lower() in shelf for shelf in zoo.shelves.values())
+    here = "" if ours else meant(text, zoo)  # KEY or KEY=NAME
     key, _, name = here.partition("=")
     notes = list(zoo.notes)
     if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
-        kind, words = SECTIONS[key], [name]
-    if key in KEYS or (f"{key}.name" in KEYS and not name):
-        said, listed = " ".join(words), []
-        notes = [f"{said!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
+        kind, words, here = SECTIONS[key], [name], ""
+    if here:
+        listed: Named = []
+        core = key in KEYS or f"{key}.name" in KEYS
+        see = f"help keys {key}" if core else f"plugins {key.partition('.')[2]}"
+        notes = [f"{text!r} of other trainers is {here} in rlzoo; see `rlzoo {see}`"]
     else:
         listed = [] if kind == "models" else find(zoo, kind, words, named)
     components = [
@@ -67,9 +70,9 @@ def run(arguments: argparse.Namespace) -> Result:
     ]
 
     def view(_: Any) -> Iterator[str]:
-        exact = [pair for pair in listed if pair[0] in words]
+        exact = [pair for pair in listed if pair[0] in map(str.lower, words)]
         if exact:
-            others = [name for name, _ in listed if name not in words]
+            others = [pair[0] for pair in listed if pair not in exact]
             yield from itertools.starmap(details, exact)
             yield from [f"also mentioned by: {' '.join(dict.fromkeys(others))}"] if others else ()
         elif listed:

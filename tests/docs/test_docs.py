@@ -273,7 +273,8 @@ def runs(model_dir, tmp_path_factory):
            "teacher.name=nano"]  # fmt: skip
     return [
         rlzoo.run("ppo_gae", ["model=nano", *small[1:], f"run.dir={place}/gae"]),
-        rlzoo.run("grpo", [*small, *two, "rewards.overlong.buffer=4", f"run.dir={place}/grpo"]),
+        rlzoo.run("grpo", [*small, *two, "rewards.overlong.buffer=4", "correction=tis",
+                           f"run.dir={place}/grpo"]),
         rlzoo.run("grpo", [*small[1:4], *small[5:], "task=hi_lo", "model=turns",
                            f"run.dir={place}/turns"]),
     ]  # fmt: skip

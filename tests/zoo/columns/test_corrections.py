@@ -6,6 +6,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from helpers.zoo import ZOO
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo_zoo.columns.ratios import measure
 
 NAMES = ("tis", "icepop", "rejection")
 F64 = torch.float64
@@ -140,3 +143,28 @@ def test_overlong_counts_actions_not_observations():
     mask[1, 2:6] = 0
     got = ZOO.rewards["overlong"]({"response_mask": mask}, max_length=10, buffer=4)
     assert got.tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("correction", "ess", "mean", "largest"),
+    [
+        ("tis", 8.25**2 / (6 * 14.0625), 2.375, 4),  # weights 2, 1, .25, 1, 2, 2
+        ("{name: tis, level: sequence}", 8**2 / (6 * 12), 6, 16),  # 1, 1, 1, 1, 2, 2 of 1 and 16
+        ("{name: tis, level: sequence, cap: 1}", 1.0, 6, 16),
+        ("{name: rejection, level: token, estimator: k1, threshold: 1.3}", 2 / 6, 2.375, 4),
+    ],
+)
+def test_metrics_of_the_weights(correction, ess, mean, largest):
+    """By hand; and nothing without a correction."""
+    words = ["recipe=grpo", "model=tiny", f"correction={correction}"]
+    plan = make_plan(compose(words, ZOO), ZOO)
+    bound = next(column for column in plan.columns if column.name == plan.correction)
+    batch = columns(RATIOS.log(), MASK)
+    seen = measure(plan, batch | {plan.correction: bound(batch)})
+    assert_close(
+        torch.tensor([*seen.values()], dtype=F64),
+        torch.tensor([ess, mean, largest], dtype=F64),
+        rtol=0,
+        atol=1e-12,
+    )
+    assert measure(make_plan(compose(words[:2], ZOO), ZOO), batch) == {}

@@ -1,5 +1,7 @@
 """Distillation on the student's own samples: what the papers say of the advantages."""
 
+import math
+
 import torch
 
 from rlzoo.plugin.call import call
@@ -105,3 +107,24 @@ def test_mopd_is_the_teachers_word_and_the_groups(zoo):
     teacher, outcome = (advantages(zoo, name, columns) for name in ("opd", "grpo"))
     torch.testing.assert_close(advantages(zoo, "mopd", columns), teacher + outcome)
     torch.testing.assert_close(advantages(zoo, "mopd", columns, alpha=0.0), teacher)
+
+
+def test_rlsd_by_loops_and_its_signs(zoo):
+    """Each token by the formula; no advantage changes its sign, and without a gap it is GRPO's."""
+    c = made_up(zoo, 5)
+    c["self_teacher_log_probs"] = c["teacher_log_probs"].double()
+    c["sequence_rewards"] = torch.arange(len(c["group_ids"]), dtype=F64) % 3
+    plain = advantages(zoo, "grpo", c)
+    options = {"strength": 0.7, "clip": 0.3}
+    got = advantages(zoo, "rlsd", c, **options)
+    want = torch.zeros_like(got)
+    for i, t in c["response_mask"].nonzero().tolist():
+        a = float(plain[i, t])
+        gap = float(c["self_teacher_log_probs"][i, t] - c["old_log_probs"][i, t])
+        w = math.exp(gap if a > 0 else -gap if a < 0 else 0.0)
+        want[i, t] = a * (0.3 + 0.7 * min(max(w, 0.7), 1.3))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    assert torch.equal(got.sign(), plain.sign())
+    assert not torch.allclose(got, plain)
+    c["self_teacher_log_probs"] = c["old_log_probs"]
+    torch.testing.assert_close(advantages(zoo, "rlsd", c, **options), plain, rtol=0, atol=1e-12)

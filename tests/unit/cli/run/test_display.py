@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from rlzoo.accel import device
 from rlzoo.cli import main
 from rlzoo.cli.run.command import make_display
 from rlzoo.cli.run.lines import Lines, cells
-from rlzoo.format.console import SafeConsole
+from rlzoo.format.console import SafeConsole, doing
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.train.stopping import FLAT, Flat
@@ -274,3 +275,25 @@ def test_the_command_that_an_interrupted_run_prints_goes_on(words, tmp_path, mon
     monkeypatch.setattr(Plain, "step", step)
     assert main(shlex.split(command)[1:]) == 0
     assert "resumed at step 2" in capsys.readouterr().out
+
+
+def test_a_quiet_run_prints_its_folder_alone(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "ppo_gae", *words, "train.steps=1", "run.dir=a", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 1
+    assert out.split()[-1] == "a"
+    assert (tmp_path / "a" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("terminal", "quiet"), [(True, False), (True, True), (False, False)])
+def test_a_terminal_shows_what_is_computed_and_nothing_else_does(terminal, quiet, monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with doing("loading", quiet) as next_is:
+        next_is("sampling")
+    shown = terminal and not quiet
+    assert [word in stream.getvalue() for word in ("loading", "sampling")] == [shown, shown]
