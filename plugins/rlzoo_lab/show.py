@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
 from rlzoo.plugin.columns import RESOURCES
+from rlzoo.runs.folder import is_run
 
 if TYPE_CHECKING:  # omegaconf, pluggy, rich
     from rich.console import RenderableType
@@ -46,8 +47,9 @@ def run(arguments: argparse.Namespace) -> Result:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
         found: Result = bridges(arguments.trainer, arguments.words, load_zoo())
         return found
-    zoo = load_zoo_after(partial(compose, arguments.words))
-    recipe = compose(arguments.words, zoo)
+    words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
+    zoo = load_zoo_after(partial(compose, words))
+    recipe = compose(words, zoo)
     plan, missing = plan_without_data(recipe, zoo)
     for text in [*missing, *plan.warnings]:
         warnings.warn(text, stacklevel=1)

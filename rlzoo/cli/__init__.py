@@ -94,6 +94,7 @@ VERBS = {
 # Words of other tools.
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
+    "-o": "write run.dir=FOLDER",
     "--push-to-hub": "`rlzoo model export` writes the model's folder",
 }
 MEANT = {
@@ -292,12 +293,12 @@ def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
         has_option = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
             flag, options, n=1, cutoff=0.8
         )
+        if flag in SWITCHES:
+            raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
         if not word.startswith("--") or has_option or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
             out.append(word)
             continue
         given = value if equals else next(queue, None)
-        if flag in SWITCHES:
-            raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
         if given is None or given.startswith("--"):
             raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
         out.append(f"{key}={given}")

@@ -174,6 +174,8 @@ def _of_a_file(word: str, zoo: Zoo) -> list[str]:
     section, _, value = word.partition("=")
     kind = {**SECTIONS, **COLLECTIONS}.get(section)
     function = re.fullmatch(r"([\w./]+?)(?:\.py)?(:[A-Za-z_]\w*)", value)
+    if section in COLLECTIONS and value.endswith(".py") and os.path.isfile(value):
+        raise RecipeError(f"{word}: write {word}:FUNCTION, with the name of the function")
     if kind is None or not (function or os.path.isfile(value)) or value in zoo.shelves[kind]:
         return [word]
     option = "function" if function else "path"
@@ -200,6 +202,10 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     rest = [w for w in words if not w.startswith("recipe=")]
     if not chosen and not needed:
         return None, words
+    for run in [w.removeprefix("resume=") for w in words if w.startswith("resume=")]:
+        raise RecipeError(
+            f"resume={run}: write `rlzoo resume {run}`", key="resume", kind="unknown-key"
+        )
     if not chosen:
         count = len(list_configs("recipes"))
         raise RecipeError(
