@@ -2,7 +2,6 @@
 
 May import `train` and the layers below, and no other verb.
 
-    asked              the requested estimators, critics and sizes
     command            the arguments, and which of the modes they select
     exact              in an artificial world
     saved              `diagnose RUN`: many estimators on one saved batch

@@ -22,7 +22,8 @@ from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
-from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo_lab.diagnose.exact import estimators_of
+from rlzoo_lab.diagnose.setting import row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.episodes import supply
 from rlzoo_lab.view.blocks import Block, Text
@@ -40,28 +41,14 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     if not (files := saved_batches(folder.path)):
         raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
-    if words:
-        recipes = estimators_of([*base, *words], zoo)
-    else:
-        recipes = own_and_others(base, plan.estimator.name, zoo)
+    recipes = estimators_of([*base, *words], zoo)
+    if not words:  # the run's options stay its own: a sweep would reset none of the others
+        others = ",".join(name for name in zoo.estimators if name != plan.estimator.name)
+        recipes += estimators_of([*base, f"estimator={others}"], zoo)
     mask = batch["response_mask"]
     rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
-
-    def note(head: dict[str, Any], raw: Tensor, white: Tensor) -> None:
-        pulls.append(first_gradient(plan, batch, white))
-        a = raw[mask.bool()].double()
-        advantages.append(a)
-        rows.append(
-            {
-                **head,
-                "mean": a.mean().item(),
-                "variance": a.var(correction=0).item(),
-                "zeros": (a == 0).double().mean().item(),
-                "positive": (a > 0).double().mean().item(),
-            }
-        )
 
     for recipe in recipes:
         chosen = zoo.estimators[recipe.config.estimator.name]
@@ -72,7 +59,18 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             undone.append({"estimator": chosen.name, "needs": missing})
             continue
         raw = estimator(columns)["advantages"]
-        note(row_head(estimator, words), raw, whitened(plan, batch, raw))
+        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
+        a = raw[mask.bool()].double()
+        advantages.append(a)
+        rows.append(
+            {
+                **row_head(estimator, words),
+                "mean": a.mean().item(),
+                "variance": a.var(correction=0).item(),
+                "zeros": (a == 0).double().mean().item(),
+                "positive": (a > 0).double().mean().item(),
+            }
+        )
     if not rows:
         raise RunError(f"{file}: no estimator can be evaluated: {undone[0]['needs'][0]} is missing")
     centred = torch.stack(advantages)  # (estimators, tokens)

@@ -2,10 +2,9 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
@@ -13,16 +12,26 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import CRITIC_COLUMNS
-from rlzoo_lab.diagnose.asked import row_head
+from rlzoo_lab.data.variants import shown_options
+from rlzoo_lab.kit.checks.losses import is_reinforce
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
 from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns, supply
-from rlzoo_lab.kit.oracle.means import some_groups
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
 
 
-def _off_policy(recipe: Recipe) -> Iterator[str]:
-    """Settings by which a run's samples or their weights are not those of the policy itself."""
+def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
+    """The first fields of a row of a document. `shown`: options that are swept or not at their
+    defaults."""
+    component, options = estimator.component, estimator.options
+    shown = shown_options(component, options, words)
+    return {"estimator": component.name, "options": options, "shown": shown}
+
+
+def _off_policy(recipe: Recipe, zoo: Zoo) -> Iterator[str]:
+    """Settings by which a run's samples or their weights are not those of the policy itself, and a
+    policy loss whose gradient at ratio 1 is not the advantages'."""
     config, rollout = recipe.config, recipe.config.rollout
     if config.sampler.name != "transformers":
         yield f"sampler={config.sampler.name}"
@@ -30,6 +39,13 @@ def _off_policy(recipe: Recipe) -> Iterator[str]:
         yield f"correction={config.correction.name}"
     usual = {"top_p": 1.0, "top_k": 0, "min_new_tokens": 0, "staleness": 0}
     yield from (f"rollout.{k}={x}" for k, y in usual.items() if (x := getattr(rollout, k)) != y)
+    loss = Subject(zoo.policy_losses[config.policy_loss.name], zoo)
+    try:
+        plain = is_reinforce(loss, **recipe.options("policy_loss"))
+    except NotApplicable:
+        plain = False
+    if not plain:
+        yield f"policy_loss={config.policy_loss.name}"
     if config.actor.entropy_coef:
         yield f"actor.entropy_coef={config.actor.entropy_coef:g}"
 
@@ -79,7 +95,7 @@ class Setting:
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for i, recipe in enumerate(recipes, 1):
             next_is(f"{recipe.config.estimator.name}, {i} of {len(recipes)} estimators")
-            self.left_out |= dict.fromkeys(_off_policy(recipe))
+            self.left_out |= dict.fromkeys(_off_policy(recipe, self.zoo))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
             reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
@@ -126,40 +142,14 @@ class Setting:
             seed=config.seed,
         )
         drops = config.rollout.truncation == "drop"
-        loss = make_loss(
+        subject.loss = make_loss(
             Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
             self.episodes,
             whiten=mine.whiten,
             ddof=mine.whiten_ddof,
             kept=~columns["truncated"] if drops else None,
         )
-        subject.loss = loss
-        if not missing:
-            subject.loss = replace(loss, policy=self._policy_loss(subject, recipe))
         return subject, missing
-
-    def _policy_loss(self, subject: EstimatorInWorld, recipe: Recipe) -> Bound | None:
-        """The recipe's policy loss; None if its gradient on the policy's own samples is in
-        proportion to the advantages, or if it needs columns that are not there."""
-        name, columns = recipe.config.policy_loss.name, subject.columns
-        policy = Bound.of(self.zoo.policy_losses[name], recipe.options("policy_loss"))
-        columns |= {"log_probs": columns["old_log_probs"], "entropy": columns["old_entropy"]}
-        one_turn = columns["response_mask"].long()  # without observations
-        columns |= {
-            "turn_ids": one_turn,
-            "observation_nll": torch.zeros_like(columns["sequence_rewards"]),
-        }
-        asked = [n for n in policy.needs if n not in ("advantages", "raw_advantages")]
-        if lack := supply(self.zoo, asked, columns):
-            self.left_out[f"policy_loss={name} (it needs {', '.join(lack)})"] = None
-            return None
-        rows, ids = some_groups(subject)
-        a = subject.among(subject.columns, rows, ids)
-        live = subject.weight[rows] > 0
-        x, y = a[live], subject.push(policy, a, rows, ids)[live]
-        slope = (x @ y) / (x @ x).clamp(min=1e-300)
-        alike = slope > 0 and torch.allclose(y, slope * x, rtol=1e-9, atol=1e-12)
-        return None if alike else policy
 
     def columns(self, values: Tensor) -> dict[str, Any]:
         """The columns of all episodes with a critic (S,)."""

@@ -16,10 +16,10 @@ def praise_raises_the_probability(s: Subject) -> str:
     them less."""
     note = ""
     for options in s.variants():
-        signs, push = pushes(s, 1.0, **options)
+        signs, pushed = pushes(s, 1.0, **options)
         _, opposite = pushes(s, -1.0, **options)
-        praise = torch.where(signs > 0, push, opposite)[signs != 0]
-        blame = torch.where(signs > 0, opposite, push)[signs != 0]
+        praise = torch.where(signs > 0, pushed, opposite)[signs != 0]
+        blame = torch.where(signs > 0, opposite, pushed)[signs != 0]
         assert bool((praise >= -1e-12).all()), (
             f"a positive advantage lowers a token's log-prob{show(options)}: is the sign flipped?"
         )
@@ -30,7 +30,7 @@ def praise_raises_the_probability(s: Subject) -> str:
         assert bool((blame < praise - 1e-12).any()), (
             f"does not depend on the advantage{show(options)}"
         )
-        if not options and torch.allclose(push, signs):
+        if not options and torch.allclose(pushed, signs):
             note = "its gradient at ratio 1 is REINFORCE's"
     return note
 
@@ -40,11 +40,11 @@ def no_advantage_no_push(s: Subject) -> None:
     if "sequence_scores" in s.needs:
         raise NotApplicable("learns from the scores as well as from advantages")
     for options in s.variants():
-        signs, push = pushes(s, 10.0, **options)
-        if bool((push[signs < 0] > 1e-12).any()):
+        signs, pushed = pushes(s, 10.0, **options)
+        if bool((pushed[signs < 0] > 1e-12).any()):
             raise NotApplicable("raises log-probs for every advantage, only by different amounts")
-        _, push = pushes(s, 0.0, **options)
-        worst = float(push.abs().max())
+        _, pushed = pushes(s, 0.0, **options)
+        worst = float(pushed.abs().max())
         assert worst < 1e-9, (
             f"has a gradient of {worst:.3g} at advantage 0{show(options)}: is a target not "
             "detached?"
@@ -60,11 +60,11 @@ def rows_without_signal_can_be_left_out(s: Subject) -> None:
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
-        push = s.gradient(columns, **options)["log_probs"]
-        assert not bool(push[silent].any()), (
+        gradient = s.gradient(columns, **options)["log_probs"]
+        assert not bool(gradient[silent].any()), (
             f"has a gradient in a row without signal{show(options)}"
         )
-        whole = s.call(columns, **options) | {"gradient": push}
+        whole = s.call(columns, **options) | {"gradient": gradient}
         for part in (silent, ~silent):
             few = take(columns, part.nonzero()[:, 0])
             alone = s.call(few, **options) | {"gradient": s.gradient(few, **options)["log_probs"]}
@@ -103,26 +103,39 @@ def finite_far_off_policy(s: Subject) -> None:
             columns["log_probs"] = columns["old_log_probs"] + gap * mask
             columns["sampler_log_probs"] = columns["old_log_probs"]
             loss = s.call(columns, **options)["loss"]
-            push = s.gradient(columns, **options)["log_probs"]
-            ok = torch.isfinite(loss).all() and torch.isfinite(push).all()
+            gradient = s.gradient(columns, **options)["log_probs"]
+            ok = torch.isfinite(loss).all() and torch.isfinite(gradient).all()
             assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
 
 
-def pushes(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
-    """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
-
-    The ratio is 1, the reference the policy. Every other response is good, for
-    losses that compare the responses of a group.
-    """
+def on_own_data(s: Subject, advantages: Tensor, **options) -> dict[str, Tensor]:
+    """The gradient, (B, T) for each column, on the policy's own data: the ratio is 1, and the
+    reference is the policy."""
     assert "log_probs" in s.needs, "does not use log_probs, so it cannot train the policy"
     columns = s.batch()
     for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
         columns[name] = columns["old_log_probs"]
     columns["full_kl"] = torch.zeros_like(columns["full_kl"])
-    even = torch.arange(len(columns["group_ids"])) % 2 == 0
-    signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
-    columns["advantages"] = columns["raw_advantages"] = size * signs
-    return signs, -s.gradient(columns, **options)["log_probs"]
+    columns["advantages"] = columns["raw_advantages"] = advantages
+    return s.gradient(columns, **options)
+
+
+def pushes(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
+    """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
+    Every other response is good, for losses that compare the responses of a group."""
+    mask = s.batch()["response_mask"]
+    signs = torch.where(torch.arange(len(mask)) % 2 == 0, 1.0, -1.0)[:, None] * mask
+    return signs, -on_own_data(s, size * signs, **options)["log_probs"]
+
+
+def is_reinforce(s: Subject, **options) -> bool:
+    """Whether log_probs alone are pushed, in proportion to the advantages, whatever they are."""
+    a = s.batch()["advantages"]
+    gradients = on_own_data(s, a, **options)
+    got = -gradients.pop("log_probs")
+    scale = (a * got).sum() / (a * a).sum()
+    alike = torch.allclose(got, scale * a, rtol=1e-9, atol=1e-12)
+    return bool(scale > 0) and alike and not any(x.any() for x in gradients.values())
 
 
 def pushes_towards_the_target(s: Subject) -> None:
@@ -133,10 +146,10 @@ def pushes_towards_the_target(s: Subject) -> None:
             _bins_reach_the_target(s, columns, options)
             continue
         columns["values"] = columns["value_preds"]
-        push = -s.gradient(columns, **options)["value_preds"]
+        moved = -s.gradient(columns, **options)["value_preds"]
         error = columns["returns"] - columns["value_preds"]
         clear = mask & (error.abs() > 1e-3)
-        assert bool((push * error)[clear].gt(0).all()), (
+        assert bool((moved * error)[clear].gt(0).all()), (
             f"moves away from the target, or not at all{show(options)}: wrong sign or gradient "
             "leak?"
         )

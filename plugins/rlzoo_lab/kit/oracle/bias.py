@@ -202,9 +202,6 @@ def _batches(
         alike = _whitened_ids(subject, groups[: count * size], size)
         if alike is not None:
             estimates = subject.whitened(estimates, taken, alike)
-        if policy := subject.policy:
-            parts = (x.split(size) for x in (estimates, taken, groups[: count * size]))
-            estimates = torch.cat([subject.push(policy, *x) for x in zip(*parts, strict=True)])
         g = _sampled(subject, taken, subject.weight[taken] * estimates, count)
         dots = (g * star).sum((-1, -2))
         cosines = dots / (g.norm(dim=(-1, -2)) * star.norm()).clamp(min=1e-300)

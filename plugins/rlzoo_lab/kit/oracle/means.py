@@ -1,14 +1,13 @@
 """E[A^ | s, a] of an estimator: from every group, of one row or more, or from sampled partners."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo.plugin.border import Bound
-from rlzoo_lab.kit.oracle.subject import LARGE, EstimatorInWorld
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
 
 
 @dataclass
@@ -26,61 +25,11 @@ class Means:
     method: str
 
 
-LARGE_BATCHES = 4
-
-
-def _in_large_batches(subject: EstimatorInWorld, policy: Bound) -> tuple[Tensor, str]:
-    """(R, S, V) the pull of a policy loss that couples the batch, in the limit of large ones: each
-    episode is in a batch as often as in the world, by rounding, in drawn groups. And how."""
-    e, size, pulls = subject.episodes, subject.samples, []
-    draw = generator(subject.seed, "diagnose/large")
-    count = (LARGE * e.probability / e.probability.sum()).round().long()
-    every = torch.arange(len(count)).repeat_interleave(count)
-    for _ in range(LARGE_BATCHES):
-        groups = []
-        for prompt in range(subject.oracle.tree.prompts):
-            mine = every[e.prompt[every] == prompt]
-            mine = mine[torch.randperm(len(mine), generator=draw)]
-            groups.append(mine[: len(mine) // size * size])
-        rows = torch.cat(groups)
-        ids = torch.arange(len(rows)) // size
-        a = subject.among(subject.columns, rows, ids)
-        if subject.loss is not None and subject.loss.whiten != "none":
-            alike = ids if subject.loss.whiten == "group" else 0 * ids
-            a = subject.whitened(a, rows, alike)
-        a = subject.weight[rows] * subject.push(policy, a, rows, ids)
-        total, often = torch.zeros_like(e.scores), torch.zeros(len(count), dtype=a.dtype)
-        total.index_add_(0, rows, a)
-        often.index_add_(0, rows, torch.ones(len(rows), dtype=a.dtype))
-        sums = _Sums(subject)
-        pulls.append(sums.gather(total / often.clamp(min=1)[:, None]) / sums.mass.clamp(min=1e-300))
-    return torch.stack(pulls), f"{LARGE_BATCHES} batches of {len(rows):,} rows"
-
-
 ROWS = 400_000  # that an estimator is called on, at most, for a mean
 
 
 def means(subject: EstimatorInWorld) -> Means:
     """E[A^ | s, a] and related moments."""
-    loss = subject.loss
-    if loss is None or loss.policy is None:
-        return _means(subject)
-    plain = _means(replace(subject, loss=replace(loss, policy=None)))
-    if loss.policy_couples == "batch":
-        pull, method = _in_large_batches(subject, loss.policy)
-    else:
-        if loss.whiten == "batch":
-            mass = _Sums(subject).mass
-            standard = _mean_and_scale(mass, plain.mean, plain.square)
-            subject = replace(subject, loss=replace(loss, standard=standard))
-        found = _means(subject)
-        pull, method = found.pull, found.method
-    methods = dict.fromkeys((plain.method, f"cos: {method}"))
-    exact = method == "exact"
-    return replace(plain, pull=pull, method=plain.method if exact else ", ".join(methods))
-
-
-def _means(subject: EstimatorInWorld) -> Means:
     kinds, size = _kinds(subject), 1 if subject.couples == "row" else subject.samples
     groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
     if subject.couples == "batch" or (size > 1 and groups * size * len(kinds) > ROWS):
@@ -108,7 +57,7 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
         if subject.loss is not None:
             seen.append(subject.loss.weight)
         listed = False
-        for name in subject.needs:
+        for name in subject.reads:
             x = columns[name]
             listed |= isinstance(x, list)
             if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
@@ -250,13 +199,6 @@ def _draw_groups(
     return rows.flatten()
 
 
-def some_groups(subject: EstimatorInWorld, n: int = 32) -> tuple[Tensor, Tensor]:
-    """(rows (n G,), group ids) of n groups, drawn."""
-    draw = generator(subject.seed, "diagnose/groups")
-    rows = _draw_groups(subject, _kinds(subject), n, draw)
-    return rows, torch.arange(len(rows)) // subject.samples
-
-
 class _Sums:
     """Collects A^ of every episode, weighted by its probability, at each choice (S, V).
 
@@ -308,15 +250,9 @@ class _Sums:
         """(R, S, V) the weights in the gradient; with whitening, those of a growing batch:
         an affine map."""
         pull, loss = torch.stack(self.pulls), self.subject.loss
-        if loss is None or loss.whiten != "batch" or loss.policy is not None:
+        if loss is None or loss.whiten != "batch":
             return pull
-        middle, scale = _mean_and_scale(self.mass, mean, square)
-        return (pull - middle * self._per_choice(loss.weight)) * scale
-
-
-def _mean_and_scale(mass: Tensor, mean: Tensor, square: Tensor) -> tuple[float, float]:
-    """(mean, 1 / standard deviation) of A^ over tokens, as whitening over a batch has them."""
-    share = mass / mass.sum()
-    middle = (share * mean.mean(0)).sum()
-    spread = ((share * square).sum() - middle.square()).clamp(min=0)
-    return float(middle), float((spread + 1e-8).rsqrt())
+        share = self.mass / self.mass.sum()
+        middle = (share * mean.mean(0)).sum()
+        spread = ((share * square).sum() - middle.square()).clamp(min=0)
+        return (pull - middle * self._per_choice(loss.weight)) * (spread + 1e-8).rsqrt()

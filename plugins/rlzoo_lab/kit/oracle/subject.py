@@ -1,14 +1,13 @@
 """An estimator and a recipe's loss on the episodes of a world."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.ops import masked_sum, whiten
-from rlzoo.plugin.border import Bound
 from rlzoo.plugin.component import Component
 from rlzoo_lab.kit.oracle.episodes import EpisodeTable
 from rlzoo_lab.kit.oracle.oracle import Oracle
@@ -23,23 +22,11 @@ class Loss:
     weight: (B, T) the aggregation's, of each token of each episode, in the limit of large batches;
         1 on average over tokens as visited, 0 in rows that leave the loss.
     whiten: "batch" (in that limit too), "group" or "none".
-    policy: the policy loss, unless its gradient at ratio 1 is the advantages' (`push`).
-    standard: (mean, 1 / std) of A^ over tokens, for a policy loss on advantages whitened over the
-        batch.
     """
 
     weight: Tensor
     whiten: str = "none"
     ddof: int = 0
-    policy: Bound | None = None
-    standard: tuple[float, float] | None = None
-
-    @property
-    def policy_couples(self) -> str:
-        """What the policy loss compares: one that reads groups, the rows of each."""
-        if self.policy is None:
-            return "row"
-        return "group" if "group_ids" in self.policy.needs else self.policy.component.couples
 
 
 LARGE = 100_000  # rows of a batch that has every length, or episode, as often as the world
@@ -98,62 +85,25 @@ class EstimatorInWorld:
 
     def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
         """The columns that the estimator sees, of some rows, in new groups."""
-        return self._of_rows(columns, self.reads, rows) | {"group_ids": group_ids}
-
-    def _of_rows(self, columns: Columns, names: Sequence[str], rows: Tensor) -> Columns:
         taken: Columns = {"response_mask": columns["response_mask"][rows]}
-        for name in names:
+        for name in self.reads:
             x = columns[name]
             if isinstance(x, list):
                 taken[name] = [x[i] for i in rows.tolist()]
             else:
                 taken[name] = x[rows] if len(x) == len(self.episodes.probability) else x
-        return taken
+        return taken | {"group_ids": group_ids}
 
     def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
         """A^ of rows in groups."""
         return self(self.take(columns, rows, group_ids))
 
     @property
-    def policy(self) -> Bound | None:
-        return None if self.loss is None else self.loss.policy
-
-    @property
     def couples(self) -> str:
         """The other rows on which the loss of a row depends, in the limit of large batches."""
-        kinds = [self.component.couples]
-        if self.loss is not None:
-            kinds += ["group"] * (self.loss.whiten == "group") + [self.loss.policy_couples]
+        by_group = self.loss is not None and self.loss.whiten == "group"
+        kinds = [self.component.couples, "group" if by_group else "row"]
         return max(kinds, key=("row", "group", "batch").index)
-
-    @property
-    def needs(self) -> list[str]:
-        """The columns that distinguish rows, for the estimator and the loss. At ratio 1 all
-        log-probs are equal, and most losses read only their differences."""
-        more = () if self.policy is None else self.policy.needs
-        if self.policy is not None and self._only_ratios(self.policy):
-            more = tuple(n for n in more if not n.endswith("log_probs"))
-        return [n for n in dict.fromkeys((*self.reads, *more)) if n in self.columns]
-
-    def _only_ratios(self, policy: Bound) -> bool:
-        rows = torch.arange(len(self.episodes.probability))
-        a, ids = self.columns["rewards"] + 1, self.columns["group_ids"]
-        moved = {n: x / 2 for n, x in self.columns.items() if n.endswith("log_probs")}
-        other = replace(self, columns=self.columns | moved)
-        return torch.allclose(self.push(policy, a, rows, ids), other.push(policy, a, rows, ids))
-
-    def push(self, policy: Bound, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
-        """(B, T) what the policy loss makes of the advantages A^ of rows: minus its gradient in
-        log pi at ratio 1, divided by the token's weight."""
-        weight = self.weight[rows]
-        columns = self._of_rows(self.columns, [n for n in policy.needs if n in self.columns], rows)
-        columns |= {"group_ids": ids, "advantages": a, "raw_advantages": a}
-        columns["response_mask"] = (weight > 0).to(a.dtype)
-        with torch.enable_grad():
-            leaf = columns["log_probs"].clone().requires_grad_()
-            loss = (weight * policy({**columns, "log_probs": leaf})[0]).sum()
-            (gradient,) = torch.autograd.grad(loss, leaf)
-        return torch.where(weight > 0, -gradient / torch.where(weight > 0, weight, 1), 0)
 
     def whitened(self, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
         """A^ of rows, standardised among those of the same id."""
@@ -161,16 +111,9 @@ class EstimatorInWorld:
         return whiten(a, mask, ids, ddof=self.loss.ddof if self.loss else 0)
 
     def in_groups(self, a: Tensor, rows: Tensor, group_ids: Tensor) -> Tensor:
-        """A^ of rows in groups, whitened where the recipe does so within groups, as the policy loss
-        takes it."""
-        loss = self.loss
-        if loss is not None and loss.whiten == "group":
-            a = self.whitened(a, rows, group_ids)
-        if loss is None or loss.policy is None:
-            return a
-        if loss.standard is not None:
-            a = (a - loss.standard[0]) * loss.standard[1]
-        return self.push(loss.policy, a, rows, group_ids)
+        """A^ of rows in groups, whitened where the recipe does so within groups."""
+        by_group = self.loss is not None and self.loss.whiten == "group"
+        return self.whitened(a, rows, group_ids) if by_group else a
 
     @property
     def weight(self) -> Tensor:
