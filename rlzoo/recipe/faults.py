@@ -140,7 +140,11 @@ def refuse_idle(plan: Any) -> None:
         part = key if key in absent else part
         if origin == COMMAND_LINE and part in absent and key not in OF_REFERENCE:
             longer = [other for other in read_keys if last in other.rpartition(".")[2]]
-            hint = f"; did you mean {longer[0]!r}?" if longer and last != "name" else ""
+            hint = (
+                f"; did you mean {longer[0]!r}?"
+                if longer and last != "name" and part != key
+                else ""
+            )
             line = f"{plan.recipe.blame(key)}: has no effect, because {absent[part]}{hint}"
             raise RecipeError(line, key=key, kind="no-effect")
 
