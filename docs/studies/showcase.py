@@ -1,4 +1,4 @@
-"""Run the showcase and the critic's study again; write their tables.
+"""Run the showcase again; write its tables.
 
     python docs/studies/showcase.py    about half an hour on two cores; resumes where it stopped
 
@@ -21,17 +21,11 @@ SETTING = [
     "task=spelling", "model=speller", "train.steps=24", "eval.every=0", "eval.samples=256",
     "checkpoint.every=0", f"seed={','.join(map(str, range(10)))}",
 ]  # fmt: skip
-PPO = ["recipe=ppo_gae", "estimator.lam=0.8"]
 SWEEPS = {
     "words": ["recipe=ppo_gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
     "end": ["recipe=ppo_gae,rloo", "estimator.lam=0.8,0.95,1", "task.pay=end"],
-    "epochs": ["recipe=ppo_gae", "estimator.lam=0,0.8", "critic.epochs=4"],
-    "targets": ["recipe=vc_ppo", "estimator.lam_actor=0.8", "train.critic_warmup=0",
-                "value_loss=clipped_mse"],
-    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5", "seed=0,1,2"],
 }  # fmt: skip
 BEST = "ppo_gae lam=0.8"
-LATE = 4  # steps that a critic's numbers are means of: the last ones
 
 
 def mean(xs: list[float]) -> float:
@@ -66,22 +60,12 @@ def summary(run: Path) -> dict:
     return json.loads((run / "summary.json").read_text(encoding="utf-8"))
 
 
-@cache
-def steps(run: Path) -> list[dict]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [line for line in map(json.loads, lines) if "reward/mean" in line]
-
-
 def scores(runs: dict[int, Path]) -> list[float]:
     return [summary(run)["eval_after"] for run in runs.values()]
 
 
 def paired(a: dict[int, Path], b: dict[int, Path]) -> list[float]:
     return [summary(a[s])["eval_after"] - summary(b[s])["eval_after"] for s in a if s in b]
-
-
-def late(run: Path, key: str) -> float:
-    return mean([line[key] for line in steps(run)[-LATE:] if key in line])
 
 
 def results(name: str) -> str:
@@ -108,39 +92,12 @@ def expect() -> str:
     return table(["", "right words, 95 % interval of the mean"], lines)
 
 
-def critic() -> str:
-    """Every variation, compared with the row that it varies."""
-    base = {lam: runs_of("words")[f"ppo_gae lam={lam}"] for lam in ("0", "0.8")}
-    rows = [("lam=0.8, default", base["0.8"], base["0.8"])]
-    rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
-    names = {
-        "targets": "lambda of the targets 1",
-        "bins": "value_loss=hl_gauss",
-    }
-    for name, label in names.items():
-        rows += [(label, runs, base["0.8"]) for runs in runs_of(name).values()]
-    rows.append(("lam=0, default", base["0"], base["0"]))
-    rows.append(("lam=0, critic.epochs=4", runs_of("epochs")["lam=0"], base["0"]))
-    lines = [
-        [
-            label,
-            str(len(runs)),
-            f"{mean(scores(runs)):.3f}",
-            "reference" if runs is other else with_interval(paired(runs, other), "+.3f"),
-            f"{mean([late(run, 'critic/vf_explained_var') for run in runs.values()]):.2f}",
-        ]
-        for label, runs, other in rows
-    ]
-    return table(["row", "seeds", "after", "minus default", "explained"], lines)
-
-
 def main() -> None:
     RUNS.mkdir(parents=True, exist_ok=True)
     blocks = {
         "words": lambda: results("words"),
         "expect": expect,
         "end": lambda: results("end"),
-        "critic": critic,
     }
     for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:
         pages = [p for p in PAGES if f"<!-- {name} -->" in p.read_text(encoding="utf-8")]

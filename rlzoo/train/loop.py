@@ -1,7 +1,6 @@
 """The loop: training steps until the budget ends, with the files and output along the way."""
 
 import time
-from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,7 +17,6 @@ from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
@@ -257,17 +255,12 @@ class Loop:
             mend_best(self.folder.path / "best")
         self.engine.gather(None)  # wait until all are here
         troubles: list[str] = []
-        steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
             self._tell_loggers("log", line)
             if is_evaluation(line):
                 self.evaluations.append(line)
             else:
                 self.last = line
-                steps.append(line["step"])
-        evaluated, done = [int(line["step"]) for line in self.evaluations], self.trainer.steps
-        if done and self.engine.first:
-            troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):

@@ -60,6 +60,60 @@ def test_credit_at_k_1_is_the_gradient_and_pass_gradient_is_autograds(claims):
     assert slope == pytest.approx(float((claims.pass_gradient(world, k) * towards).sum()), rel=1e-6)
 
 
+@pytest.fixture(scope="module")
+def libraries():
+    return script("libraries")
+
+
+def test_terms_of_the_kl_against_the_exact_gradient(libraries):
+    """A term times the ratio is exact for any sampler; on policy, k1 is nothing and k2 exact."""
+    world = libraries.make_world("graded", libraries.TREE, seed=3)
+    terms = {name.split(":")[0]: term for name, term in libraries.TERMS.items()}
+    for old in (world.logits, libraries.drifted(world, 3)):
+        exact = libraries.state_kl(world, old, world.reference)
+        for name in ("TRL since 6503, slime `k3` with `use_unbiased_kl`",
+                     "slime `k1` with `use_unbiased_kl`"):  # fmt: skip
+            pull = libraries.pull_of(terms[name], world, old, world.reference)
+            torch.testing.assert_close(pull, exact, rtol=0, atol=1e-14)
+    exact = libraries.state_kl(world, world.logits, world.reference)
+    pulls = {k: libraries.pull_of(terms[k], world, world.logits, world.reference)
+             for k in ("k1", "k2", "k3")}  # fmt: skip
+    assert pulls["k1"].abs().max() < 1e-14
+    torch.testing.assert_close(pulls["k2"], exact, rtol=0, atol=1e-14)
+    assert not torch.allclose(pulls["k3"], exact, rtol=0.1, atol=0)
+
+
+def test_weights_of_a_prefix_are_unbiased(libraries):
+    world = libraries.make_world("graded", libraries.TREE, seed=3)
+    paths = libraries.episodes(world.tree)
+    chance = [float(sum(world.log_pi[s, a] for s, a in path).exp()) for path in paths]
+    assert sum(chance) == pytest.approx(1, abs=1e-12)
+    seen = libraries.weights_of(world, libraries.drifted(world, 3))
+    for level in ("sequence", "prefix"):
+        assert seen[level][:2] == pytest.approx((1, 1), abs=1e-12)
+    assert seen["prefix"][2] < seen["sequence"][2]
+
+
+def test_the_page_shows_what_libraries_do(libraries):
+    """And TPO's coefficients are the paper's, a group's gradient is (G - 1) / G of the true one."""
+    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    kl = {row.split("|")[1]: row.split("|") for row in libraries.kl_table().splitlines()}
+    assert kl["k3: verl `low_var_kl`, slime `k3`, TRL before 6503, NeMo-RL before 2506"][2] in text
+    assert kl["NeMo-RL since 2506, `k2`"][2] in text
+    assert kl["prime-rl `kl_tau`: log(r)^2, against KL(pi, mu)"][5] in text
+    rare = libraries.group_row(0.05)
+    assert rare[4] == "0.875"
+    assert all(cell in text for cell in rare[1:4])
+    for name, formula in libraries.COEFFICIENTS.items():
+        for p in (0.01, 0.4, 0.99):
+            assert libraries.coefficient(name, p) == pytest.approx(formula(p), abs=1e-12)
+    assert all(f"{libraries.coefficient('tpo', p):.4f}" in text for p in (0.01, 0.99))
+    rows = [row.split("|") for row in libraries.prefix_table().splitlines()[2:]]
+    assert all(x in text for x in (rows[1][4], rows[2][2], rows[2][4]))
+    assert libraries.top_p_row(0.9)[1] in text
+    assert libraries.top_p_row(0.5)[2] in text
+
+
 def test_ranks_of_known_matrices():
     ranks = script("grpo_rank").ranks
     stable, entropy, most = ranks(torch.ones(5, dtype=torch.float64))

@@ -34,6 +34,7 @@ FORMS = {
                  "ppo_gae estimator=gae --world graded --critic noisy --noise 0.1 --samples 2 "
                  "--prompts 2 --batches 4 --kl --html d.html --horizon 3",
                  "ppo_gae estimator=gae --fixed-length --cut 2 --horizon 3 --batches 0",
+                 "grpo estimator={place}/mine.py:centred --map scores=rewards --horizon 3",
                  "r", "r --parameters --quiet"],
     "trace": ["--rewards 0,0,1 --values .3,.4,.6 --lam .95 --tokens a,b,c --bootstrap 1 --explain",
               "--scores 0,0,1 --kl 0,0.1,0 --values 0,0,0 --estimator gae,mc --json",

@@ -121,6 +121,7 @@ def diagnose(
         256,
         1024,
     ),
+    map: Annotated[Words, "THEIRS=OURS", "as in check, for estimator=FILE.py:FUNCTION"] = (),
     parameters: Annotated[bool, "with a RUN: also gradients in its final parameters"] = False,
     html: Annotated[PathOrRun | None, "FILE", "write the tables and curves as a page"] = None,
 ) -> Document:

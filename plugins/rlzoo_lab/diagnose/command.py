@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> Result:
             document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
         return _result(document, lambda wide: blocks_of_run(document))
     began = time.perf_counter()
-    with doing("enumerating the world", arguments.quiet) as next_is:
-        document = diagnose(words, arguments, next_is=next_is)
+    with doing("computing estimators in the world", arguments.quiet):
+        document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
     return _result(document, partial(blocks, document))
 

@@ -5,11 +5,11 @@ enumerated world (`rlzoo_lab.kit.oracle.worlds`).
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rlzoo.errors import RlzooError, nearest
+from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -20,13 +20,10 @@ from rlzoo_lab.data.variants import in_full, variants
 
 
 def diagnose(
-    words: list[str],
-    arguments: argparse.Namespace,
-    zoo: Zoo | None = None,
-    next_is: Callable[[str], object] = str,
+    words: list[str], arguments: argparse.Namespace, zoo: Zoo | None = None
 ) -> dict[str, Any]:
-    """The document that `--json` prints; raises RlzooError. next_is: shows what comes next."""
-    zoo = zoo or _zoo(words)
+    """The document that `--json` prints; raises RlzooError."""
+    zoo = zoo or _zoo(words, arguments.map)
     recipes = estimators_of(words, zoo)
     first, config = recipes[0], recipes[0].config
     critics = critics_of(arguments.critic, arguments.noise)
@@ -55,7 +52,7 @@ def diagnose(
     values = {
         name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
     }
-    rows = setting.ask(recipes, words, values, sizes, next_is)
+    rows = setting.ask(recipes, words, values, sizes)
     reached = episodes.reached(tree.states)[:, None]
     return {
         "world": {
@@ -70,18 +67,21 @@ def diagnose(
     }
 
 
-def _zoo(words: list[str]) -> Zoo:
-    """The zoo, with estimators that are functions elsewhere: estimator=verl:grpo,grpo."""
+def _zoo(words: list[str], maps: Sequence[str]) -> Zoo:
+    """The zoo, with estimators that are functions elsewhere: estimator=verl:grpo,grpo; maps:
+    THEIRS=OURS."""
     written = [word.partition("=") for word in words]
     names = [name for key, _, text in written if key in ("estimator", "estimator.name")
              for name in split_values(text) if ":" in name]  # fmt: skip
     if not names:
+        if maps:
+            raise UsageError("--map: is for estimator=FILE.py:FUNCTION")
         return load_zoo_after(partial(estimators_of, words))
-    from rlzoo_lab.kit.foreign import components  # it imports torch
+    from rlzoo_lab.kit.foreign import components, pairs  # it imports torch
 
     zoo = load_zoo()
     for name in names:
-        made = [c for c in components(name, {}, {})[0] if c.kind == "estimators"]
+        made = [c for c in components(name, {}, pairs(maps))[0] if c.kind == "estimators"]
         if not made:
             raise RlzooError(f"estimator={name}: it is not an advantage estimator")
         zoo.estimators[name] = made[0]

@@ -1,7 +1,7 @@
 """A world, and each estimator of a recipe run and measured in it."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.border import Bound
+from rlzoo.plugin.columns import MODELS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.data.variants import shown_options
 from rlzoo_lab.kit.checks.losses import is_reinforce
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
@@ -86,19 +86,17 @@ class Setting:
         words: list[str],
         critics: Mapping[str, Tensor],
         sizes: tuple[int, ...],
-        next_is: Callable[[str], object],
     ) -> dict[str, list[Any]]:
         """The lists of a document: `estimators`, a row for each estimator and each critic, name ->
         V (S,), that it reads; `not_diagnosable`; `failed`; and `left_out`, settings of the recipe
         that its gradient here does not contain."""
         lists = ("estimators", "not_diagnosable", "failed")
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
-        for i, recipe in enumerate(recipes, 1):
-            next_is(f"{recipe.config.estimator.name}, {i} of {len(recipes)} estimators")
+        for recipe in recipes:
             self.left_out |= dict.fromkeys(_off_policy(recipe, self.zoo))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
-            reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
+            reads_critic = not set(bound.needs).isdisjoint(MODELS["critic"])
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
                 if missing:

@@ -7,9 +7,8 @@ from typing import Any
 
 from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError, nearest
-from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.columns import COLUMNS, MODELS
 from rlzoo.plugin.registry import load_zoo
-from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
@@ -87,7 +86,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
 
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
-    if not typed.keys().isdisjoint(teachers.COLUMNS):
+    if not typed.keys().isdisjoint(MODELS["teacher"]):
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     if typed and not any(w.startswith("whiten=") for w in words):
         words.append("whiten=none")  # a few typed tokens are too few to whiten

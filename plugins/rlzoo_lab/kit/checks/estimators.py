@@ -107,6 +107,30 @@ def baseline_is_the_groups_own(s: Subject) -> None:
         same(s.call(_raised(columns, own)), before, fault)
 
 
+def baseline_is_whole(s: Subject) -> None:
+    """If advantages are linear in the rewards and those of the rest of the group lower them, the
+    baseline is a mean: equal rewards give 0. Divided by another count, they do not."""
+    s.require("group_ids")
+    s.require(*REWARD_COLUMNS)
+    if "state_keys" in s.needs:
+        raise NotApplicable("compares states as well as responses")
+    columns = s.batch(mask=torch.ones_like(s.batch()["response_mask"]))
+    _, index, count = columns["group_ids"].unique(return_inverse=True, return_counts=True)
+    several = (count[index] > 1)[:, None]
+    drawn = torch.rand(len(index), generator=torch.Generator().manual_seed(0)).double()
+    ones, first = torch.ones_like(drawn), (torch.arange(len(index)) == 0).double()
+
+    def paid(rewards: torch.Tensor) -> torch.Tensor:
+        return s.call(made_up.paid(columns, rewards))["advantages"] * several
+
+    gaps = paid(2 * drawn) - 2 * paid(drawn), paid(drawn + 1) - paid(drawn) - paid(ones)
+    lower = bool((paid(first)[1:] < -1e-9).any())
+    if max(float(x.abs().max()) for x in gaps) > 1e-9 or not lower:
+        raise NotApplicable("is not linear in the rewards, or has no baseline of the group's")
+    worst = float(paid(ones).abs().max())
+    assert worst < 1e-9, f"equal rewards of 1 give advantages of {worst:.3g}: divided by n?"
+
+
 ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
 
 
@@ -189,5 +213,5 @@ def _with_group_baseline(s: Subject) -> made_up.Columns:
 ALL = (
     reward_raises_its_own_advantage, teacher_raises_what_it_prefers, past_reward_is_no_credit,
     exact_values_leave_nothing,
-    baseline_is_the_groups_own, equal_rewards_give_zeros, discount_is_marked,
+    baseline_is_the_groups_own, baseline_is_whole, equal_rewards_give_zeros, discount_is_marked,
 )  # fmt: skip

@@ -108,6 +108,26 @@ def finite_far_off_policy(s: Subject) -> None:
             assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
 
 
+def brakes_along_the_advantage(s: Subject) -> None:
+    """A loss that stops where the policy moved against the advantage stops where it moved along it,
+    too: `max` in place of PPO's `min` does not."""
+    for options in s.variants():
+        columns = s.batch()
+        mask = columns["response_mask"].bool()
+        even = torch.arange(len(mask)) % 2 == 0
+        signs = torch.where(even, 1.0, -1.0)[:, None] * mask
+        columns["advantages"] = columns["raw_advantages"] = signs
+        columns["sampler_log_probs"] = columns["ref_log_probs"] = columns["old_log_probs"]
+        push = {}
+        for way in (1, -1):  # along, against
+            columns["log_probs"] = columns["old_log_probs"] + way * signs
+            push[way] = s.gradient(columns, **options)["log_probs"][mask].abs()
+        assert bool((push[-1] > 1e-9).any() or (push[1] < 1e-9).any()), (
+            "has no gradient where the policy moved against the advantage, and one where it moved "
+            f"along it{show(options)}: max instead of min?"
+        )
+
+
 def on_own_data(s: Subject, advantages: Tensor, **options) -> dict[str, Tensor]:
     """The gradient, (B, T) for each column, on the policy's own data: the ratio is 1, and the
     reference is the policy."""
@@ -139,15 +159,21 @@ def is_reinforce(s: Subject, **options) -> bool:
 
 
 def pushes_towards_the_target(s: Subject) -> None:
-    """Gradient descent moves the value towards `returns`, and the gradient is 0 at the target."""
+    """Gradient descent moves the value towards `returns`, never away, and the gradient is 0 at the
+    target."""
     for options, columns in s.trials():
         mask = columns["response_mask"].bool()
         if "value_logits" in s.needs:
             _bins_reach_the_target(s, columns, options)
             continue
+        error = columns["returns"] - columns["value_preds"]
+        push = -s.gradient(columns, **options)["value_preds"]
+        assert bool((push * error)[mask].ge(-1e-12).all()), (
+            f"moves away from the target where the value has changed{show(options)}: is it "
+            "compared with the old value?"
+        )
         columns["values"] = columns["value_preds"]
         moved = -s.gradient(columns, **options)["value_preds"]
-        error = columns["returns"] - columns["value_preds"]
         clear = mask & (error.abs() > 1e-3)
         assert bool((moved * error)[clear].gt(0).all()), (
             f"moves away from the target, or not at all{show(options)}: wrong sign or gradient "
@@ -203,6 +229,7 @@ POLICY = (
     float64_is_kept,
     rows_without_an_action_count_nothing,
     finite_far_off_policy,
+    brakes_along_the_advantage,
 )
 
 VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token, float64_is_kept)

@@ -22,16 +22,22 @@ from rlzoo_lab.kit.foreign.judge import parametrize_with_checks, run_checks
 Judged = tuple[str, str, str, list[CheckResult]]  # kind, name, place, results
 
 
-def check(name: str, words: Sequence[str], maps: Sequence[str]) -> list[Judged]:
-    """What `rlzoo check` prints of a function: words are its options, maps THEIRS=OURS."""
-    pairs = [pair.partition("=") for pair in maps]
-    for theirs, equals, ours in pairs:
+def pairs(maps: Sequence[str]) -> dict[str, str]:
+    """argument -> column, of the words THEIRS=OURS."""
+    split = [pair.partition("=") for pair in maps]
+    for theirs, equals, ours in split:
         if not (theirs and equals and ours):
             raise UsageError(f"--map must be THEIRS=OURS. Got {theirs}{equals}{ours}")
-    made, failed = components(name, read_options(list(words)), {a: b for a, _, b in pairs})
+    return {theirs: ours for theirs, _, ours in split}
+
+
+def check(name: str, words: Sequence[str], maps: Sequence[str]) -> list[Judged]:
+    """What `rlzoo check` prints of a function: words are its options, maps THEIRS=OURS."""
+    made, failed = components(name, read_options(list(words)), pairs(maps))
     judged = [(KINDS[c.kind].singular, c.name, c.file, run_checks(c)) for c in made]
     return judged + [("function", label, "", [CheckResult("not called", None, why)])
                      for label, why in failed]  # fmt: skip
 
 
-__all__ = ["Judged", "check", "components", "is_foreign", "parametrize_with_checks", "run_checks"]
+__all__ = ["Judged", "check", "components", "is_foreign", "pairs", "parametrize_with_checks",
+           "run_checks"]  # fmt: skip

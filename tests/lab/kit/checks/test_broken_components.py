@@ -150,6 +150,27 @@ def right_value_wrong_gradient(log_probs, ref_log_probs):
     return (gap.expm1() - gap).detach() - (0.5 * gap.square() - 0.5 * gap.square().detach())
 
 
+@broken("estimators", "baseline_is_whole")
+def part_of_the_mean(sequence_rewards, response_mask, group_ids):
+    """Source: here."""
+    rest = 0.9 * group_mean(sequence_rewards, group_ids)
+    return (sequence_rewards - rest)[:, None] * response_mask
+
+
+@broken("policy_losses", "brakes_along_the_advantage")
+def max_for_min(log_probs, old_log_probs, advantages):
+    """Source: here."""
+    ratio = (log_probs - old_log_probs).exp()
+    return -torch.maximum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+
+
+@broken("value_losses", "pushes_towards_the_target")
+def towards_the_old_value(value_preds, values, returns):
+    """Source: here."""
+    near = values + (value_preds - values).clamp(-0.2, 0.2)
+    return torch.maximum((value_preds - values).square(), (near - returns).square())
+
+
 @broken("policy_losses", "finite_far_off_policy")
 def unbounded_product(log_probs, old_log_probs, advantages, response_mask):
     """The product of a response's ratios, to the power of 10.  Source: here."""

@@ -223,5 +223,10 @@ def test_diagnose_takes_an_estimator_of_a_file(folder, monkeypatch):
     )
     assert [r["estimator"] for r in rows] == ["grpo", "mine.py:advantages"]
     assert theirs == pytest.approx(ours, rel=1e-6, abs=1e-9)
+    words[2], mapped = "estimator=mine.py:unknown", ["--map", "pay=rewards"]
+    done = rlzoo(*words, *mapped, "--horizon", "3", "--vocabulary", "3", "--json", where=folder)
+    assert [r["estimator"] for r in json.loads(done.stdout)["estimators"]] == ["mine.py:unknown"]
+    done = rlzoo("diagnose", "recipe=grpo", "--map", "pay=rewards", where=folder)
+    assert done.stderr.strip() == "rlzoo: --map: is for estimator=FILE.py:FUNCTION"
     done = rlzoo("diagnose", "recipe=grpo", "estimator=mine.py:loss", where=folder)
     assert done.stderr.strip().endswith("estimator=mine.py:loss: it is not an advantage estimator")

@@ -102,7 +102,7 @@ def whiten(values, mask):
 ''',
 }  # fmt: skip
 
-# Function, the fault in words, what is replaced, by what, and the check that names it; "": none.
+# Function, the fault in words, what is replaced, by what, and the check that names it.
 FAULTS = [
     ("gae", "sign", "delta = token", "delta = -token", "reward_raises_its_own_advantage"),
     ("gae", "the mask does not carry V over holes", "after = m * values[:, t] + (1 - m) * after",
@@ -134,7 +134,7 @@ FAULTS = [
      "advantages[:, None].expand_as(response_mask)", "zero_off_the_mask"),
     ("grpo", "reward at the last position", "(token_level_rewards * response_mask).sum(-1)",
      "token_level_rewards[:, -1]", "padding_is_not_read"),
-    ("rloo", "divided by n", "/ (num_generations - 1)", "/ num_generations", ""),
+    ("rloo", "divided by n", "/ (num_generations - 1)", "/ num_generations", "baseline_is_whole"),
     ("rloo", "groups interleaved", "rewards.view(-1, num_generations)",
      "rewards.view(num_generations, -1).T", "baseline_is_the_groups_own"),
     ("ppo", "sign", "each = -torch", "each = torch", "praise_raises_the_probability"),
@@ -146,7 +146,7 @@ FAULTS = [
      "finite_everywhere"),
     ("ppo", "old log-probs off by one", "- old_logps)", "- old_logps.roll(1, 1))",
      "holes_are_stepped_over"),
-    ("ppo", "max instead of min", "-torch.min(", "-torch.max(", ""),
+    ("ppo", "max instead of min", "-torch.min(", "-torch.max(", "brakes_along_the_advantage"),
     ("ppo", "without the advantages", "torch.min(ratio * advantages, near * advantages)",
      "torch.min(ratio, near)", "praise_raises_the_probability"),
     ("per_response", "empty responses counted", "(count > 0).sum().clamp(min=1)", "len(count)",
@@ -154,7 +154,7 @@ FAULTS = [
     ("value_loss", "detached", "near = values", "vpreds = vpreds.detach()\n    near = values",
      "pushes_towards_the_target"),
     ("value_loss", "against the old values", "(vpreds - returns) ** 2, (near",
-     "(vpreds - values) ** 2, (near", ""),
+     "(vpreds - values) ** 2, (near", "pushes_towards_the_target"),
     ("k1", "sign", "log_probs - log_probs_base", "log_probs_base - log_probs",
      "value_is_a_divergence"),
     ("k3", "sign of the linear term", "- gap - 1", "+ gap - 1", "value_is_a_divergence"),
@@ -185,7 +185,4 @@ def test_a_right_function_passes(name):
 def test_a_planted_fault_is_named(fault):
     assert fault.right in RIGHT[fault.of]
     found = failed(RIGHT[fault.of].replace(fault.right, fault.wrong), fault.of)
-    if not fault.named:
-        assert found == {}, "it is named now: say by which check"
-        return
     assert fault.named in found
