@@ -24,9 +24,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "rollout.staleness": (
         "max_staleness", "max_head_offpolicyness", "async_level", "max_steps_off_policy",
+        "max_off_policy_steps", "max_trajectory_age_steps", "max_staleness_steps",
     ),
     "rollout.old_log_probs=sampled": (
-        "bypass", "bypass_mode", "bypass_old_logprob_for_rollout",
+        "bypass", "bypass_mode", "bypass_old_logprob_for_rollout", "use_rollout_logprobs",
     ),
     "rollout.old_log_probs=recomputed": (
         "decoupled_ppo", "use_decoupled_loss", "decoupled_loss", "proximal_log_probs",
@@ -35,23 +36,28 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "rollout_correction", "off_policy_correction",
         "importance_sampling_correction", "training_inference_mismatch", "mismatch",
         "vllm_importance_sampling_correction", "is_correction_mode", "is_correction_level",
+        "truncated_importance_sampling_type", "tis_ratio_type", "use_tis",
     ),
     "actor.lr": ("learning_rate", "actor_learning_rate"),
     "actor.entropy_coef": ("entropy_coeff", "ent_coef", "entropy_loss_coef"),
-    "kl.coef": ("beta", "kl_coef", "init_kl_coef", "kl_loss_coef", "kl_beta"),
-    "kl": ("kl_penalty", "kl_estimator", "kl_loss_type"),
+    "kl.coef": (
+        "beta", "kl_coef", "init_kl_coef", "kl_loss_coef", "kl_beta", "kl_ctl", "kl_tau",
+        "reference_policy_kl_penalty",
+    ),
+    "kl": ("kl_penalty", "kl_estimator", "kl_loss_type", "kl_estimator_type"),
     "policy_loss.clip_low": (
         "cliprange", "clip_range", "clip_ratio", "clip_eps", "eps_clip", "epsilon",
-        "clip_ratio_low",
+        "clip_ratio_low", "ratio_clip_min", "eps_clip_low",
     ),
     "policy_loss.clip_high": (
         "clip_ratio_high", "epsilon_high", "eps_clip_high", "clip_higher", "eps_clip_higher",
+        "ratio_clip_max",
     ),
     "policy_loss": ("loss_type", "loss_mode"),
     "aggregation": ("loss_agg_mode", "token_level_loss"),
     "whiten": (
         "advantage_normalization", "normalize_advantages", "whiten_advantages", "adv_norm",
-        "masked_whiten", "whiten_rewards",
+        "masked_whiten", "whiten_rewards", "advantage_batch_normalize",
     ),
     "estimator": ("adv_estimator", "advantage_estimator", "algorithm"),
     "estimator.gamma": ("gamma", "discount"),

@@ -26,6 +26,9 @@ CASES = {
     "enable_thinking": "model.chat_args",
     "data.max_prompt_length": "task.max_prompt",
     "keep sampling mask": "rollout.replay=kept",
+    "loss_fn.ratio_clip_min": "policy_loss.clip_low",
+    "grpo.async_grpo.max_trajectory_age_steps": "rollout.staleness",
+    "use-rollout-logprobs": "rollout.old_log_probs=sampled",
     "actor_rollout_ref.rollout.n": "rollout.samples",
     "no_such_word": "",
 }
