@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> Result:
             warnings.simplefilter("ignore")  # the broken ones are listed below
             zoo = load_zoo()
     text = " ".join(words)
-    ours = any(text.lower() in shelf for shelf in zoo.shelves.values())
+    ours = any(text.lower() in shelf or any(text in c.options for c in shelf.values())
+               for shelf in zoo.shelves.values())  # fmt: skip
     here = "" if ours else meant(text, zoo)  # KEY or KEY=NAME
     key, _, name = here.partition("=")
     notes = list(zoo.notes)
