@@ -129,8 +129,6 @@ class Option:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             large = abs(value) >= 2**1023  # too large for a float
             value = float(value) if not large else math.inf if value > 0 else -math.inf
-        if kind is int and isinstance(value, float) and value.is_integer():
-            value = int(value)  # YAML reads 1e3 as a float
         if kind in (int, float):
             fits = type(value) is kind
             if fits and kind is float and not math.isfinite(value):
