@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
 from rlzoo.plugin.columns import RESOURCES
-from rlzoo.runs.folder import is_run
 
 if TYPE_CHECKING:  # omegaconf, pluggy, rich
     from rich.console import RenderableType
@@ -41,6 +40,7 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
+    from rlzoo.runs.folder import is_run
     from rlzoo_lab.preview import preview
 
     if arguments.trainer:
