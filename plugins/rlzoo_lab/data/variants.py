@@ -1,16 +1,16 @@
 """A recipe and a plan for each estimator in a comparison, with its swept options."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlzoo.errors import RecipeError, RlzooError, UsageError, nearest
+from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose, full_keys, is_short, of_a_file
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Plan
 from rlzoo.recipe.words import name_recipe, split_values
 
 EVERYTHING = "all"  # estimator=all
@@ -42,16 +42,6 @@ def variants(
             recipes.append(make([*chosen, *own]) if own else plain)
     _check_owners(swept, [zoo.estimators[r.config.estimator.name] for r in recipes])
     return recipes
-
-
-def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan | None, str]]:
-    """(estimator, its plan or None, the reason if None) for each recipe."""
-    for recipe in recipes:
-        name = recipe.config.estimator.name
-        try:
-            yield name, make_plan(recipe, zoo), ""
-        except RecipeError as error:
-            yield name, None, str(error).split(": ", 1)[-1]
 
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:

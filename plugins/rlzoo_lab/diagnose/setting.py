@@ -136,7 +136,6 @@ class Setting:
             self.episodes,
             columns,
             samples=self.samples,
-            prompts=min(config.rollout.prompts, 8),
             seed=config.seed,
         )
         drops = config.rollout.truncation == "drop"

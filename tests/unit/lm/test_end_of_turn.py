@@ -17,8 +17,9 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
-from rlzoo_lab import export, show
-from rlzoo_lab.supervised import fit, sft
+from rlzoo_lab import show
+from rlzoo_lab.models import export
+from rlzoo_lab.supervised import sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (
@@ -186,7 +187,7 @@ def test_sft_reads_prompts_as_asked_and_reports_it(folder, tokenizer, tmp_path, 
     flags = ["--chat", chat] if chat else []
     asked = parser.parse_args(["data.jsonl", "--model", str(folder), "--out", "out", *flags])
     row = SimpleNamespace(prompt="1+2=")
-    reader = fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[row]))
+    reader = sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[row]))
     prompt, response = sft.encode(reader, "1+2=", "3")
     assert tokenizer.decode(prompt) == (reader.text(ASKED) if chat else "1+2=")
     assert response[-1] == (end_of(tokenizer) if chat else tokenizer.eos_token_id)
@@ -200,6 +201,6 @@ def test_a_preset_named_to_sft_brings_its_own(tokenizer, monkeypatch, tmp_path):
     (tmp_path / "configs" / "model" / "talker.yaml").write_text("model: {path: x, chat: always}\n")
     monkeypatch.chdir(tmp_path)
     asked = argparse.Namespace(model="talker", chat=None)
-    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "always"
+    assert sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "always"
     asked.chat = "never"
-    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "never"
+    assert sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "never"

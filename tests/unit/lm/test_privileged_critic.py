@@ -8,7 +8,7 @@ from rlzoo.errors import RecipeError
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.tiny import build_tokenizer
+from rlzoo_lab.models.tiny import build_tokenizer
 
 TOLD = "critic.privileged=answer"
 

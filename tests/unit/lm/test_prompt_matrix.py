@@ -24,7 +24,7 @@ from rlzoo.lm.templates import bind
 from rlzoo.mdp.rules import decode
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.models import reward_models
 from rlzoo_lab.supervised import sft
 
 EOS, BOS, PAD, START, END = SPECIAL = ["</s>", "<s>", "<pad>", "<|start|>", "<|end|>"]
@@ -119,8 +119,8 @@ def test_ids_are_those_of_the_model(kind, adds, more, template):
     for response in ("3", "3</s>", "3</s> ", "3</s></s>"):  # ended once
         prompt, ids = sft.encode(form, "1+2=", response)
         assert (prompt, ids.count(0), ids[-1]) == (form.encode("1+2="), 1, 0)
-        scored = reward_model.encode(tokenizer, "1+2=", response)
-        assert scored == reward_model.encode(tokenizer, "1+2=", "3")
+        scored = reward_models.encode(tokenizer, "1+2=", response)
+        assert scored == reward_models.encode(tokenizer, "1+2=", "3")
     odd = len(tokenizer) + 5  # of a larger head
     row = {"response_ids": torch.tensor([[*tokenizer("4")["input_ids"][-1:], odd, 0]])}
     assert (
@@ -131,7 +131,7 @@ def test_ids_are_those_of_the_model(kind, adds, more, template):
 @pytest.mark.parametrize("adds", ADDS)
 def test_a_reward_model_without_a_template_reads_no_end_within(adds):
     tokenizer = make(letters, adds, template=None)
-    ids = reward_model.encode(tokenizer, "1+2=", "3</s>")
+    ids = reward_models.encode(tokenizer, "1+2=", "3</s>")
     assert ids == opened(tokenizer, tokenizer("1+2=")["input_ids"]) + tokenizer.encode(
         "3", add_special_tokens=False
     ) + [0]
@@ -264,7 +264,7 @@ def test_a_reward_model_uses_the_arguments_that_it_was_trained_with(tmp_path):
     said = json.loads(file.read_text())
     file.write_text(json.dumps(said | {"chat_template": THINK}))
     (folder / "report.json").write_text(json.dumps({"chat_args": {"enable_thinking": False}}))
-    tokenizer = reward_model.load(folder, "cpu")[1]
+    tokenizer = reward_models.load(folder, "cpu")[1]
     assert tokenizer.apply_chat_template([USER], tokenize=False).endswith("<none>")
 
 

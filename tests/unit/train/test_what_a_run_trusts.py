@@ -224,24 +224,6 @@ def test_a_damaged_file_of_a_run_is_one_line(cut, zoo, name, text):
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
-    from rlzoo.runs.folder import RunFolder
-    from rlzoo_lab.display.tables import closing
-
-    folder = RunFolder(trained[0])
-    for i, text in enumerate(["[]", "{", '{"task": "reverse"}']):
-        neighbour = folder.path.parent / f"bad{i}"
-        neighbour.mkdir()
-        (neighbour / "summary.json").write_text(text)
-    for i, text in enumerate(["x", [1], [[], {}], [10**400, 1]]):
-        odd = shutil.copytree(folder.path, folder.path.parent / f"odd{i}") / "summary.json"
-        odd.write_text(json.dumps(json.loads(odd.read_text()) | {"eval_after_interval": text}))
-    good = folder.path.parent / "good"
-    shutil.copytree(folder.path, good)
-    (good / "metrics.jsonl").write_text("[1]\n")
-    assert len(closing(folder.summary(), folder)[1].columns[0].cells) == 2
-
-
 def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, monkeypatch):
     def spoiled(*arguments, **options):
         sums = gradients(*arguments, **options)

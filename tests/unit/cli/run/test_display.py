@@ -142,13 +142,7 @@ def finished(path, **more):
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
-def test_the_closing_table_shows_what_compares_by_what_differs(columns, tmp_path):
-    finished(tmp_path / "a", seed=0, estimator__lam=0.9)
-    finished(tmp_path / "b", seed=0, estimator__lam=1.0)
-    finished(tmp_path / "other-budget", seed=0, steps=9)
-    finished(tmp_path / "other-data", seed=0, task__digits=3)
-    finished(tmp_path / "other-model", seed=0, model__name="tiny")
-    finished(tmp_path / "other-evaluation", seed=0, eval__samples=64)
+def test_the_closing_table_shows_the_run_before_and_after(columns, tmp_path):
     mine = finished(tmp_path / "mine", seed=1, estimator__lam=0.9)
     folder = RunFolder(mine)
     file = io.StringIO()
@@ -157,12 +151,10 @@ def test_the_closing_table_shows_what_compares_by_what_differs(columns, tmp_path
         console.print(part)
     out = file.getvalue()
     assert max(map(len, out.splitlines())) <= columns
-    rows = [re.sub(r"[│┃]", " ", line).split()[:3] for line in out.splitlines()]
-    for row in (["a", "lam=0.9", "0"], ["b", "lam=1", "0"], ["mine", "lam=0.9", "1"]):
-        assert row in rows
-    assert "other-" not in out.replace(str(tmp_path), "")
+    summary = folder.summary()
+    [row] = [line.split() for line in out.splitlines() if line.split()[:2] == ["mine", "1"]]
+    assert row[2:4] == [f"{summary['eval_before']:.3f}", f"{summary['eval_after']:.3f}"]
     flat = "".join(out.split())
-    assert "Notshown:4runsin" in flat
     assert all(f"rlzoo{verb}{mine}" in flat for verb in ("report", "trace", "doctor"))
 
 

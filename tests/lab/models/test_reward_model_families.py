@@ -18,7 +18,7 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models.reward_model import RewardModel, encode, longest
+from rlzoo_lab.models.reward_models import RewardModel, encode, longest
 from rlzoo_lab.supervised import reward as trainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz:"
