@@ -97,8 +97,8 @@ def of_critic(plan: Any) -> Faults:
     critic = plan.recipe.config.critic
     if critic.low >= critic.high:
         yield "critic.low", "must be below critic.high"
-    for key in ("epochs", "minibatches", "privileged", "freeze"):
-        if critic.trunk == "shared" and critic[key] not in (None, "none", []):
+    for key in ("epochs", "minibatches", "freeze"):
+        if critic.trunk == "shared" and critic[key] not in (None, []):
             what = "has no effect on a head on the policy's trunk, which is trained with the policy"
             yield f"critic.{key}", f"{what}; use critic.trunk=own"
     init, key = critic.init, "critic.init"

@@ -65,7 +65,7 @@ def evaluate_policy(
     if weights is not None:
         weights.load_into(policy.model)
     world = world_around(plan, policy)
-    notes = list(world.notes)
+    notes = list(world.engine.notes)
     prompts = config.eval.samples
     shown = min(shown, prompts)
     rows: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ def evaluate_policy(
         rows.append(row)
         next_is(f"{what}: {len(rows)}")
     next_is("greedy decoding")
-    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.meter.tokens}
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": sum(r["length"] for r in rows)}
     if has_answer_prob(plan):
         line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {

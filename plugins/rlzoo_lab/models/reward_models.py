@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rlzoo.accel.device import pick_device
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
-from rlzoo.lm.loading import need_sentencepiece, resolve_path
+from rlzoo.lm.loading import resolve_path
 from rlzoo.lm.prompts import Prompt, PromptFormat, opened
 from rlzoo.lm.templates import bind, through_template
 from rlzoo.lm.weights import load_weights, reading
@@ -228,7 +228,6 @@ def make(
 def load_tokenizer(folder: Path, chat_args: dict[str, Any] | None = None) -> Any:
     from transformers import AutoTokenizer
 
-    need_sentencepiece(folder)
     with _quiet(folder):
         found = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False

@@ -101,10 +101,10 @@ def sampling(spec: Spec) -> Told:
     rollout = world.plan.recipe.config.rollout
 
     def once(i: int) -> Sample:
-        before = world.meter.tokens
+        before = world.engine.meter.tokens
         examples = draw(world, "train", rollout.prompts, "train", i)
         collect(world, examples, rollout.samples, stream="train", step=i)
-        return {"tokens": world.meter.tokens - before}
+        return {"tokens": world.engine.meter.tokens - before}
 
     return measure(once, spec)
 

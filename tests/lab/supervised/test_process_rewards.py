@@ -313,13 +313,13 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words
     asked = [f"model.path={model_dir}", "device=cpu", "estimator=prime", "rollout.samples=2",
              f"columns.implicit_rewards.path={tmp_path / 'phi'}", "kl.place=none"]  # fmt: skip
     world = make_world(zoo, model_dir, *asked)
-    reader = PromptFormat(world.tokenizer)
+    reader = PromptFormat(world.policy.tokenizer)
     read = [sft.encode(reader, "17:", text) for text in ("bacd", "bzcd")]
     ids, seen = right_pad([r for _, r in read], 0)
     prompts, there = right_pad([p for p, _ in read], 0)
     mask = seen.float()
     found = zoo.columns["implicit_rewards"](
-        {"reference": world.reference, "prompt_ids": prompts, "prompt_mask": there.float(),
+        {"reference": world.engine.reference, "prompt_ids": prompts, "prompt_mask": there.float(),
          "response_ids": ids, "response_mask": mask, "response_attention": mask},
         path=str(tmp_path / "phi"), beta=0.5,
     )  # fmt: skip

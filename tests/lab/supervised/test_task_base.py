@@ -128,9 +128,9 @@ def test_it_stops_where_sampled_answers_are_right_often_enough(tmp_path, zoo):
     assert evaluate(world, 32)[0]["eval/accuracy"] == pytest.approx(report["accuracy"], abs=0.04)
     # Characters beyond ASCII have tokens of their own.
     assert report["characters"] == "äéöü"
-    ids = world.tokenizer("äéöü")["input_ids"]
+    ids = world.policy.tokenizer("äéöü")["input_ids"]
     assert len(set(ids)) == 4
-    assert world.tokenizer.unk_token_id not in ids
+    assert world.policy.tokenizer.unk_token_id not in ids
 
 
 def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):

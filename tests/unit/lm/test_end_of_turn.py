@@ -74,7 +74,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
     world = make(zoo, folder, "model.chat=always", "rollout.max_new_tokens=16")
     end = end_of(tokenizer)
     assert world.policy.eos_ids == sorted([tokenizer.eos_token_id, end])
-    assert [n for n in world.notes if "<|im_end|>" in n] == [
+    assert [n for n in world.engine.notes if "<|im_end|>" in n] == [
         "responses also end with <|im_end|>, the chat template's end of turn"
     ]
     head = world.policy.model.get_output_embeddings()
@@ -93,7 +93,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
 def test_prompts_of_text_end_as_they_did(zoo, folder, tokenizer, chat):
     world = make(zoo, folder, f"model.chat={chat}")
     assert world.policy.eos_ids == [tokenizer.eos_token_id]
-    assert not any("im_end" in note for note in world.notes)
+    assert not any("im_end" in note for note in world.engine.notes)
 
 
 def test_messages_of_a_task_go_through_the_template(zoo, folder, tokenizer, monkeypatch):
@@ -160,7 +160,7 @@ def test_a_run_and_show_report_how_a_template_is_used(zoo, folder, chat, fits):
 def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
     plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
-    (note,) = about_prompts(build_world(plan).notes)
+    (note,) = about_prompts(build_world(plan).engine.notes)
     assert "are formatted with" in note
     assert "plain" not in note
 

@@ -56,7 +56,7 @@ def test_teacher_log_probs_are_its_own_of_the_students_tokens(zoo, asked):
         torch.testing.assert_close(batch["teacher_log_probs"][i, :n], want, atol=1e-5, rtol=1e-5)
         assert not batch["teacher_log_probs"][i, n:].any()
     assert "teacher_kl" not in batch
-    assert world.reference is None
+    assert world.engine.reference is None
 
 
 def test_teacher_kl_is_of_the_whole_vocabulary(zoo, asked):

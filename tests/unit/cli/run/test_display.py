@@ -164,10 +164,10 @@ FLAT_LINE = {"score/std": 0.0, "group/no_signal": 1.0, "reward/mean": 0.0}
 @pytest.mark.parametrize(
     ("critic", "line", "accuracy", "said"),
     [
-        (True, {}, 0.0, "no sample of the last 10 steps was correct"),
+        (True, {}, 0.0, "had the same score (0)"),
         (True, {"reward/mean": 1.0}, 1.0, "little left to learn"),
-        (True, {"reward/mean": 0.3}, 0.3, "does the reward depend on the response"),
-        (False, {"score/std": 0.4, "reward/mean": 0.5}, 0.5, "no prompt had samples of different"),
+        (True, {"reward/mean": 0.3}, 0.3, "had the same score (0.3)"),
+        (False, {"score/std": 0.4, "reward/mean": 0.5}, 0.5, "all samples of a prompt were alike"),
         (True, {"score/std": 0.4, "reward/mean": 0.5}, 0.5, None),  # a critic compares otherwise
         (False, {"score/std": 0.4, "group/no_signal": 0.9}, 0.5, None),
     ],
@@ -221,7 +221,7 @@ def test_a_run_tells_its_phases_and_threads_and_that_nothing_is_right(
     assert done.summary["threads"] == 1
     assert torch.get_num_threads() == before
     (text,) = [text for text in told.notes if "nothing can be learned" in text]
-    assert text.startswith("step 10: no sample of the last 10 steps was correct")
+    assert text.startswith("step 10: for 10 steps all samples of a step had the same score (0)")
     assert "rlzoo doctor" in text
 
 
