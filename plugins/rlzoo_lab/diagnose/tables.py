@@ -105,7 +105,7 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
 
     def pointing(row: Mapping[str, Any]) -> tuple[float, float]:
         drawn = row["batches"][size] if size else row
-        return drawn["cosine"], drawn["cosine_se"] or 0.0
+        return drawn["cosine"], drawn.get("cosine_se") or 0.0
 
     parts = []
     for critic in list(dict.fromkeys(row["critic"] for row in rows if row["critic"])) or [None]:
