@@ -15,7 +15,7 @@ from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.columns import COLUMNS, MODELS, RESOURCES
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import cautions, faults
+from rlzoo.recipe import faults
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
@@ -110,8 +110,15 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
 
     Raises RecipeError where components, keys and budget contradict each other."""
     config = recipe.config
-    single = {key: _bound(recipe, key, zoo) for key in SECTIONS if recipe.value(key).name}
-    many = {key: _collection(recipe, key, zoo) for key in COLLECTIONS}
+    single = {
+        key: _bound(recipe, key, kind, name, zoo)
+        for key, kind in SECTIONS.items()
+        if (name := recipe.value(key).name)
+    }
+    many: dict[str, dict[str, Bound]] = {}
+    for key, kind in COLLECTIONS.items():
+        bounds = [_bound(recipe, f"{key}.{name}", kind, name, zoo) for name in recipe.value(key)]
+        many[key] = {bound.name: bound for bound in bounds}
     task = task or _make_task(single["task"])
     about = abilities(task)
     respond = about.respond
@@ -170,7 +177,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
     for key, text in faults.faults(plan):
         raise RecipeError(f"{recipe.blame(key)}: {text}", key=key, kind="unmet-need")
     _check_options(plan)
-    return dataclasses.replace(plan, warnings=tuple(cautions.warnings(plan)))
+    return dataclasses.replace(plan, warnings=tuple(faults.warnings(plan)))
 
 
 def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
@@ -194,22 +201,12 @@ def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound
     }
 
 
-def _bound(recipe: Recipe, section: str, zoo: Zoo) -> Bound:
-    name = recipe.value(section).name
-    called = "" if section == "correction" else name  # a column goes by the name that others use
-    return Bound.of(zoo.shelves[SECTIONS[section]][name], recipe.options(section), called)
-
-
-def _collection(recipe: Recipe, section: str, zoo: Zoo) -> dict[str, Bound]:
-    """The components of a collection; columns go by the name that others use."""
-    bounds = {}
-    for name in recipe.value(section):
-        options = recipe.options(f"{section}.{name}")
-        options.pop("weight", None)
-        called = "" if section == "columns" else name
-        bound = Bound.of(zoo.shelves[COLLECTIONS[section]][name], options, called)
-        bounds[bound.name] = bound
-    return bounds
+def _bound(recipe: Recipe, place: str, kind: str, name: str, zoo: Zoo) -> Bound:
+    """The component that a key chooses; columns go by the name that others use."""
+    options = recipe.options(place)
+    if kind == "rewards":
+        options.pop("weight")
+    return Bound.of(zoo.shelves[kind][name], options, "" if kind == "columns" else name)
 
 
 def _make_task(made_by: Bound) -> Task:

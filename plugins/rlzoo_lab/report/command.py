@@ -9,6 +9,7 @@ from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, latest_run, open_folder
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.report.html import Report, page, read_report
 from rlzoo_lab.view.written import Written
 
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--open", action="store_true", help="open it in a browser")
     again = "while the run trains, rewrite the page every N seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
+    add_declared(parser, "rlzoo_lab.api.verbs:report")
 
 
 def run(arguments: argparse.Namespace) -> Result:
