@@ -30,7 +30,9 @@ class Plan:
     takes. passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in
     each. one_update: whether one optimizer step of each network, in one piece, follows each
     rollout. actor_from: the first step (from 0) that trains the actor, after the critic's warm-up.
-    skips_silent: whether rows whose advantages are 0 need no backward pass.
+    skips_silent: whether rows whose advantages are 0 need no backward pass. old_in_loss: whether
+    nothing but the update's losses reads old_log_probs, so that a single update's own pass, whose
+    ratio is 1, may give them.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class Plan:
     one_update: bool
     actor_from: int
     skips_silent: bool
+    old_in_loss: bool
     warnings: tuple[str, ...] = ()
 
     @cached_property
@@ -151,6 +154,12 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         columns, needs = _close(
             [*wanted, ("value_loss", single["value_loss"].needs)], extra_columns, zoo
         )
+    in_loss = {"policy_loss", "kl"} if recipe.config.kl.place == "loss" else {"policy_loss"}
+    _, before = _close([w for w in wanted if w[0] not in in_loss], extra_columns, zoo)
+    reread = (
+        kl and "loss" not in recipe.config.kl.place
+    ) or recipe.config.kl.reference == "rollout"
+    schedule = _schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss)
     plan = Plan(
         recipe=recipe,
         task=task,
@@ -172,7 +181,8 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         correction=correction.name if correction else None,
         loggers=tuple(many["loggers"].values()),
         needs=frozenset(needs),
-        **_schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss),
+        old_in_loss=schedule["one_update"] and "old_log_probs" not in before and not reread,
+        **schedule,
     )
     for key, text in faults.faults(plan):
         raise RecipeError(f"{recipe.blame(key)}: {text}", key=key, kind="unmet-need")
