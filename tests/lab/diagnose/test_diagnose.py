@@ -11,6 +11,7 @@ import torch
 import rlzoo
 from helpers.diagnosis import SMALL, ask, parse, subject
 from rlzoo import RlzooError
+from rlzoo.cli import main
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
@@ -280,5 +281,5 @@ def test_a_page_has_the_tables_and_the_curves(tmp_path):
 )
 def test_an_option_that_is_gone_names_its_heir(option, heir, capsys):
     with pytest.raises(SystemExit):
-        parse("recipe=ppo_gae", option, "x.svg")
+        main(["diagnose", "ppo_gae", option, "x.svg"])
     assert heir in " ".join(capsys.readouterr().err.split())
