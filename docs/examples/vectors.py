@@ -1,4 +1,4 @@
-"""rlzoo's test vectors in NumPy or JAX only: `python vectors.py ../vectors/v1 [jax]`. The functions
+"""rlzoo's test vectors in NumPy or JAX only: `python vectors.py [jax] ../vectors/v1`. The functions
 are ours; put yours in their place."""
 
 import json
@@ -71,7 +71,7 @@ def aggregation(loss, response_mask, microbatches):
     return out
 
 
-for file in sorted(Path(sys.argv[1]).glob("*.json")):
+for file in sorted(Path(sys.argv[-1]).glob("*.json")):
     for case in (document := json.loads(file.read_text()))["cases"]:
         given = {n: x if n == "microbatches" else np.array(x) for n, x in case["inputs"].items()}
         found = globals()[document["what"]](**given, **case["options"])

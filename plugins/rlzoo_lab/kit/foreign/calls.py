@@ -59,10 +59,8 @@ def trl_loss(method: Any) -> Callable[..., Any]:
         log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, response_mask: Tensor,
         loss_type: str = "", importance_sampling_level: str = "token",
     ) -> Tensor:  # fmt: skip
-        stub = _Stub(
-            getattr(module, trainer), SimpleNamespace(**defaults), log_probs,
-            loss_type=loss_type, importance_sampling_level=importance_sampling_level,
-        )  # fmt: skip
+        stub = _Stub(getattr(module, trainer), SimpleNamespace(**defaults), log_probs, loss_type)
+        stub.importance_sampling_level = importance_sampling_level
         if importance_sampling_level == "sequence" or not loss_type:  # one for each response
             count = response_mask.sum(1).clamp(min=1)
             advantages = (advantages * response_mask).sum(1) / count
@@ -84,22 +82,21 @@ def _same(x: Any, *_: Any, **__: Any) -> Any:
 class _Stub:
     """What `_compute_loss` reads of a trainer; the rest is as its config has it."""
 
-    def __init__(self, cls: type, args: Any, log_probs: Tensor, **settings: Any):
-        vars(self).update(settings)
+    importance_sampling_level: str
+
+    def __init__(self, cls: type, args: Any, log_probs: Tensor, loss_type: str):
+        self.loss_type = loss_type
         high = getattr(args, "epsilon_high", None)
         self._cls, self.args = cls, args
         self.epsilon_low, self.epsilon_high = args.epsilon, args.epsilon if high is None else high
         self.max_completion_length, self.current_gradient_accumulation_steps = LONGEST, 1
         self.model = SimpleNamespace(training=True)
-        self.accelerator = SimpleNamespace(
-            num_processes=1, sync_gradients=True, gather=_same, gather_for_metrics=_same,
-            reduce=_same,
-        )  # fmt: skip
+        self.accelerator = SimpleNamespace(num_processes=1, sync_gradients=True, gather=_same,
+                                           gather_for_metrics=_same, reduce=_same)  # fmt: skip
         self._metrics: Any = defaultdict(lambda: defaultdict(list))
         self.aux_loss_enabled = self._entropy_bonus_enabled = False
-        self._get_per_token_logps_and_entropies = lambda *_, **__: (
-            log_probs, torch.zeros_like(log_probs), None,
-        )  # fmt: skip
+        scored = (log_probs, torch.zeros_like(log_probs), None)
+        self._get_per_token_logps_and_entropies = lambda *_, **__: scored
 
     def __getattr__(self, name: str) -> Any:
         args = vars(self).get("args")
