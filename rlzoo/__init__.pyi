@@ -19,7 +19,6 @@ from rlzoo.plugin.options import Range as Range
 from rlzoo.plugin.permissions import secret as secret
 from rlzoo.plugin.registry import load_zoo as load_zoo
 from rlzoo.train.start import open_recipe as open_recipe
-from rlzoo_lab import reward_models as reward_models
 from rlzoo_lab.api.runs import Run as Run
 from rlzoo_lab.api.runs import load_run as load_run
 from rlzoo_lab.api.runs import resume as resume
@@ -39,6 +38,7 @@ from rlzoo_lab.kit import checks as checks
 from rlzoo_lab.kit import oracle as oracle
 from rlzoo_lab.kit.foreign import parametrize_with_checks as parametrize_with_checks
 from rlzoo_lab.kit.new import new as new
+from rlzoo_lab.models import reward_models as reward_models
 from rlzoo_zoo import data as data
 
 __version__: str

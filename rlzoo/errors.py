@@ -39,6 +39,11 @@ class UsageError(RlzooError):
 class RecipeError(RlzooError):
     """An error in a recipe or on the command line."""
 
+    @classmethod
+    def at(cls, key: str, origin: str, text: str, kind: str | None = None) -> "RecipeError":
+        """`key (where it was set): text`"""
+        return cls(f"{key} ({origin}): {text}", key=key, kind=kind)
+
 
 class UnknownName(RlzooError, KeyError):
     """There is no component of that name, or two plugins both claim it."""

@@ -38,10 +38,8 @@ def absolute(x: Tensor, width: float = 1e-3) -> Tensor:
 
 def last_action(mask: Tensor) -> Tensor:
     """Index of each row's last action, (B, T) -> (B,) int64; -1 if there is none."""
-    steps = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    return (mask.bool() * steps).amax(1, keepdim=False) - 1 if mask.shape[1] else steps.new_full(
-        (mask.shape[0],), -1
-    )  # fmt: skip
+    steps = torch.arange(mask.shape[1] + 1, device=mask.device)  # of the one before the first, too
+    return (torch.nn.functional.pad(mask.bool(), (1, 0)) * steps).amax(1) - 1
 
 
 def at_last_action(x: Tensor, mask: Tensor) -> Tensor:

@@ -140,7 +140,10 @@ def trained(study: str, way: str, seed: int, zoo: Any) -> dict:
     while trainer.steps < steps:
         trainer.step(trainer.steps / steps)
     line |= {task: scored(trainer, task, zoo) for task in tasks}
-    return line | {"tokens": trainer.world.meter.tokens, "seconds": time.process_time() - began}
+    return line | {
+        "tokens": trainer.world.engine.meter.tokens,
+        "seconds": time.process_time() - began,
+    }
 
 
 def cell(some: list[dict], task: str, name: str = "sampled") -> str:

@@ -13,13 +13,10 @@ with `add_arguments` imports no torch at its top.
     display     what `rlzoo run` shows in a terminal
     doctor      what is wrong with a run
     eval        how good a policy is: accuracy, pass@k, maj@k
-    export      a run's model as a transformers folder
-    gguf        GGUF files, converted once to ordinary model folders
     imports     runs of other trainers as run folders
     kit         for authors of components: a template, the conformance kit, exact oracles
+    models      reward models, GGUF files, previews, exported models
     play        an interactive page that shows the effect of lambda
-    reward_models  outcome and process reward models and their scores
-    preview     what `rlzoo show` prints about a run before it starts: memory, time, prompts
     report      a page about a run: its trend, a step's groups, a response's tokens
     retrain     `rlzoo doctor --retrain`: which difference from the recipe harms a run
     serve       training while agents play episodes over HTTP
@@ -28,7 +25,6 @@ with `add_arguments` imports no torch at its top.
     supervised  `model sft`, `reward`, `base`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`
-    tiny        the small models that rlzoo generates instead of downloading
     trace       one response, a row per token
     view        numbers, tables, curves and pages as text, HTML and pictures
 """

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from rlzoo.cli.run.command import shown
-from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.cli.verb import QUIET_HELP, STORE_HELP, WORDS_HELP, Result
 from rlzoo.errors import UsageError
 from rlzoo.format.text import say
 from rlzoo.plugin.permissions import FOUND, allow_env
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: accept connections only from this machine",
     )
     parser.add_argument("--store", metavar="URL", help=STORE_HELP)
+    parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:

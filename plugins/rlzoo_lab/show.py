@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
 from rlzoo.plugin.columns import RESOURCES
+from rlzoo_lab.view.blocks import Block, Column, Table, Text
+from rlzoo_lab.view.shown import Shown
 
-if TYPE_CHECKING:  # omegaconf, pluggy, rich
-    from rich.console import RenderableType
-
+if TYPE_CHECKING:  # omegaconf, pluggy
     from rlzoo.plugin.registry import Zoo
     from rlzoo.recipe.compose import Recipe
     from rlzoo.recipe.plan import Plan
-
-GUESS = 512  # tokens of a prompt of data that is not here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +38,7 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
-    from rlzoo_lab.preview import preview
+    from rlzoo_lab.models.preview import estimate, prompts_read
 
     if arguments.trainer:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
@@ -55,10 +53,7 @@ def run(arguments: argparse.Namespace) -> Result:
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
-    about = preview(plan)
-
-    def view(console: Any) -> list[Any]:
-        return [*_settings(recipe, values, plan, console.width), *about.view(console.width)]
+    prompts, memory = prompts_read(plan), estimate(plan)
 
     document = {
         "recipe": recipe.name,
@@ -73,33 +68,33 @@ def run(arguments: argparse.Namespace) -> Result:
         "critic": plan.critic,
         "reference": plan.reference,
         "teacher": plan.teacher,
+        "prompts": prompts,
+        "memory": memory and memory.document(),
     }
-    return Result(document | about.document(), view)
+    unknown = "memory: unknown, because there is neither a config.json nor a model.shape"
+    shown = Shown([
+        *_settings(recipe, values, plan),
+        *([Text(prompts)] if prompts else []),
+        *(memory.blocks() if memory else [Text(unknown)]),
+    ])  # fmt: skip
+    return Result(document, shown)
 
 
-def _settings(
-    recipe: "Recipe", values: dict[str, Any], plan: "Plan", width: int
-) -> list["RenderableType"]:
+def _settings(recipe: "Recipe", values: dict[str, Any], plan: "Plan") -> list[Block]:
     """Values of a recipe with their origins, and what the run builds."""
-    from rich.table import Table
-    from rich.text import Text
-
-    narrow = width < 100
-    between = 1 if width < 70 else 2
-    table = Table.grid(padding=(0, between, 0, 0), pad_edge=False) if narrow else Table()
-    table.title, table.title_justify, table.show_header = f"recipe {recipe.name}", "left", True
-    for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold", no_wrap=narrow and name == "key")
-    for key, value in values.items():
-        origin = recipe.origins[key]
-        style = "dim" if origin.endswith("defaults.yaml") else ""
-        short = origin.removeprefix("shipped ").removesuffix(".yaml") if narrow else origin
-        text = "null" if value is None else str(value).replace("\n", "\\n")
-        table.add_row(key, Text(text), short, style=style)
+    origins = [recipe.origins[key] for key in values]
+    texts = ["null" if v is None else str(v).replace("\n", "\\n") for v in values.values()]
+    columns = [
+        Column("key", list(values)),
+        Column("value", texts, left=True),
+        Column("from", [o.removesuffix(".yaml") for o in origins], left=True),
+    ]
+    faint = [i for i, origin in enumerate(origins) if origin.endswith("defaults.yaml")]
     built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
-    columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
-    return [table, Text(f"models: {models}"), Text(f"columns used: {columns}")]
+    used = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
+    table = Table(columns, f"recipe {recipe.name}", faint=faint)
+    return [table, Text(f"models: {models}"), Text(f"columns used: {used}")]
 
 
 def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
@@ -111,21 +106,15 @@ def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
     except RecipeError as error:
         if not isinstance(error.__context__, NotCached):
             raise
-        task: Any = _Absent(recipe.value("task").get("max_prompt") or GUESS)
-        return make_plan(recipe, zoo, task), [f"{error}; prompts are assumed to have {task}"]
+        absent: Any = _Absent()
+        return make_plan(recipe, zoo, absent), [f"{error}; its prompts are not examined"]
 
 
 class _Absent:
-    """Stands in for a task whose data is missing: prompts of `tokens` tokens, no answer."""
-
-    def __init__(self, tokens: int):
-        self.tokens = tokens
-
-    def __str__(self) -> str:
-        return f"{self.tokens} tokens"
+    """Stands in for a task whose data is missing."""
 
     def draw(self, split: str, n: int, generator: object) -> list[tuple[str]]:
-        return [("abc" * self.tokens,)] * n  # as the estimate of memory counts them
+        return [("?",)] * n
 
     def score(self, responses: object, answers: object, terminated: object) -> object:
         raise NotImplementedError

@@ -159,7 +159,7 @@ import_ = Verb(
 export = Verb(
     "RUN DIR",
     "write a run's model as a transformers folder with a model card",
-    "rlzoo_lab.export",
+    "rlzoo_lab.models.export",
     examples=(("rlzoo model export runs/a my-model", "a transformers folder with a model card"),),
     function="rlzoo_lab.api.verbs:export",
     group="carry over",

@@ -5,7 +5,6 @@ May import `mdp`, `recipe`, `plugin`, `ops` and the packages below. Nothing here
     decode         responses token by token, sampled with given uniform numbers
     device         the device that `auto`, cpu or cuda:1 stands for; the number of CPU threads
     engine         owns the networks and how they are computed: scores, gradients, optimizer steps
-    generation     responses by transformers' own loop
     head           log-probs, entropy and sums of pi squared straight from hidden states
     hf_internals   changes in live objects of transformers and torch; attention of rows in a line
     passes         how many rows pass through a network at once, on which rank, and their layout

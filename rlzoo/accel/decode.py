@@ -1,68 +1,41 @@
 """Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
-Our own loop around transformers' models reads repeated prompts (of a group) once and drops rows
-that have ended. Each row has its own noise, so neither changes a token. The same loop serves two
-caches, which set how often it checks the rows: `Growing`, and that of `rlzoo.accel.static`. Models
-whose cache cannot drop rows use `model.generate`.
+Repeated prompts (of a group) are read once, and rows that have ended are dropped: each row has its
+own noise, so neither changes a token. The loop serves two caches, which set how often it checks the
+rows: `Growing`, and that of `rlzoo.accel.static`. Others are decoded by `model.generate`.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rlzoo.accel.generation import by_generation
 from rlzoo.accel.head import LEAST, packed
 from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
-from rlzoo.accel.passes import Traits
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
 from rlzoo.mdp.batch import widen
-from rlzoo.mdp.turns import first_stop, reach
+from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.plugin.call import TOKENS
-from rlzoo.plugin.protocols import Tokenizer
+
+T = TypeVar("T")
+Policy = Any  # `rlzoo.lm.policy.Policy`, which imports this module
 
 HELD = 2**22  # logits of a draw at a time: from 32 MB on, glibc requests each tensor again
 NAMES = TOKENS[:5]  # what `draw` returns
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 
-class Sampled(Protocol):
-    """The part of a policy (`rlzoo.lm.policy`) used here: how to sample from it."""
-
-    @property
-    def model(self) -> Any: ...
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def top_k(self) -> int: ...
-    @property
-    def top_p(self) -> float: ...
-    @property
-    def eos_ids(self) -> list[int]: ...
-    @property
-    def min_new_tokens(self) -> int: ...
-    @property
-    def replay(self) -> bool: ...
-    @property
-    def pad_id(self) -> int: ...
-    @property
-    def stops(self) -> tuple[str, ...]: ...
-    @property
-    def traits(self) -> Traits: ...
-    def adapted(self) -> AbstractContextManager: ...
-    def precision(self) -> AbstractContextManager: ...
-
-
+@dataclass
 class Decoder:
     """Samples rows for a policy.
 
@@ -72,89 +45,74 @@ class Decoder:
     changes no token.
     """
 
-    def __init__(
-        self,
-        *,
-        static: bool = False,
-        dtype: str | None = None,
-        copy: SamplingCopy | None = None,
-        notes: list[str] | None = None,
-    ):
-        self.static, self.dtype, self.copy = static, dtype, copy
-        self.notes: list[str] = [] if notes is None else notes
-        self.most_rows: int | None = None
+    static: bool = False
+    dtype: str | None = None
+    copy: SamplingCopy | None = None
+    notes: list[str] = field(default_factory=list)
+    most_rows: int | None = None
 
     def generate(
         self,
-        policy: Sampled,
-        prompt_ids: Tensor,
-        prompt_mask: Tensor,
-        uniforms: Tensor | None,
-        room: int | Tensor,
-    ) -> dict[str, Tensor]:
-        """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host."""
-        model = policy.model if self.copy is None else self.copy.follow()
-        most = self.most_rows
-        precision = policy.precision() if self.dtype is None else nullcontext()
-        with policy.adapted(), precision, by_onednn(model, packed=True):
-            drawn = self._by_parts(policy, model, prompt_ids, prompt_mask, uniforms, room)
-        if self.most_rows != most:
-            self.notes.append(
-                f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
-                "(same tokens)"
-            )
-        return drawn
-
-    def _by_parts(
-        self,
-        policy: Sampled,
-        model: Any,
+        policy: Policy,
         ids: Tensor,
         mask: Tensor,
         uniforms: Tensor | None,
         room: int | Tensor,
     ) -> dict[str, Tensor]:
-        """At most `most_rows` rows at a time and, unless the model `pads` and has the same `room`
-        for all, of one length. If memory runs out, fewer rows at a time."""
-        lengths = mask.cpu().long().sum(1)
-        parts = [torch.arange(len(lengths))]
+        """See `decode`. room: the most tokens of a response, or of each, (B, 1) on the host.
+
+        Unless the model `pads` and has the same `room` for all, rows of one length at a time."""
+        model = policy.model if self.copy is None else self.copy.follow()
+        precision = policy.precision() if self.dtype is None else nullcontext()
+        most = self.most_rows
+        parts = [torch.arange(len(ids))]
         if not policy.traits.pads or isinstance(room, Tensor):
+            lengths = mask.cpu().long().sum(1)
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
-        done: list[tuple[Tensor, dict[str, Tensor]]] = []
-        while parts:
-            rows = parts.pop(0)
-            if self.most_rows and len(rows) > self.most_rows:
-                parts = [*rows.split(self.most_rows), *parts]
-                continue
-            prompts, seen = ids[rows], mask[rows]
-            if not policy.traits.pads:  # none is padded
-                columns = seen.bool().any(0)
-                prompts, seen = prompts[:, columns], seen[:, columns]
+
+        def sample(rows: Tensor) -> dict[str, Tensor]:
+            # None is padded where the model does not pad.
+            kept = slice(None) if policy.traits.pads else mask[rows].bool().any(0)
             u = None if uniforms is None else uniforms[rows]
-            try:
-                limit = room if isinstance(room, int) else int(room[rows].max())
-                done.append((rows, decode(policy, model, self, prompts, seen, u, limit)))
-                continue
-            except RuntimeError as error:
-                if not out_of_memory(error) or len(rows) == 1:
-                    raise
-            # Not in `except`: there the traceback holds on to what was allocated.
-            self.most_rows, parts = (len(rows) + 1) // 2, [rows, *parts]
-            if ids.device.type == "cuda":
-                torch.cuda.empty_cache()
+            limit = room if isinstance(room, int) else int(room[rows].max())
+            prompts = ids[rows][:, kept], mask[rows][:, kept]
+            return decode(policy, model, self, *prompts, u, limit)
+
+        with policy.adapted(), precision, by_onednn(model, packed=True):
+            done = [pair for rows in parts for pair in self._fitting(sample, rows)]
+        if self.most_rows != most:
+            self.notes.append(
+                f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
+                "(same tokens)"
+            )
         if len(done) == 1:
             return done[0][1]
         back = torch.cat([rows for rows, _ in done]).argsort()
         width = max(drawn["response_ids"].shape[1] for _, drawn in done)
-        whole = {}
-        for name in done[0][1]:
-            fill = policy.pad_id if name == "response_ids" else 0
-            whole[name] = torch.cat([widen(x[name], width, fill=fill) for _, x in done])[back]
-        return whole
+        fill = {"response_ids": policy.pad_id}
+        return {
+            name: torch.cat([widen(x[name], width, fill=fill.get(name, 0)) for _, x in done])[back]
+            for name in done[0][1]
+        }
+
+    def _fitting(self, sample: Callable[[Tensor], T], rows: Tensor) -> list[tuple[Tensor, T]]:
+        """(rows, their sample), as many at a time as fit into memory."""
+        if self.most_rows and len(rows) > self.most_rows:
+            return [x for part in rows.split(self.most_rows) for x in self._fitting(sample, part)]
+        try:
+            return [(rows, sample(rows))]
+        except RuntimeError as error:
+            if not out_of_memory(error) or len(rows) == 1:
+                raise
+        # Not in `except`: there the traceback holds on to what was allocated.
+        self.most_rows = (len(rows) + 1) // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return self._fitting(sample, rows)
 
 
 def decode(
-    policy: Sampled,
+    policy: Policy,
     model: Any,
     decoder: Decoder,
     prompt_ids: Tensor,
@@ -176,10 +134,9 @@ def decode(
     filled: Any = getattr(out, "past_key_values", None)
     if not plain_cache(filled, DynamicSlidingWindowLayer):
         if decoder.static:
-            raise ModelError(
-                f"its cache contains more than keys and values ({type(filled).__name__})"
-            )
-        return by_generation(draw, NAMES, policy, model, prompt_ids, prompt_mask, uniforms, limit)
+            kind = type(filled).__name__
+            raise ModelError(f"its cache contains more than keys and values ({kind})")
+        return by_generation(policy, model, prompt_ids, prompt_mask, uniforms, limit)
     cache = (Fixed if decoder.static else Growing)(model, filled, home, mask, limit)
     logits, place = out.logits[home, -1], place[home, -1:]
     rows = Decoding(policy, model, cache, logits, place, uniforms, limit, decoder.notes)
@@ -198,6 +155,52 @@ def decode(
     columns = {name: x[:, : rows.longest] for name, x in rows.columns.items()}
     cut = {2: over, 3: over[..., None]}
     return {name: x.masked_fill(cut[x.ndim], fill.get(name, 0)) for name, x in columns.items()}
+
+
+def by_generation(
+    policy: Policy,
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    uniforms: Tensor | None,
+    limit: int,
+) -> dict[str, Tensor]:
+    """`decode` by `model.generate`, whose logits processor draws the token."""
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
+    sampled: list[tuple[Tensor, ...]] = []
+
+    def processor(input_ids: Tensor, scores: Tensor) -> Tensor:
+        u = None if uniforms is None else uniforms[:, len(sampled)]
+        barred = None
+        if len(sampled) < policy.min_new_tokens:
+            barred = torch.zeros_like(scores[0], dtype=torch.bool)
+            barred[policy.eos_ids] = True
+        token, *more = draw(policy, scores, u, barred)
+        sampled.append(tuple(more))
+        return torch.full_like(scores, -torch.inf).scatter_(1, token[:, None], 0)
+
+    def stopped(input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
+        responses = input_ids[:, prompt_ids.shape[1] :].tolist()
+        ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in responses]
+        return torch.tensor(ends, device=input_ids.device)
+
+    how = GenerationConfig(
+        max_new_tokens=limit,
+        do_sample=False,
+        use_cache=True,
+        eos_token_id=policy.eos_ids or [-1],  # the model's own, if none is given
+        pad_token_id=policy.pad_id,
+    )
+    out = model.generate(
+        input_ids=prompt_ids,
+        attention_mask=prompt_mask.long(),
+        generation_config=how,
+        logits_processor=LogitsProcessorList([processor]),
+        stopping_criteria=StoppingCriteriaList([stopped] if policy.stops else []),
+    )
+    columns = (torch.stack(x, 1) for x in zip(*sampled, strict=True))
+    return dict(zip(NAMES, (out[:, prompt_ids.shape[1] :], *columns), strict=False))
 
 
 class GrowingLayer(DynamicLayer):
@@ -227,10 +230,10 @@ class GrowingLayer(DynamicLayer):
 
 class Growing:
     """A cache that has a column for each token, added in place: transformers' own copies all keys
-    and values for each. It suits a host that checks every token anyway.
+    and values for each.
 
-    seen: (B, L), where a row has tokens, not padding.  every: tokens between two looks at the rows.
-    leave: rows leave once no more than this share of them continues.  unit: the number of rows is a
+    seen: (B, L), where a row has tokens, not padding. every: tokens between two looks at the rows.
+    leave: rows leave once no more than this share of them continues. unit: the number of rows is a
     multiple of it.
     """
 
@@ -252,8 +255,7 @@ class Growing:
         self.padded = not bool(self.seen.all())
 
     def advance(self) -> Tensor | None:
-        """Add one token; returns each row's mask, or None if rows see everything, which is
-        faster."""
+        """Add one token; returns each row's mask, or None if rows see everything: it is faster."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
         return self.seen if self.padded else None
 
@@ -267,7 +269,7 @@ class Decoding:
 
     def __init__(
         self,
-        policy: Sampled,
+        policy: Policy,
         model: Any,
         cache: Growing | Fixed,
         logits: Tensor,
@@ -276,9 +278,8 @@ class Decoding:
         limit: int,
         notes: list[str],
     ):
-        self.notes = notes
         device, whole = logits.device, (len(logits), limit)
-        self.policy, self.model, self.cache = policy, model, cache
+        self.policy, self.model, self.cache, self.notes = policy, model, cache, notes
         self.place, self.u = place, uniforms
         self.live = torch.arange(len(logits), device=device)
         self.now = torch.zeros(1, dtype=torch.long, device=device)
@@ -364,12 +365,12 @@ class Decoding:
 
 
 def draw(
-    policy: Sampled, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
+    policy: Policy, logits: Tensor, u: Tensor | None, barred: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """(token, its log-probability under the sampling distribution and under the policy, the
     policy's entropy), each (B,): where the cumulative distribution of logits (B, V) passes u (B,);
-    without u, the argmax. With `replay`, the policy is what sampling kept of it, and (B, K) bits of
-    that are a fifth column. barred: tokens (V,) bool that are not sampled."""
+    without u, the argmax. With `replay`, the policy is what sampling kept, and (B, K) bits of that
+    are a fifth column. barred: tokens (V,) bool that are not sampled."""
     most = max(1, HELD // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
     if len(logits) > most:
         rows = [slice(i, i + most) for i in range(0, len(logits), most)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rlzoo.accel.hf_internals import by_onednn, sparse_gradients
 from rlzoo.accel.passes import Passes, make_room
-from rlzoo.accel.ranks import ALONE, Ranks
+from rlzoo.accel.ranks import Ranks
 from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import Batch, concatenate, take
@@ -48,36 +48,21 @@ class Meter:
 
     tokens: int = 0
 
-    @contextmanager
-    def apart(self) -> Iterator[Meter]:
-        """In this context, tokens are counted by a separate meter."""
-        other, before = Meter(), self.tokens
-        try:
-            yield other
-        finally:
-            other.tokens, self.tokens = self.tokens - before, before
 
+class Kept(list[tuple[Tensor, dict[str, Tensor]]]):
+    """The forward passes of an update, with gradient, made while columns were read: the rows of
+    each and its outputs. Empty once they are used, or when memory runs out."""
 
-class Kept:
-    """The forward passes of an update, with gradient, made while columns were read; opaque outside
-    of the engine. Empty once they are used, or when memory runs out."""
-
-    def __init__(self, passes: list[tuple[Tensor, dict[str, Tensor]]]):
-        self.passes = passes
-
-    def __bool__(self) -> bool:
-        return bool(self.passes)
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self.passes) and name in self.passes[0][1]
+    def has(self, name: str) -> bool:
+        return bool(self) and name in self[0][1]
 
     def read(self, name: str) -> Tensor:
         """A column (B, ...) that these passes made."""
-        back = torch.cat([part for part, _ in self.passes]).argsort()
-        return torch.cat([made[name].detach() for _, made in self.passes])[back]
+        back = torch.cat([part for part, _ in self]).argsort()
+        return torch.cat([made[name].detach() for _, made in self])[back]
 
 
-NOTHING = Kept([])
+NOTHING = Kept()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +70,9 @@ class Engine:
     """The networks: `policy`, which is trained (`rlzoo.lm.policy`); the frozen `reference` and
     `teachers` (by domain; None for all others); `critic`, V(s_t) (`rlzoo.lm.critic`).
 
-    passes: how rows are split. stats, entropy_grad: outputs, next to log-probs, of the policy's
-    passes in an update, and whether the entropy has a gradient. meter: tokens sampled. notes: lines
-    for the user; they gain one when memory runs out.
+    passes: how rows are split, and over which processes. stats, entropy_grad: outputs, next to
+    log-probs, of the policy's passes in an update, and whether the entropy has a gradient. meter:
+    tokens sampled. notes: lines for the user.
     """
 
     policy: Any
@@ -95,12 +80,18 @@ class Engine:
     reference: Any = None
     teachers: Mapping[str | None, Any] = field(default_factory=dict)
     critic: Any = None
-    ranks: Ranks = ALONE
-    sharded: bool = False
     stats: tuple[str, ...] = ("entropy",)
     entropy_grad: bool = True
     meter: Meter = field(default_factory=Meter)
-    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.passes.ranks
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the user; shown ones are removed."""
+        return self.passes.notes
 
     @property
     def networks(self) -> dict[str, nn.Module]:
@@ -148,7 +139,7 @@ class Engine:
     def whole(self, needs: Iterable[str]) -> AbstractContextManager[None]:
         """In this context, spread weights of the policy, and of the frozen models among `needs`,
         are whole, so that processes can sample independently."""
-        if not self.sharded:
+        if not self.passes.collective:
             return nullcontext()
         frozen = {"reference": self.reference, "teacher": self.teachers.get(None)}
         policies = [self.policy, *(frozen[name] for name in needs if name in frozen)]
@@ -163,33 +154,24 @@ class Engine:
         """Columns of `want`, by name: log_probs, entropy, sum_pi_squared (B, T) and observation_nll
         (B,) of the policy; ref_log_probs, full_kl; teacher_log_probs, teacher_kl; values (B, T) and
         last_values (B,) of the critic. kept: passes over these rows that may be read."""
-        others = [p.model for p in (self.reference, *self.teachers.values()) if p is not None]
-        with by_onednn(*self.networks.values(), *others):
-            return self._scores(columns, set(want), kept)
-
-    def _scores(self, columns: Columns, want: set[str], kept: Kept) -> dict[str, Tensor]:
-        out = {name: kept.read(name) for name in want & READ_OFF.keys() if name in kept}
+        want, others = set(want), [self.reference, *self.teachers.values()]
+        out = {name: kept.read(name) for name in want & READ_OFF.keys() if kept.has(name)}
         stats = tuple(name for name in STATS if name in want - out.keys())
-        if "full_kl" in want:
-            out |= self._map(columns, lambda c: self.policy.full_kl(c, self.reference))
-        if stats:
-            out |= self._map(columns, partial(self.policy.log_prob_stats, want=stats))
-        if "ref_log_probs" in want - out.keys():
-            scored = self._map(columns, self.reference.log_prob_stats)
-            out["ref_log_probs"] = scored["log_probs"]
-        if taught := want & {"teacher_log_probs", "teacher_kl"}:
-            out |= self._taught(columns, taught)
-        if "values" in want:
-            if "prediction" in kept:
+        over = partial(self.passes.map, self.policy, columns)
+        with by_onednn(*self.networks.values(), *(p.model for p in others if p is not None)):
+            if "full_kl" in want:
+                out |= over(lambda c: self.policy.full_kl(c, self.reference))
+            if stats:
+                out |= over(partial(self.policy.log_prob_stats, want=stats))
+            if "ref_log_probs" in want - out.keys():
+                out["ref_log_probs"] = over(self.reference.log_prob_stats)["log_probs"]
+            if taught := want & {"teacher_log_probs", "teacher_kl"}:
+                out |= self._taught(columns, taught)
+            if "values" in want and kept.has("prediction"):
                 out |= self.critic.values(columns, kept.read("prediction"))
-            else:
-                out |= self._map(columns, self.critic.values)
+            elif "values" in want:
+                out |= over(self.critic.values)
         return out
-
-    def _map(
-        self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
-    ) -> Mapping[str, Tensor]:
-        return self.passes.map(self.policy, columns, function)
 
     def _taught(self, columns: Columns, want: set[str]) -> dict[str, Tensor]:
         """Columns of each row by the teacher of its domain."""
@@ -223,8 +205,8 @@ class Engine:
         """The passes of an update on all these rows, if memory can hold them until then.
 
         actor: whether the update trains the actor."""
-        if self.ranks.count > 1:
-            return NOTHING
+        if not self.alone:
+            return Kept()
 
         def attempt() -> Kept:
             parts = self.passes.to_keep(self.policy, columns)
@@ -233,7 +215,7 @@ class Engine:
             names = [n for n in self.networks if n == "critic" or (actor and not alone)]
             return Kept([(part, self._outputs(take(columns, part), names)) for part in parts])
 
-        with torch.enable_grad(), sparse_gradients(self._tables()):
+        with torch.enable_grad():
             return self.passes.retry(attempt)
 
     def backward(
@@ -254,69 +236,59 @@ class Engine:
         them; the chain rule carries it into the passes. kept: passes over all rows, which serve if
         they made all networks' outputs.
         """
-        attempt = partial(self._backward, columns, names, loss_of, rows, couple, kept)
-        return self.passes.retry(attempt, kept.passes.clear)
-
-    def _backward(
-        self,
-        columns: Columns,
-        names: Sequence[str],
-        loss_of: LossOf,
-        rows: Tensor | None,
-        couple: Callable[[Columns], Tensor] | None,
-        kept: Kept,
-    ) -> Terms:
         made_by = {name: output for output, name in READ_OFF.items()}
-        passes = kept.passes
-        if not all(made_by[name] in kept for name in names):
-            rows = torch.arange(len(columns["response_mask"])) if rows is None else rows
-            parts = self.passes.parts(self.policy, take(columns, rows), grad=True)
-            passes = [(rows[part], {}) for part in parts]
-        upstream = None
-        if couple is not None and len(passes) > 1:
-            score = partial(self.policy.log_prob_stats, want=self.stats)
-            with torch.no_grad():  # in the update's own passes
-                scored = self.passes.over(columns, [part for part, _ in passes], score)
-            upstream = couple({**columns, **scored})
-        for network in self.networks.values():
-            network.zero_grad(set_to_none=True)
-        terms: dict[str, list[Tensor]] = defaultdict(list)
-        alone = self.ranks.count == 1
-        for part, made in passes if alone else self.ranks.share(passes):
-            micro = take(columns, part)
-            if not made:
-                with sparse_gradients(self._tables()):
-                    made = self._outputs(micro, names)
-            # A pass may cover all networks: keep what these ones made.
-            outputs = {n: x for n, x in made.items() if READ_OFF.get(n, "actor") in names}
-            loss, more = loss_of(part, micro, outputs, None if upstream is None else upstream[part])
-            for name, addends in more.items():
-                terms[name] += addends
-            if loss.requires_grad:
-                loss.backward()
-        if not alone and self.sharded and self.ranks.idle(len(passes)):
-            # Passes are collectives here, also on a process with fewer of them than others.
-            spare = self._outputs(take(columns, passes[0][0]), names)
-            torch.stack([x.sum() for x in spare.values() if x.requires_grad]).sum().mul(
-                0
-            ).backward()
-        self._join_gradients()
-        return self._joined(terms)
+        ranks = self.ranks
+
+        def attempt() -> Terms:
+            passes: Sequence[tuple[Tensor, dict[str, Tensor]]] = kept
+            if not all(kept.has(made_by[name]) for name in names):
+                chosen = torch.arange(len(columns["response_mask"])) if rows is None else rows
+                parts = self.passes.parts(self.policy, take(columns, chosen), grad=True)
+                passes = [(chosen[part], {}) for part in parts]
+            upstream = None
+            if couple is not None and len(passes) > 1:
+                score = partial(self.policy.log_prob_stats, want=self.stats)
+                with torch.no_grad():  # in the update's own passes
+                    scored = self.passes.over(columns, [part for part, _ in passes], score)
+                upstream = couple({**columns, **scored})
+            for network in self.networks.values():
+                network.zero_grad(set_to_none=True)
+            terms: dict[str, list[Tensor]] = defaultdict(list)
+            for part, made in passes[ranks.index :: ranks.count]:
+                micro = take(columns, part)
+                made = made or self._outputs(micro, names)
+                # A pass may cover all networks: keep what these ones made.
+                outputs = {n: x for n, x in made.items() if READ_OFF.get(n, "actor") in names}
+                given = None if upstream is None else upstream[part]
+                loss, more = loss_of(part, micro, outputs, given)
+                for name, addends in more.items():
+                    terms[name] += addends
+                if loss.requires_grad:
+                    loss.backward()
+            if self.passes.collective and ranks.idle(len(passes)):
+                # Passes are collectives here, also on a process with fewer of them than others.
+                spare = self._outputs(take(columns, passes[0][0]), names).values()
+                torch.stack([x.sum() for x in spare if x.requires_grad]).sum().mul(0).backward()
+            self._join_gradients()
+            return self._joined(terms)
+
+        return self.passes.retry(attempt, kept.clear)
 
     def _outputs(self, columns: Columns, names: Sequence[str]) -> dict[str, Tensor]:
         """The differentiable outputs of an update of the networks `names`: the policy's `log_probs`
         and `stats`, the critic's `prediction`."""
         out: dict[str, Tensor] = {}
         both = self.shared and len(names) > 1
-        if "actor" in names:
-            out = self.policy.log_prob_stats(
-                columns,
-                want=(*self.stats, "values") if both else self.stats,
-                entropy_grad=self.entropy_grad,
-                accumulate=not self.sharded,  # see `_tables`
-            )
-        if "critic" in names:
-            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
+        with sparse_gradients(self._tables()):
+            if "actor" in names:
+                out = self.policy.log_prob_stats(
+                    columns,
+                    want=(*self.stats, "values") if both else self.stats,
+                    entropy_grad=self.entropy_grad,
+                    accumulate=not self.passes.collective,  # see `_tables`
+                )
+            if "critic" in names:
+                out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
         return out
 
     def _tables(self) -> list[nn.Embedding]:
@@ -324,7 +296,11 @@ class Engine:
         passes leave nothing as large as the vocabulary each; the head's they add in place. None of
         weights that are spread over processes: those gradients leave at once."""
         trunks = [self.policy.model, *([self.critic.trunk] if self.critic else [])]
-        return [] if self.sharded else [t for x in trunks if x is not None for t in _embeddings(x)]
+        return (
+            []
+            if self.passes.collective
+            else [t for x in trunks if x is not None for t in _embeddings(x)]
+        )
 
     def _join_gradients(self) -> None:
         for network in self.networks.values():
@@ -332,14 +308,14 @@ class Engine:
                 if weight.grad is not None and weight.grad.is_sparse:
                     make_room(weight)  # the passes' activations are free by now
                     weight.grad = weight.grad.to_dense()
-        if self.ranks.count > 1:
+        if not self.alone:
             self.ranks.sum_gradients(self.networks.values())
 
     def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
         local = {
             n: torch.stack([x.detach().double() for x in xs]).tolist() for n, xs in terms.items()
         }
-        if self.ranks.count == 1:
+        if self.alone:
             return local
         total = self.ranks.sum({name: sum(values) for name, values in local.items()})
         return {name: [value] for name, value in total.items()}
@@ -356,7 +332,7 @@ class Engine:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
         clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
-        norm = float(whole_tensor(clipped) if self.sharded else clipped)
+        norm = float(whole_tensor(clipped) if self.passes.collective else clipped)
         taken = finite and math.isfinite(norm)
         if taken:
             optimizer.step()
@@ -381,7 +357,7 @@ class Engine:
     def weights(self) -> dict[str, Tensor] | None:
         """The policy's whole weights, for the process that writes them; None if they are not spread
         or another one writes. All processes are here."""
-        if not self.sharded:
+        if not self.passes.collective:
             return None
         return whole_tensors(self.policy.model.state_dict(keep_vars=True), keep=self.first)
 

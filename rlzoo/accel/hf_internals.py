@@ -5,13 +5,10 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -24,30 +21,6 @@ from rlzoo.errors import ModelError
 T = TypeVar("T")
 
 LARGE = 2**18  # weights of a layer: see `by_onednn`
-
-
-def import_models() -> None:
-    """Import transformers' models without scipy.optimize, 35 MB: the one function that they use, to
-    detect objects, imports it when called (`transformers.loss`, transformers 5.23)."""
-    name, late = "scipy.optimize", ModuleType("scipy.optimize")
-
-    def whole(wanted: str) -> Any:
-        if wanted.startswith("__"):  # __path__, __file__: any import looks for these
-            raise AttributeError(wanted)
-        if sys.modules.get(name) is late:
-            del sys.modules[name]
-        return getattr(import_module(name), wanted)
-
-    def assign(*given: Any, **named: Any) -> Any:
-        return whole("linear_sum_assignment")(*given, **named)
-
-    vars(late).update(linear_sum_assignment=assign, __getattr__=whole)
-    sys.modules.setdefault(name, late)
-    try:
-        import_module("transformers.modeling_utils")
-    finally:
-        if sys.modules.get(name) is late:
-            del sys.modules[name]
 
 
 @contextmanager
@@ -83,19 +56,6 @@ def attention_of(config: Any) -> str | None:
     return config._attn_implementation
 
 
-@contextmanager
-def attention_kind(config: Any, name: str) -> Iterator[None]:
-    """In this context, a model of this config runs the attention registered as `name`. The public
-    `set_attn_implementation` checks the model's class on each call; this is for each pass
-    (`_attn_implementation`, transformers 5.23)."""
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
 def take_over(kind: type[T], filled: Any) -> T:
     """A new cache layer of this kind with all that a filled one has: keys, values and the
     attributes of its own kind (`cache_utils.DynamicLayer`, transformers 5.23)."""
@@ -123,12 +83,6 @@ def forget_adapters(model: Any) -> None:
     """Mark a model whose adapters were removed as one without (`_hf_peft_config_loaded`,
     transformers 5.23)."""
     model._hf_peft_config_loaded = False
-
-
-def checkpoint_by(module: Any, function: Callable[..., Any]) -> None:
-    """A layer with gradient checkpointing calls `function(layer, *inputs)` in place of torch's
-    `checkpoint` (`_gradient_checkpointing_func`, transformers 5.23)."""
-    module._gradient_checkpointing_func = function
 
 
 @contextmanager
@@ -182,17 +136,18 @@ def _large(weight: Tensor) -> bool:
 
 
 def _linear(module: nn.Linear, laid_out: Tensor | None, x: Tensor) -> Tensor:
-    if x.dtype != torch.float32 or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, module.weight, module.bias)
-    weight = module.weight if laid_out is None else laid_out
-    return torch.ops.mkldnn._linear_pointwise(x, weight, module.bias, "none", [], "")
+    return linear(x, module.weight, module.bias, laid_out)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x @ weight^T + bias without gradient, by oneDNN where `by_onednn` would use it."""
-    if x.dtype == torch.float32 and _large(weight):
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return F.linear(x, weight, bias)
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, laid_out: Tensor | None = None
+) -> Tensor:
+    """x @ weight^T + bias, by oneDNN where `by_onednn` uses it."""
+    plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+    if plain or x.dtype != torch.float32 or not _large(weight):
+        return F.linear(x, weight, bias)
+    laid_out = weight if laid_out is None else laid_out
+    return torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
 
 
 # ---------------------------------------------------------------- attention
@@ -202,7 +157,7 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 
 
 class _Here(threading.local):
-    """State of a thread: two runs may train in one process."""
+    """A thread's state: two runs may train in one process."""
 
     current: tuple[Any, Packed] | None = None  # the pass that is being made: (model, its line)
 
@@ -225,14 +180,16 @@ def same() -> Callable[[], AbstractContextManager]:
 
 @contextmanager
 def in_line(model: Any, line: Packed) -> Iterator[None]:
-    """In this context, `model` reads rows that are in this line."""
+    """In this context, `model` reads rows that are in this line, by our kind of attention, for
+    which transformers makes no mask. Its public setter checks the model's class on each call; this
+    is for each pass (`_attn_implementation`, transformers 5.23)."""
     _set_up()
-    before, _here.current = _here.current, (model, line)
-    try:  # transformers makes no mask for our kind of attention
-        with attention_kind(model.config, NAME):
-            yield
+    config, before = model.config, (model.config._attn_implementation, _here.current)
+    config._attn_implementation, _here.current = NAME, (model, line)
+    try:
+        yield
     finally:
-        _here.current = before
+        config._attn_implementation, _here.current = before
 
 
 def attend(

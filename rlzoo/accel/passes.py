@@ -1,16 +1,17 @@
 """Splits rows into forward passes, as many at a time as memory has room for, and lays them out.
 
 Neither changes the results or the gradients. Rows of a pass are side by side, padded, or in one
-line in which each group's prompt is once. The host computes the layout, since it has the tokens
-and their positions. Everything else in a layer works on single positions, so a group's prompt is
-computed once.
+line in which each group's prompt is once: but for attention, a layer works on single positions. The
+host computes the layout.
 """
+
+from __future__ import annotations
 
 import ctypes
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.keys import Train
 
 T = TypeVar("T")
+Policy = Any  # `rlzoo.lm.policy.Policy`, which imports this module
 
 USUAL = 2**34  # bytes free on a device that does not report them
 MAPPED = 2**25  # bytes of a tensor on a CPU that glibc always requests from the system
@@ -29,13 +31,10 @@ MAPPED = 2**25  # bytes of a tensor on a CPU that glibc always requests from the
 
 @dataclass(frozen=True)
 class Room:
-    """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
-    while columns are read, and wait for the losses.
-
-    positions: a pass may always have this many: with fewer, reading the weights dominates.
-
-    logits: how many are held at a time, in float32.  block: how many of those are worked on at a
-    time.
+    """activations: bytes of them in a pass. kept: in all passes of an update, where these wait for
+    the losses. logits: how many are held at a time, in float32. block: how many of those are worked
+    on at a time. positions: a pass may always have this many: with fewer, reading the weights
+    dominates.
     """
 
     activations: int
@@ -65,8 +64,8 @@ def room(device: Any, free: int | None = None) -> Room:
 
 
 def free_bytes(device: Any) -> int:
-    """The memory available for new tensors on this device: free memory, plus what torch's
-    allocator holds but does not use."""
+    """The memory available for new tensors on this device, with what torch's allocator holds but
+    does not use."""
     if getattr(device, "type", device) != "cuda":
         return USUAL
     free, _ = torch.cuda.mem_get_info(device)
@@ -82,22 +81,20 @@ def make_room(like: Any) -> None:
             trim(0)
 
 
-def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
-    """Floats that a pass holds for each position: those of all layers where there is a gradient,
-    of one if there is none; where they are computed again, of one and each layer's input."""
-    of_layer = 10 * hidden + 4 * inner
-    if not grad:
-        return of_layer
-    return layers * hidden + of_layer if recompute else layers * of_layer
-
-
 # ---------------------------------------------------------------- layout
 
 CUT = 4  # responses of a unit are at least this many times as long as its prompt: see `_units`
 
 
-@dataclass(frozen=True)
-class Aligned:
+class Packed(NamedTuple):
+    """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
+    laid flat each token of the line is."""
+
+    rows: Tensor
+    back: Tensor
+
+
+class Aligned(NamedTuple):
     """Tokens as the model reads them.
 
     Either each row is separate, prompt followed by response and padding: causal attention then
@@ -114,16 +111,8 @@ class Aligned:
     at: Tensor
     keep: int
     place: Tensor | None = None
-    line: "Packed | None" = None
+    line: Packed | None = None
     longest: int = 0  # tokens of the longest row, prompt and response
-
-
-class Packed(NamedTuple):
-    """rows: (R, longest), where a row's tokens are in the line. back: (L,), where in these rows
-    laid flat each token of the line is."""
-
-    rows: Tensor
-    back: Tensor
 
 
 def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
@@ -141,21 +130,18 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
     if trees and (forest := _forest(columns)):
         rows = _in_line(columns, rows, *forest)
-    return Aligned(
-        rows.ids.to(device),
-        rows.at.to(device),
-        rows.keep,
-        None if rows.place is None else rows.place.to(device),
-        None if rows.line is None else Packed(*(x.to(device) for x in rows.line)),
-        rows.longest,
-    )
+    if device.type == "cpu":
+        return rows
+    place = None if rows.place is None else rows.place.to(device)
+    line = None if rows.line is None else Packed(*(x.to(device) for x in rows.line))
+    return rows._replace(ids=rows.ids.to(device), at=rows.at.to(device), place=place, line=line)
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
 
 
 def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: Tensor) -> Aligned:
-    """Padded rows, packed into one line with each group's prompt once; see `_forest`."""
+    """Padded rows, in one line with each group's prompt once; see `_forest`."""
     p, n = lengths(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
     start = trunk.sum() + n.cumsum(0) - n  # of each row's response
@@ -166,20 +152,13 @@ def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: 
     back = to.new_zeros(int(trunk.sum() + n.sum()))
     back[to[inside]] = inside.flatten().nonzero()[:, 0]
     last = (p[:, None] - 1 + torch.arange(rows.at.shape[1])).clamp(max=rows.longest - 1)
-    return Aligned(
-        rows.ids.flatten()[back][None],
-        to.gather(1, last),
-        len(back),
-        place=(back % rows.longest)[None],
-        line=Packed(to, back),
-        longest=rows.longest,
-    )
+    ids, place = rows.ids.flatten()[back][None], (back % rows.longest)[None]
+    return Aligned(ids, to.gather(1, last), len(back), place, Packed(to, back), rows.longest)
 
 
 def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-    """The group of each row, (R,), counted from 0, and the length of each group's prompt; None
-    unless reading each group's prompt once saves a tenth of the positions, or where agents gave a
-    group several prompts."""
+    """The group of each row, (R,), from 0, and the length of each group's prompt; None unless that
+    saves a tenth of the positions, or where agents gave a group several prompts."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return None
     p, n = lengths(columns)
@@ -200,10 +179,9 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
-    """Rows (R,) of each pass: rows of similar length, to limit padding, and at most `budget`
-    positions including padding, unless a single row or unit (see `_units`) has more. A pass that
-    holds a quarter of the budget ends before more than a twentieth of it is padding. trees: as for
-    `align`."""
+    """Rows (R,) of each pass: of similar length and at most `budget` positions with padding, unless
+    a single row or unit (see `_units`) has more. A pass that holds a quarter of the budget ends
+    before more than a twentieth of it is padding. trees: as for `align`."""
     forest = _forest(columns) if trees else None
     unit, size = _units(columns, budget, forest)
     order = size.argsort(descending=True, stable=True)
@@ -226,12 +204,9 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
 def _units(
     columns: Mapping[str, Tensor], budget: int, forest: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
-    """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
-    one pass reads a whole unit. A unit is a row; with a `forest` it is a group, whose prompt counts
-    once.
-
-    A group of more than `budget` positions is cut into several units. Each of them reads the prompt
-    again, so a unit may be larger until its responses are `CUT` times as long as the prompt.
+    """The unit of each row (R,) and the positions of each unit, which one pass reads whole: a row,
+    or with a `forest` a group, whose prompt counts once. A group of more than `budget` positions is
+    cut, but not before its responses are `CUT` times as long as the prompt, which is read again.
     """
     p, n = lengths(columns)
     if forest is None:
@@ -271,16 +246,6 @@ class Traits:
     sampled_as_scored: bool = True
 
 
-class Sized(Protocol):
-    """The part of a policy (`rlzoo.lm.policy`) used here: its rows' place and layout."""
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def traits(self) -> Traits: ...
-    def bytes_of_position(self, *, grad: bool) -> int: ...
-
-
 @dataclass
 class Passes:
     """train: the recipe's section.
@@ -296,7 +261,7 @@ class Passes:
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
 
-    def parts(self, policy: Sized, columns: Columns, *, grad: bool = False) -> list[Tensor]:
+    def parts(self, policy: Policy, columns: Columns, *, grad: bool = False) -> list[Tensor]:
         """The rows (R,), of the host's, of each pass of `policy` over `columns`: sorted by length,
         as many as fit into the device's `room`."""
         if grad and self.train.microbatch:
@@ -315,7 +280,7 @@ class Passes:
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(len(parts[0]))] if len(parts) == 1 else parts
 
-    def to_keep(self, policy: Sized, columns: Columns) -> list[Tensor]:
+    def to_keep(self, policy: Policy, columns: Columns) -> list[Tensor]:
         """The rows of each pass of an update, if all passes may be held at once. None of them if
         memory ran out before."""
         parts = self.parts(policy, columns, grad=True)
@@ -327,7 +292,7 @@ class Passes:
 
     def map(
         self,
-        policy: Sized,
+        policy: Policy,
         columns: Columns,
         function: Callable[[Columns], Mapping[str, Tensor]],
     ) -> Mapping[str, Tensor]:
@@ -344,16 +309,15 @@ class Passes:
         them. A single part has all rows in their order."""
         if len(parts) == 1:
             return function(columns)
-        alone = self.ranks.count == 1
-        mine = parts if alone else self.ranks.share(parts)
-        done = [function(take(columns, part)) for part in mine]
-        if not alone:
+        count = self.ranks.count
+        done = [function(take(columns, part)) for part in parts[self.ranks.index :: count]]
+        if count > 1:
             if self.collective and self.ranks.idle(len(parts)):
                 function(take(columns, parts[0]))
             shares = self.ranks.gather([{n: x.cpu() for n, x in out.items()} for out in done])
             device = columns["response_ids"].device
             done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]
-            parts = [part for i in range(self.ranks.count) for part in parts[i :: self.ranks.count]]
+            parts = [part for i in range(count) for part in parts[i::count]]
         back = torch.cat(parts).argsort()
         return {name: torch.cat([out[name] for out in done])[back] for name in done[0]}
 

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -32,16 +31,12 @@ class Ranks:
     index: int = 0
     count: int = 1
 
-    @cached_property
+    @property
     def first(self) -> bool:
         return self.index == 0
 
-    def share(self, items: list[T]) -> list[T]:
-        """This rank's share of items that are dealt out in turn."""
-        return items[self.index :: self.count]
-
     def idle(self, n: int) -> int:
-        """How many fewer of n items this rank has than the first rank."""
+        """How many fewer of n items, dealt out in turn, this rank has than the first rank."""
         return (n + self.count - 1) // self.count - len(range(n)[self.index :: self.count])
 
     def block(self, n: int) -> range:
@@ -68,8 +63,6 @@ class Ranks:
 
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
         """Sum the gradients of all ranks, in place."""
-        if self.count == 1:
-            return
         with _lost():
             sent = []
             for weight in (w for network in networks for w in network.parameters()):

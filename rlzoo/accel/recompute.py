@@ -1,12 +1,11 @@
 """Gradient checkpointing: a layer's activations are computed again in the backward pass.
 
-transformers' layers do so in training mode, which would also enable dropout, router jitter and
-other randomness. So only its flag is set, for the duration of a pass, and a layer runs in eval
-mode both times.
+By torch around transformers' layers: their own requires training mode, in which dropout, router
+jitter and other randomness are enabled.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,60 +17,37 @@ from rlzoo.accel import hf_internals
 from rlzoo.errors import ModelError
 
 
-def allow(model: Any) -> None:
-    """Let passes `within` compute activations again; ModelError where the model cannot."""
-    if _asking(model):
-        return
-    # The older name warns where the newer one is there.
-    enable = getattr(model, "activation_checkpointing_enable", None)
-    try:
-        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
-    except ValueError:
+def allow(model: nn.Module) -> None:
+    """Raise ModelError if no layer's activations can be computed again."""
+    if not _layers(model):
         raise ModelError(
             f"model.gradient_checkpointing: {type(model).__name__} does not support it"
-        ) from None
-    for module in _asking(model):
-        hf_internals.checkpoint_by(module, _twice)
-        for name, value in vars(module).items():  # between its layers it may drop out
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+        )
 
 
 @contextmanager
 def within(model: nn.Module) -> Iterator[None]:
     """In this context, passes with a gradient recompute activations."""
-    asking = _asking(model) if torch.is_grad_enabled() else []
-    for module in asking:
-        module.training = True
-    try:
+    with ExitStack() as stack:
+        for layer in _layers(model) if torch.is_grad_enabled() else ():
+            twice = partial(_twice, layer.forward)
+            stack.enter_context(hf_internals.forward_of(layer, twice))
         yield
-    finally:
-        for module in asking:
-            module.training = False
 
 
-def _asking(model: nn.Module) -> list[Any]:
-    return [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
+def _layers(model: nn.Module) -> list[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
 
 
-def _twice(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    run = partial(_in_eval_mode, hf_internals.same(), function)
-    return checkpoint(run, *args, use_reentrant=False, **kwargs)
+def _twice(forward: Callable, *args: Any, **kwargs: Any) -> Any:
+    contexts = partial(_contexts, hf_internals.same())
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
-def _in_eval_mode(
-    reading: Callable[[], AbstractContextManager], function: Callable, *args: Any, **kwargs: Any
-) -> Any:
-    # A layer's bound method, or its plain forward with the layer as the first argument.
-    given = function.args if isinstance(function, partial) else ()
-    layer = given[0] if given else getattr(function, "__self__", None)
-    # Modules within a layer, too: one that recomputes only once would mix up what is saved.
-    asking = [m for m in layer.modules() if m.training] if isinstance(layer, nn.Module) else []
-    for module in asking:
-        module.training = False
-    try:
-        with reading():
-            return function(*args, **kwargs)
-    finally:
-        for module in asking:
-            module.training = True
+def _contexts(
+    reading: Callable[[], AbstractContextManager],
+) -> tuple[AbstractContextManager, AbstractContextManager]:
+    """The contexts of the forward pass and its repetition."""
+    return nullcontext(), reading()

@@ -47,9 +47,8 @@ class Fixed:
     """A cache of a fixed shape, with room ahead.  seen: (B, L), of all columns there is room for,
     where a row has tokens, not padding.
 
-    A layer with a sliding window has as many columns as the window is wide, and reuses them in a
-    ring: the newest replaces the oldest. Rows leave once half have ended, and the room grows by a
-    quarter when it is used up; only then do shapes change.
+    A layer with a sliding window has as many columns as that is wide, as a ring. Shapes change only
+    where half the rows have ended, and where the room is used up: it grows by a quarter.
     """
 
     every, leave, unit = 16, 0.5, 8
@@ -120,10 +119,8 @@ class Fixed:
 
 class Graph:
     """Runs a step the first time, which makes libraries ready; records it the second time, if on a
-    GPU, and launches the record from then on.
-
-    The tensors of its inputs and outputs must not change. It does not hold the step. notes: gains a
-    line where a recording fails, as of a step that makes the host wait; steps run unrecorded then.
+    GPU, and launches the record from then on: the tensors that it reads and writes must not change.
+    notes: gains a line where a recording fails; steps run unrecorded then.
     """
 
     def __init__(self, device: torch.device, notes: list[str]):

@@ -94,7 +94,6 @@ VERBS = {
 # Words of other tools.
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
-    "--quiet": "redirect the output: > FILE",
     "--push-to-hub": "`rlzoo model export` writes the model's folder",
 }
 MEANT = {

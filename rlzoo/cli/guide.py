@@ -16,8 +16,8 @@ from rlzoo.plugin.component import KINDS
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
 FIRST: Lines = [
-    ("rlzoo run ppo_gae model=speller task=spelling lam=0.8", "train with PPO (half a minute)"),
-    ("rlzoo run grpo model=speller task=spelling", "another; key=value changes any setting"),
+    ("rlzoo run ppo_gae lam=0.8", "train with PPO (half a minute)"),
+    ("rlzoo run grpo seed=1", "another; key=value changes any setting"),
     ("rlzoo recipes", "list the methods; `rlzoo plugins` lists their parts"),
     ("rlzoo trace RUN", "one response, token by token; `rlzoo report RUN` writes a page"),
     ("rlzoo doctor RUN", "report what is wrong with a run; `rlzoo play` explains lambda"),

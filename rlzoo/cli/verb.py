@@ -18,6 +18,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.format.text import printable, say
 
 WORDS_HELP = "the name of a recipe, and settings"
+QUIET_HELP = "no progress, only the result"
 STORE_HELP = "also copy the folder to a URL after each checkpoint: s3://bucket/a"
 
 

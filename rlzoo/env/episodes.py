@@ -118,11 +118,9 @@ class Episodes:
     def start(self, row: int, random: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Start an episode in one row with the prompt in `options`, or one drawn with `random`."""
         rules = self.rules
-        for key in options:
-            if key not in RESET_OPTIONS:
-                known = ", ".join(RESET_OPTIONS)
-                close = nearest(key, RESET_OPTIONS)
-                raise RlzooError(f"reset: there is no option {key!r}{close} (available: {known})")
+        if other := [key for key in options if key not in RESET_OPTIONS]:
+            known, close = ", ".join(RESET_OPTIONS), nearest(other[0], RESET_OPTIONS)
+            raise RlzooError(f"reset: there is no option {other[0]!r}{close} (available: {known})")
         if options.get("prompt") is not None:
             example = Example(options["prompt"], options.get("answer"))
         else:
@@ -269,6 +267,7 @@ class Episodes:
         wanted = {f"task {plan.task_name!r}": needs_of(plan.task.score)}
         wanted |= {f"reward {name!r}": bound.needs for name, (_, bound) in plan.rewards.items()}
         for label, needs in wanted.items():
-            for need in needs:
-                if need not in has:
-                    raise RlzooError(f"{label} needs {need!r}, which an environment does not have")
+            if missing := [need for need in needs if need not in has]:
+                raise RlzooError(
+                    f"{label} needs {missing[0]!r}, which an environment does not have"
+                )

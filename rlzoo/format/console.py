@@ -1,11 +1,12 @@
 """A terminal that shows texts of data and models without executing their control characters."""
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 
@@ -39,6 +40,21 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment("".join(map(_picture, text)), segment.style)
+
+
+@contextmanager
+def doing(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Until the block ends, a line with what is computed and for how long, on stderr and only in a
+    terminal. The value sets what comes next."""
+    console = SafeConsole(stderr=True, quiet=quiet)
+    console.goes_on = True
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as line:
+        task = line.add_task(what, total=None)
+        yield lambda what: line.update(task, description=what)
 
 
 def _picture(char: str) -> str:

@@ -1,6 +1,5 @@
 """Builds the models that a plan needs, and no others."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from rlzoo.accel.ranks import open_ranks
 from rlzoo.accel.sampling_copy import SamplingCopy, sampling_dtypes
 from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.format.text import say
 from rlzoo.lm.critic import Critic, freeze
 from rlzoo.lm.loading import (
     DEQUANTIZED,
@@ -32,15 +30,13 @@ from rlzoo.lm.loading import (
 from rlzoo.lm.lora import add_lora
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.probe import enforce, layout
-from rlzoo.lm.prompts import Prompt, PromptFormat, drawn, examples_of
+from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.lm.weights import checksum
 from rlzoo.lm.world import World
 from rlzoo.mdp.rules import token_name
 from rlzoo.plugin.border import border
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
-
-PATIENCE = 10.0  # seconds between lines on the prompts that are tokenized
 
 
 def build_world(plan: Plan) -> World:
@@ -59,7 +55,7 @@ def build_world(plan: Plan) -> World:
     policy = replace(policy, traits=probed.traits, decoder=decoder)
     reference = policy.frozen_copy() if plan.reference else None
     teachers = {domain: _teacher(plan, domain, policy, notes) for domain in plan.teachers}
-    critic = _critic(plan, policy, prompt_format) if plan.critic else None
+    critic = _critic(plan, policy) if plan.critic else None
     shared = critic is not None and critic.trunk is None
     if critic is not None and shared:
         policy = replace(policy, value_head=critic.head)
@@ -70,7 +66,7 @@ def build_world(plan: Plan) -> World:
         shard(network)
     engine = Engine(
         policy, Passes(config.train, ranks, sharded, notes), reference, teachers, critic,
-        ranks=ranks, sharded=sharded, stats=_stats(plan), notes=notes,
+        stats=_stats(plan),
         entropy_grad=config.actor.entropy_coef > 0 or "entropy" in plan.needs,
     )  # fmt: skip
     weights = checksum(resolve_path(config.model.path, code=config.model.trust_remote_code))
@@ -82,7 +78,7 @@ def world_around(plan: Plan, policy: Policy) -> World:
     config = plan.recipe.config
     policy, prompt_format, notes = _with_prompts(plan, policy)
     policy = replace(policy, traits=layout(policy))
-    engine = Engine(policy, Passes(config.train, notes=notes), stats=_stats(plan), notes=notes)
+    engine = Engine(policy, Passes(config.train, notes=notes), stats=_stats(plan))
     return World(plan, engine, prompt_format, config.seed)
 
 
@@ -119,19 +115,9 @@ def _fit_prompts(
     limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
     room = None if longest is None else max(0, longest[0] - limit)
 
-    seen, spoken_at = 0, time.monotonic()
-
-    def count(prompt: Prompt) -> int:
-        nonlocal seen, spoken_at
-        seen += 1
-        if time.monotonic() - spoken_at > PATIENCE:
-            spoken_at = time.monotonic()
-            say(f"rlzoo: task {name!r}: {seen:,} prompts tokenized so far")
-        return len(prompt_format.encode(prompt))
-
     if fit := plan.abilities.fit:
         with border(f"task {name!r}: fit"):
-            note = fit(count, room)
+            note = fit(lambda prompt: len(prompt_format.encode(prompt)), room)
         notes += [note] if note else []
     if longest is None or room is None:
         return
@@ -146,40 +132,16 @@ def _fit_prompts(
             )
 
 
-def _critic(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> Critic:
+def _critic(plan: Plan, policy: Policy) -> Critic:
     wide = "value_logits" in plan.needs or "value_support" in plan.needs
     c = plan.recipe.config.critic
     dtype = torch.promote_types(policy.model.dtype, torch.float32)
     support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
     shared = c.trunk == "shared"
     start = None if shared else _critic_start(plan, policy)
-    how = {}
-    if c.privileged == "answer":
-        how = {"reads": prompt_format.told}
-        _fit_told(plan, policy, prompt_format)
-    critic = Critic(policy, support, shared=shared, start=start, **how)
+    critic = Critic(policy, support, shared=shared, start=start)
     freeze(critic, c.freeze)
     return critic
-
-
-def _fit_told(plan: Plan, policy: Policy, prompt_format: PromptFormat) -> None:
-    """Raise ModelError if prompts with their answers are too long for a privileged critic."""
-    if policy.limit is None:
-        return
-    examples = examples_of(plan.task, plan.task_name, "train")
-    columns = prompt_format.told({
-        "prompts": [prompt_format.text(e.prompt) for e in examples],
-        "messages": [prompt_format.messages(e.prompt) for e in examples],
-        "answers": [e.answer for e in examples],
-        "prompt_mask": torch.ones(1),
-    })  # fmt: skip
-    new = plan.recipe.config.rollout.max_new_tokens
-    if (longest := int(columns["prompt_mask"].sum(1).max()) + new) > policy.limit[0]:
-        raise ModelError(
-            f"critic.privileged=answer: with its answer before it, a prompt of task "
-            f"{plan.task_name!r} and rollout.max_new_tokens={new} are {longest} tokens, which "
-            f"exceed {policy.limit[1]}"
-        )
 
 
 def build_policy(config: Config) -> Policy:

@@ -1,7 +1,6 @@
 """The critic: V(s_t) for each token, from a value head on a separate trunk or on the policy's."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ class Critic(nn.Module):
 
     With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
     `start`: (trunk, head weight (1, H) or None) to start from instead of the policy's trunk.
-    `reads`: columns -> the same with the prompts that the critic reads, the policy's at first.
     """
 
     def __init__(
@@ -30,7 +28,6 @@ class Critic(nn.Module):
         *,
         shared: bool = False,
         start: tuple[Any, Tensor | None] | None = None,
-        reads: Callable[[Columns], Columns] = lambda columns: columns,
     ):
         super().__init__()
         # The policy that shares its trunk is not part of this module: its weights are the actor's.
@@ -40,8 +37,10 @@ class Critic(nn.Module):
         if not shared and trunk is None:
             trunk = copy.deepcopy(trunk_of(policy.model))
         self.trunk: Any = trunk
-        width = _width(trunk or trunk_of(policy.model), policy)
-        self.head = nn.Linear(width, 1 if support is None else len(support))
+        ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+        with torch.no_grad():  # the width of hidden states may be less than the layers'
+            hidden = (trunk or trunk_of(policy.model))(input_ids=ids, use_cache=False)[0]
+        self.head = nn.Linear(hidden.shape[-1], 1 if support is None else len(support))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         if weight is not None and support is None:
@@ -49,7 +48,6 @@ class Critic(nn.Module):
         double = next(policy.model.parameters()).dtype == torch.float64
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.support = None if support is None else support.to(self.head.weight)
-        self.reads = reads
         if shared and not policy.traits.plain_head:
             raise ModelError(
                 "critic.trunk: shared requires a model whose head is one linear layer, unlike "
@@ -60,7 +58,6 @@ class Critic(nn.Module):
         """V, or logits of its bins, before each response token and after the last:
         (B, T + 1[, K])."""
         policy = self._policy[0]
-        columns = self.reads(columns) if self.trunk is not None else columns
         rows = align(columns, trees=self._as_policy and not policy.traits.no_trees)
         if self.trunk is None:
             hidden = policy.run(rows, lambda h: h)
@@ -95,11 +92,9 @@ class Critic(nn.Module):
 
 
 def freeze(critic: Critic, parts: list[str]) -> None:
-    """Train no weight of these parts of the critic's own trunk; its head is always trained.
-
-    `trunk` is all of it, `attention` each module whose name ends so (self_attn, attention), any
-    other word a module or weight of that name. Raises ModelError if one names no weight.
-    """
+    """Train no weight of these parts of the critic's own trunk: `trunk` is all of it, `attention`
+    each module whose name ends so (self_attn, attention), any other word a module or weight of that
+    name. Raises ModelError if one names no weight."""
     for part in parts:
         ends = {"attention": ("attn", "attention"), "trunk": ("",)}.get(part)
         chosen = [
@@ -115,10 +110,3 @@ def freeze(critic: Critic, parts: list[str]) -> None:
             )
         for weight in chosen:
             weight.requires_grad_(False)
-
-
-@torch.no_grad()
-def _width(trunk: Any, policy: Policy) -> int:
-    """The width of a trunk's hidden states, which may be less than its layers'."""
-    ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
-    return trunk(input_ids=ids, use_cache=False)[0].shape[-1]

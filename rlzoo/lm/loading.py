@@ -11,7 +11,6 @@ import socket
 import urllib.request
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -30,9 +29,6 @@ POSITIONS = ("max_position_embeddings", "max_seq_len", "n_positions", "n_ctx")
 # What a policy does without: a load-balancing loss, which counts other tokens than it gets, and
 # weights that shrink in place where there is no gradient (RWKV), and would be saved so.
 UNWANTED = {"output_router_logits": False, "rescale_every": 0}
-LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers",
-          "encoder_layers")  # fmt: skip
-MOST_LAYERS = 10_000
 SPARSE = ("index_topk", "keep_window_size")
 CONVERTED = "gguf.json"  # the note in a folder that was converted from another format
 
@@ -53,8 +49,8 @@ def reachable(url: str) -> bool:
 
 def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:
     """A model folder: as given, below one of the config folders (`model/tiny`), converted by a
-    `ModelFormat`, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with
-    its own code if `code`."""
+    `ModelFormat`, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), with its own code if
+    `code`."""
     assert path is not None, key  # a recipe without one is refused where it is composed
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -114,7 +110,6 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from transformers import AutoConfig
 
     with reading(f"{folder}: has no usable config.json"):
-        _refuse_layers(json.loads((_base_of(folder) / "config.json").read_text("utf-8")))
         config = AutoConfig.from_pretrained(
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -132,14 +127,6 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             )
         config.eos_token_id = sorted(ids.difference(odd)) or None
     return config
-
-
-def _refuse_layers(settings: Any) -> None:
-    """Raise ValueError for more layers than a model has: making a list of them takes all memory."""
-    for key, value in settings.items() if isinstance(settings, dict) else ():
-        if key in LAYERS and isinstance(value, int) and value > MOST_LAYERS:
-            raise ValueError(f"{key}={value}, but at most {MOST_LAYERS} layers are supported")
-        _refuse_layers(value)
 
 
 def _base_of(folder: Path) -> Path:
@@ -165,12 +152,11 @@ def load_tokenizer(
     key: str = "model.chat_args",
     ends: bool = True,
 ) -> Any:
-    """The tokenizer of the model in `folder`. chat_args: arguments of its chat template. ends:
-    whether responses end with EOS, so that a tokenizer without one is refused."""
+    """The tokenizer of the model in `folder`. chat_args: of its template. ends: refuse one without
+    EOS."""
     from transformers import AutoTokenizer
 
     home = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
-    need_sentencepiece(home)
     with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             home, local_files_only=True, trust_remote_code=trust_remote_code
@@ -187,17 +173,6 @@ def load_tokenizer(
     return bind(tokenizer, chat_args, key)
 
 
-def need_sentencepiece(folder: Path) -> None:
-    """Raise ModelError if the folder's only vocabulary is sentencepiece's, which is not installed:
-    transformers would recommend tiktoken."""
-    if (folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
-        return
-    for name in ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"):
-        file = folder / name
-        if file.is_file() and file.read_bytes()[:1] == b"\n":  # tiktoken's are text
-            raise ModelError(f"{folder}: {name} needs sentencepiece: pip install sentencepiece")
-
-
 def load_causal_lm(
     folder: Path,
     *,
@@ -207,25 +182,26 @@ def load_causal_lm(
 ) -> Any:
     """The causal LM in `folder`, in eval mode, with its adapter merged if it is one.
 
-    dtype: the stored weights'. Training needs float32 masters: a step of 1e-6 vanishes in
-        bfloat16. attention: an implementation of transformers' ("sdpa", "eager",
-        "flash_attention_2"), or "auto".
+    dtype: that of the weights. attention: an implementation of transformers' ("sdpa", "eager"), or
+    "auto".
     """
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    options = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
     if not (folder / "config.json").is_file():
         need("peft", str(folder))
-        return _with_adapter(load_causal_lm(_under(folder), **options), folder)  # type: ignore[arg-type]
+        base = load_causal_lm(_under(folder), dtype=dtype, attention=attention,
+                              trust_remote_code=trust_remote_code)  # fmt: skip
+        return _with_adapter(base, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     if quantized_by(config) in DEQUANTIZED:
         # On a GPU, too: what is trained has masters.
         config.quantization_config["dequantize"] = True
+    text = config.get_text_config()
     for name, off in UNWANTED.items():
-        if getattr(config.get_text_config(), name, off) != off:
-            setattr(config.get_text_config(), name, off)
+        if getattr(text, name, off) != off:
+            setattr(text, name, off)
     chosen = {"dtype": getattr(torch, dtype), "trust_remote_code": trust_remote_code}
     if attention != "auto":
         chosen["attn_implementation"] = attention

@@ -6,7 +6,7 @@ dropout would make the first epoch's ratio differ from 1.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
 from rlzoo.accel.decode import Decoder, truncate, wide
-from rlzoo.accel.passes import Aligned, Traits, activations, align
+from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import eos_ids, limit_of
@@ -82,8 +82,11 @@ class Policy:
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         inner = max(inner) if isinstance(inner, (list, tuple)) else inner  # the widest layer's
-        sizes = config.hidden_size, inner, config.num_hidden_layers
-        floats = activations(*sizes, grad=grad, recompute=self.recompute)
+        floats = 10 * config.hidden_size + 4 * inner  # of a layer
+        if grad and self.recompute:  # each layer's input, and one layer
+            floats += config.num_hidden_layers * config.hidden_size
+        elif grad:
+            floats *= config.num_hidden_layers
         return 4 * (floats + (self.vocabulary if grad else 0))
 
     @property
@@ -150,8 +153,7 @@ class Policy:
         """The model's output (R, keep, V).
 
         function: takes the last hidden states (R, keep, H) and replaces the model's head, so that
-            the logits are never all in memory and a wrapper (for several ranks, say) sees an
-            ordinary pass.
+            the logits are never all in memory.
         """
         with ExitStack() as stack:
             stack.enter_context(self.reading(self.model, rows))
@@ -186,9 +188,8 @@ class Policy:
             more = tuple(name for name in want if name != "observation_nll")
             how = {"entropy_grad": entropy_grad, "accumulate": accumulate}
             return self.with_observations(columns, want=more, **how)
-        if "log_pi" in want:
-            return self._of_all_tokens(columns, want, entropy_grad)
-        rows = align(columns, trees=not self.traits.no_trees)
+        fused = self.traits.plain_head and "log_pi" not in want
+        rows = align(columns, trees=not self.traits.no_trees and "log_pi" not in want)
         size = columns["response_ids"].shape
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
@@ -210,55 +211,34 @@ class Policy:
                 sum_pi_squared="sum_pi_squared" in want,
                 accumulate=accumulate,
             )
-            out = _placed([stats[n] for n in names], where, size)
+            out = _placed(torch.stack([stats[n] for n in names], -1), where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
             values = self.value_head(hidden.flatten(0, 1)[rows.at].to(self.value_head.weight.dtype))
             return torch.cat([out, widen(values.to(out.dtype), size[1] + 1)], -1)
 
-        def table_of_logits(logits: Tensor) -> Tensor:
-            """The same from logits (R, keep, V), if the head is more than a linear layer."""
-            logits = wide(logits.flatten(0, 1)[picked]) / self.temperature
-            if kept is not None:
-                logits = logits.masked_fill(~head.unpacked(kept, logits.shape[-1]), -torch.inf)
-            log_pi = logits.log_softmax(-1)
-            source = log_pi if entropy_grad else log_pi.detach()
-            stats = {
-                "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
-                "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
-                "sum_pi_squared": (2 * source).exp().sum(-1),
-            }
-            return _placed([stats[n] for n in names], where, size)
-
-        scored = (
-            self.run(rows, table) if self.traits.plain_head else table_of_logits(self.run(rows))
-        )
-        out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
-        if "values" in want:
-            out["values"] = scored[..., len(names) :].squeeze(-1)
-        return out
-
-    def _of_all_tokens(
-        self, columns: Mapping[str, Tensor], want: tuple[str, ...], entropy_grad: bool
-    ) -> dict[str, Tensor]:
-        """`log_prob_stats` with `log_pi`, from all logits at once."""
-        logits = wide(self.logits(columns)[:, :-1]) / self.temperature
-        chosen = columns["response_ids"][:, : logits.shape[1]]
-        if "kept_tokens" in columns:
-            bits = columns["kept_tokens"][:, : logits.shape[1]]
-            logits = logits.masked_fill(~head.unpacked(bits, logits.shape[-1]), -torch.inf)
+        if fused:
+            scored = self.run(rows, table)
+            out = {n: scored[:, :-1, i] for i, n in enumerate(names)}
+            if "values" in want:
+                out["values"] = scored[..., len(names) :].squeeze(-1)
+            return out
+        logits = wide(self.run(rows).flatten(0, 1)[picked]) / self.temperature
+        if kept is not None:
+            logits = logits.masked_fill(~head.unpacked(kept, logits.shape[-1]), -torch.inf)
         log_pi = logits.log_softmax(-1)
         source = log_pi if entropy_grad else log_pi.detach()
-        made = {
-            "log_probs": log_pi.gather(-1, chosen[..., None]).squeeze(-1),
-            "log_pi": log_pi,
-            "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1),
+        stats = {
+            "log_probs": log_pi.gather(-1, ids[:, None]),
+            "entropy": -(source.exp() * source.clamp(min=head.LEAST)).sum(-1, keepdim=True),
+            "sum_pi_squared": (2 * source).exp().sum(-1, keepdim=True),
         }
-        width = columns["response_ids"].shape[1]
-        out = {name: widen(x, width) for name, x in made.items()}
+        out = {n: _placed(stats[n], where, size)[:, :-1, 0] for n in names}
+        if "log_pi" in want:
+            out["log_pi"] = _placed(log_pi, where, size)[:, :-1]
         if "values" in want:
-            out["values"] = self.log_prob_stats(columns, want=("values",))["values"]
+            out |= self.log_prob_stats(columns, want=("values",)) | out
         return out
 
     def with_observations(self, columns: Mapping[str, Tensor], **options: Any) -> dict[str, Tensor]:
@@ -269,7 +249,8 @@ class Policy:
         all_of_it = {**columns, "response_mask": columns["response_attention"]}
         out = self.log_prob_stats(all_of_it, **options)
         nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
-        chosen = {name: x * mask for name, x in out.items() if name != "values"}
+        masks = {2: mask, 3: mask[..., None]}
+        chosen = {n: x * masks[x.ndim] for n, x in out.items() if n != "values"}
         return {**out, **chosen, "observation_nll": nll}
 
     @torch.no_grad()
@@ -279,7 +260,8 @@ class Policy:
         log_pi = self.log_prob_stats(whole, want=("log_pi",))["log_pi"]
         log_pi[:, : self.min_new_tokens, self.eos_ids] = -torch.inf
         log_mu = truncate(log_pi.flatten(0, 1).log_softmax(-1), self.top_k, self.top_p)
-        return head.packed(log_mu > -torch.inf).unflatten(0, log_pi.shape[:2])
+        bits = head.packed(log_mu > -torch.inf).unflatten(0, log_pi.shape[:2])
+        return bits.where(columns["response_mask"].bool()[..., None], 0)
 
     def log_probs(self, columns: Mapping[str, Tensor]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
@@ -305,7 +287,7 @@ class Policy:
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps, kept)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap, kept=kept)
         size = columns["response_ids"].shape
-        table = _placed([kl, stats["log_probs"]], where, size)[:, :-1]
+        table = _placed(torch.stack([kl, stats["log_probs"]], -1), where, size)[:, :-1]
         return {"full_kl": table[..., 0], "ref_log_probs": table[..., 1]}
 
     @torch.no_grad()
@@ -364,9 +346,8 @@ def kept_of(columns: Mapping[str, Tensor]) -> Tensor | None:
     return None if kept is None else kept[columns["response_mask"].bool()]
 
 
-def _placed(columns: Sequence[Tensor], where: Tensor, size: torch.Size) -> Tensor:
-    """(R, T + 1, K): K columns (N,) put to their places `where` (N,) in (R, T + 1) laid flat, 0
+def _placed(x: Tensor, where: Tensor, size: torch.Size) -> Tensor:
+    """(R, T + 1, K): rows of x (N, K) put to their places `where` (N,) in (R, T + 1) laid flat, 0
     elsewhere."""
-    x = torch.stack([*columns], -1)
-    full = x.new_zeros(size[0] * (size[1] + 1), len(columns))
-    return full.index_copy(0, where, x).view(size[0], size[1] + 1, len(columns))
+    full = x.new_zeros(size[0] * (size[1] + 1), x.shape[1])
+    return full.index_copy(0, where, x).view(size[0], size[1] + 1, -1)

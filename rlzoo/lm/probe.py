@@ -9,11 +9,9 @@ refused. Passes use the weights' dtype without autocast, so that no fault looks 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +23,6 @@ from rlzoo.accel.decode import Decoder
 from rlzoo.accel.hf_internals import attention_of, plain_cache
 from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.errors import ModelError
-from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.policy import Policy
 
 LONGEST = 64  # positions of a probe
@@ -55,28 +52,21 @@ class Probed:
     notes: list[str]
 
 
-LINEAR = "one linear layer"
-
-
 def layout(policy: Policy) -> Traits:
     """The traits that decide how rows are laid out and scored."""
     no_trees = never_trees(policy.model) or trees_disagree(policy)
     return replace(policy.traits, plain_head=plain_head(policy), no_trees=no_trees)
 
 
-def examine(
-    policy: Policy, *, checkpointing: bool = False, saving: bool = False
-) -> tuple[list[Trial], Traits]:
+def examine(policy: Policy, *, checkpointing: bool = False) -> tuple[list[Trial], Traits]:
     """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
-    where the policy has one; with `checkpointing` and `saving` those, too. And its traits, as far
-    as they were found out."""
-    head = _tried("head", lambda: (True, LINEAR if plain_head(policy) else "more than that"))
-    traits = replace(policy.traits, plain_head=head.message == LINEAR)
+    where the policy has one; with `checkpointing` that, too. And its traits, as far as they were
+    found out."""
+    linear = {True: "one linear layer", False: "more than a linear layer"}
+    head = _tried("head", lambda: (True, linear[plain_head(policy)]))
     if not head.passed:
-        return [head], traits
-    if not traits.plain_head:
-        head = replace(head, message="more than a linear layer")
-    traits = replace(traits, no_trees=never_trees(policy.model) or trees_disagree(policy))
+        return [head], policy.traits
+    traits = layout(policy)
     trees = Trial("trees", None if traits.no_trees else True, traits.no_trees or "as rows")
     with probed(replace(policy, traits=traits)) as twin:
         columns = _rows(twin)
@@ -85,16 +75,14 @@ def examine(
             return [head, scored, trees], traits
         gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
         findings = [head, scored, trees, gradient]
-        if checkpointing and findings[-1].passed:
+        if checkpointing and gradient.passed:
             findings.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
         # Last: a model that keeps its state on itself keeps no graph then.
         sampled, traits = _sampled(twin, columns)
-        twin = replace(twin, traits=traits)
         findings.append(sampled)
         if policy.decoder.static:
+            twin = replace(twin, traits=traits)
             findings.append(_tried("static cache", lambda: _static(twin, columns)))
-        if saving:
-            findings.append(_tried("saving", lambda: _saving(twin, columns)))
     return findings, traits
 
 
@@ -326,22 +314,6 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool,
     if off > (0.1 if policy.halves else 1e-3):
         return False, f"its gradient is off by {off:.2g} of the largest entry", off
     return True, f"the same gradient, within {off:.0e}", off
-
-
-@torch.no_grad()
-def _saving(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
-    """A saved model gives the same log-probs when it is loaded."""
-    dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
-    with tempfile.TemporaryDirectory() as folder:
-        policy.model.save_pretrained(folder)
-        model = load_causal_lm(Path(folder), dtype=dtype)
-    model = model.to(policy.device)
-    again = replace(policy, model=model)
-    before = policy.log_probs(columns)
-    off = _off(before, again.log_probs(columns))
-    if off > _tolerance(policy, columns, before):
-        return False, f"the saved model's log-probs differ by {off:.2g} nats", off
-    return True, f"equal after saving and loading, within {off:.0e} nats", off
 
 
 # ---------------------------------------------------------------- trees

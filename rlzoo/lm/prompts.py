@@ -10,10 +10,8 @@ import torch
 
 from rlzoo.errors import ModelError, RlzooError, in_short
 from rlzoo.lm.templates import omits, prints_the_date, through_template, written
-from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import continued, draw_examples, token_name, unknown_character
 from rlzoo.mdp.turns import MARK
-from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Task, Tokenizer
 
@@ -160,25 +158,6 @@ class PromptFormat:
         if alien := unknown_character(self.tokenizer, text, ids):
             raise RlzooError(f"text {text!r}: the tokenizer has no token for {alien!r}")
         return ids
-
-    def told(self, columns: Columns) -> dict[str, Any]:
-        """`columns` with prompts that have the answer on a line before them; in a chat before the
-        text of the last message."""
-        rows = []
-        names = ("prompts", "messages", "answers")
-        for text, messages, answer in zip(*(columns[n] for n in names), strict=True):
-            *before, last = messages
-            plain = "\n".join(m["content"] for m in messages) == text
-            prompt = f"{answer}\n{text if plain else last['content']}"
-            if not plain:
-                chat = [*before, {**last, "content": prompt}]
-                prompt = through_template(
-                    self.tokenizer, chat, tokenize=False, add_generation_prompt=True
-                )
-            rows.append(encode(self.tokenizer, prompt, add_special_tokens=plain))
-        mask = columns["prompt_mask"]
-        ids, seen = left_pad(rows, int(self.tokenizer.pad_token_id), mask.device)
-        return {**columns, "prompt_ids": ids, "prompt_mask": seen.to(mask)}
 
     def unread(self, prompts: Iterable[Prompt]) -> str | None:
         """A line on the fields of chat messages that leave no trace in what the policy reads."""

@@ -35,8 +35,7 @@ def through_template(
 
 
 def bind(tokenizer: Any, arguments: Mapping[str, Any] | None, key: str = "model.chat_args") -> Any:
-    """The tokenizer, which from now on renders its template with `arguments`, with the fixed DATE,
-    and with contents as lists of parts if the template expects them (Idefics3, SmolVLM).
+    """The tokenizer, which from now on renders its template with `arguments` and the fixed DATE.
 
     Raises ModelError for an argument that the template does not read."""
     given: Any = OmegaConf.to_container(OmegaConf.create(dict(arguments or {})))
@@ -51,9 +50,7 @@ def bind(tokenizer: Any, arguments: Mapping[str, Any] | None, key: str = "model.
                     f"{where}: not an argument of the chat template{nearest(name, known)} ({why})"
                 )
     if tokenizer.chat_template:
-        render = partial(_render, tokenizer, given)
-        parts = MARK not in _probe(render, MARK) and MARK in _probe(render, _in_parts(MARK))
-        tokenizer.apply_chat_template = partial(render, parts=parts)
+        tokenizer.apply_chat_template = partial(_render, tokenizer, given)
     return tokenizer
 
 
@@ -71,14 +68,9 @@ def variables(tokenizer: Any) -> list[str]:
 
 
 def _render(
-    tokenizer: Any, given: Mapping[str, Any], messages: Any, *, parts: bool = False,
-    chat_template: str | None = None, **how: Any,
+    tokenizer: Any, given: Mapping[str, Any], messages: Any, *, chat_template: str | None = None,
+    **how: Any,
 ) -> Any:  # fmt: skip
-    if parts:
-        messages = [
-            {**m, "content": _in_parts(m["content"])} if isinstance(m.get("content"), str) else m
-            for m in messages
-        ]
     chosen = tokenizer.get_chat_template(chat_template, how.get("tools"))
     render = type(tokenizer).apply_chat_template  # not what `bind` put in its place
     return render(tokenizer, messages, chat_template=_on(chosen), **{**given, **how})
@@ -94,11 +86,7 @@ def _on(template: str, day: datetime = DATE) -> str:
     return f"{{% macro strftime_now(format) %}}{{{{ format{codes} }}}}{{% endmacro %}}\n{template}"
 
 
-def _in_parts(text: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": text}]
-
-
-def _probe(render: Any, content: Any, **how: Any) -> str:
+def _probe(render: Any, content: str, **how: Any) -> str:
     """A user's message as the template renders it; empty if it raises an error."""
     try:
         with reading("the template"):

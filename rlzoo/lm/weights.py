@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from rlzoo.accel.hf_internals import import_models
 from rlzoo.errors import ModelError, RlzooError, first_line
 from rlzoo.format.text import printable_logs
 from rlzoo.plugin.border import out_of_memory
@@ -71,7 +70,6 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
     """`kind.from_pretrained`, of safetensors only. Raises ModelError if the files cannot be
     read, lack a weight (it would be random) or hold one that is not finite."""
     with LOADING, reading(f"{folder}: cannot be loaded"):
-        import_models()
         model, info = kind.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
         )

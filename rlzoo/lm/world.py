@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from rlzoo.accel.engine import Engine, Meter
-from rlzoo.lm.critic import Critic
+from rlzoo.accel.engine import Engine
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.recipe.plan import Plan
@@ -39,24 +38,3 @@ class World:
         reference = self.engine.reference if self.plan.moving_reference else None
         moves = {} if reference is None else {"reference": reference.model}
         return self.engine.networks | moves
-
-    @cached_property
-    def reference(self) -> Policy | None:
-        return self.engine.reference
-
-    @cached_property
-    def critic(self) -> Critic | None:
-        return self.engine.critic
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        return self.engine.policy.tokenizer
-
-    @cached_property
-    def meter(self) -> Meter:
-        return self.engine.meter
-
-    @cached_property
-    def notes(self) -> list[str]:
-        """Lines for the user; shown ones are removed."""
-        return self.engine.notes

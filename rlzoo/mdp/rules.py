@@ -47,7 +47,9 @@ def draw_examples(
                 f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
             )
         prompt, answer, index = Example(*item)
-        if not isinstance(prompt, str) and not _are_messages(prompt):
+        chat: Any = prompt if isinstance(prompt, list | tuple) else ()
+        messages = [isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in chat]
+        if not isinstance(prompt, str) and not (messages and all(messages)):
             raise ComponentError(
                 f"{label}: a prompt must be a string, or a list of messages with role and content. "
                 f"Got {prompt!r}"
@@ -57,22 +59,10 @@ def draw_examples(
                 f"{label}: an answer must be a string, a number, or lists and mappings of these, "
                 f"so that it can be saved. Got {answer!r} for the prompt {prompt!r}"
             )
-        try:
-            number = operator.index(index)
-        except TypeError:
-            number = 2**63
-        if not -(2**63) <= number < 2**63:
+        if not hasattr(index, "__index__") or not -(2**63) <= operator.index(index) < 2**63:
             raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
-        examples.append(Example(prompt, answer, number))
+        examples.append(Example(prompt, answer, operator.index(index)))
     return examples
-
-
-def _are_messages(prompt: object) -> bool:
-    return (
-        isinstance(prompt, list | tuple)
-        and len(prompt) > 0
-        and all(isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in prompt)
-    )
 
 
 def _is_plain(x: object) -> bool:
@@ -112,8 +102,7 @@ def episode_columns(
 
 
 def decode(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) -> list[str]:
-    """Response texts without the EOS that ended them. Other special tokens, and ids without a
-    token, are visible, so that a verifier cannot take `4<pad>2` for `42`."""
+    """Response texts without the EOS that ended them; other special tokens are visible."""
     lengths = columns["response_attention"].long().sum(1).tolist()
     rows = zip(columns["response_ids"].tolist(), lengths, strict=True)
     return decoded(tokenizer, [ids[: n - (n > 0 and ids[n - 1] in eos_ids)] for ids, n in rows])
@@ -133,11 +122,8 @@ def token_name(tokenizer: Any, i: int) -> str:
 
 
 def decoded(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each row of token ids, special tokens included.
-
-    An id that decodes to nothing (it has no token, or one without a text) is shown by its
-    `token_name`, so that a verifier cannot take `4<|300|>2` for `42`.
-    """
+    """The text of each row of token ids, special tokens included. An id that decodes to nothing is
+    shown by its `token_name`, so that a verifier cannot take `4<|300|>2` for `42`."""
     hidden = {i: name for i in {i for row in rows for i in row} if (name := _hidden(tokenizer, i))}
     if not hidden:
         return tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=False)
@@ -206,11 +192,8 @@ def decode_tokens(tokenizer: Tokenizer, columns: Columns, eos_ids: list[int]) ->
     reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
     rows = []
-    for ids, mask in zip(
-        columns["response_ids"].tolist(),
-        columns["response_mask"].tolist(),
-        strict=True,
-    ):
+    masks = columns["response_mask"].tolist()
+    for ids, mask in zip(columns["response_ids"].tolist(), masks, strict=True):
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
         for i in chosen:
             if i not in texts:
@@ -227,9 +210,8 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
     """
     mask, out = columns["response_mask"], {}
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        out["task_scores"] = _per_token(
-            partial(_task_scores, plan), columns, f"task {plan.task_name!r}"
-        )
+        own_scores = partial(_task_scores, plan)
+        out["task_scores"] = _per_token(own_scores, columns, f"task {plan.task_name!r}")
         if task_scores is not None:
             out["task_scores"] = task_scores.where(~task_scores.isnan(), out["task_scores"])
     known = {**columns, **out}
@@ -287,11 +269,8 @@ def _task_scores(plan: Plan, columns: Columns) -> Tensor:
     """The scores of the task's own scorer, (B,) or (B, T)."""
     output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
     mask = columns["response_mask"]
-    return scores(output, mask, mask.dtype, partial(_fault, f"task {plan.task_name!r}"))
-
-
-def _fault(label: str, text: str) -> ComponentError:
-    return ComponentError(f"{label} {text}")
+    label = f"task {plan.task_name!r}"
+    return scores(output, mask, mask.dtype, lambda text: ComponentError(f"{label} {text}"))
 
 
 def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:

@@ -123,10 +123,7 @@ class Turns:
             answers = respond(*_told(rows, names))
         except RlzooError:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a user's function may raise anything: name the row, stop
+        except (Exception, SystemExit) as error:  # a user's function: name the row, stop
             raise self._fault(
                 first_that_raises(lambda row: respond(*_told([row], names)), rows),
                 f"respond raised {type(error).__name__}: {error}",
@@ -161,11 +158,8 @@ class Turns:
         from jinja2.exceptions import TemplateError
 
         role = self.plan.abilities.respond_role
-        messages = [
-            {"role": "user", "content": "-"},
-            {"role": "assistant", "content": MARK},
-            {"role": role, "content": answer},
-        ]
+        turns = ("user", "-"), ("assistant", MARK), (role, answer)
+        messages = [{"role": who, "content": text} for who, text in turns]
         try:
             whole = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
@@ -250,10 +244,7 @@ def first_stop(
     tokenizer: Tokenizer, tokens: Sequence[int], new: int, stops: Sequence[str]
 ) -> int | None:
     """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
-    tokens completes; None: there is no such.
-
-    A stop is looked for in the text of as many tokens as it has bytes: none has less than one.
-    """
+    tokens completes, if any. A stop has at most as many tokens as bytes."""
     far, n = reach(stops), len(tokens)
     if not stops or not _holds(tokenizer, tokens[max(0, n - new + 1 - far) :], stops):
         return None
@@ -277,20 +268,19 @@ def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) ->
 
 def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
     """New conversations from the columns of a batch's prompts."""
-    conversations = []
-    for i in range(rows):
-        about = {name: _told_of(columns[name], i) for name in TOLD if name in columns}
-        conversations.append(Conversation(about, limit, _by_template(about)))
-    return conversations
+    abouts = [_about(columns, i) for i in range(rows)]
+    return [Conversation(about, limit, _by_template(about)) for about in abouts]
 
 
-def _told_of(column: Any, row: int) -> Any:
-    return (column.cpu() if isinstance(column, Tensor) else column)[row]
+def _about(columns: Columns, row: int) -> dict[str, Any]:
+    """What `respond` may take of a row."""
+    given = {name: columns[name] for name in TOLD if name in columns}
+    return {n: (x.cpu() if isinstance(x, Tensor) else x)[row] for n, x in given.items()}
 
 
 def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
-    about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
+    about = _about(columns, row)
     turn_ids = columns["turn_ids"].cpu()[row, : at + 1].tolist()
     ids = columns["response_ids"].cpu()[row, :at].tolist()
     turn = turn_ids.pop()
@@ -311,10 +301,8 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
     arguments: list[Any] = []
     for name in names:
         values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]
-        values = own(values)  # a task may do with them what it likes
-        arguments.append(
-            torch.tensor([int(v) for v in values]) if name == "prompt_index" else values
-        )
+        index = name == "prompt_index"  # other values are copied: a task may change them
+        arguments.append(torch.tensor([int(v) for v in values]) if index else own(values))
     return arguments
 
 

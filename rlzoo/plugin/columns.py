@@ -105,6 +105,13 @@ TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 # Columns that bring a gradient into a component; all others are numbers to it.
 WITH_GRADIENT = ("log_probs", "log_pi", "entropy", "observation_nll", "value_preds", "value_logits")
 
+# Columns and resources that stand for a model: a component that needs one makes the run build it.
+MODELS = {
+    "critic": ("values", "bootstrap_values", "value_preds", "value_logits", "value_support"),
+    "reference": ("ref_log_probs", "full_kl", "reference"),
+    "teacher": ("teacher_log_probs", "teacher_kl", "teacher"),
+}
+
 # Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {
     "uniforms": "noise (B, max_new_tokens) for a sampler",

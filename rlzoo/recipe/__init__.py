@@ -2,14 +2,13 @@
 
 May import `plugin`, `data`, `format` and the packages below. No torch.
 
-    cautions   warnings that components give for unsuitable recipes
+    cautions   warnings about unsuitable recipes
     compose    merges layers of values; each value keeps its origin
     elsewhere  the names of keys in other trainers
     faults     contradictions among a recipe's keys
     files      finds recipes and presets, and reads them as layers
     keys       every key of the core: type, range, meaning
     plan       which components run, which columns and models they need; unmet needs
-    teachers   the teacher of each prompt
     validate   checks every key against the core's keys and the options of the chosen components
     words      values on the command line; sweep syntax
 """

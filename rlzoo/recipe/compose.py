@@ -2,6 +2,8 @@
 
     defaults.yaml < presets of the chosen model and task < recipe file < command line
 
+Without a model, a teacher or a task in these two, bare.yaml chooses a model and a task.
+
 Each layer is a flat mapping from dotted keys to values, so that merging is an update and every
 value keeps its origin. `KEYS` lists the core's own; the options of a component come from its
 signature. Each error is one line: the key, where it was set, and the nearest valid word.
@@ -10,7 +12,7 @@ signature. Each error is one line: the key, where it was set, and the nearest va
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
@@ -20,7 +22,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import RecipeError, RlzooError, first_line, nearest
+from rlzoo.errors import RecipeError, first_line, nearest
 from rlzoo.plugin.permissions import secret
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
@@ -35,7 +37,7 @@ from rlzoo.recipe.files import (
     read_layer,
 )
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, TREES, Config
-from rlzoo.recipe.validate import validate
+from rlzoo.recipe.validate import declared, validate
 from rlzoo.recipe.words import name_recipe, no_pair, no_recipe, read_value, split_values
 
 COMMAND_LINE = "command line"
@@ -88,7 +90,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
 
     need_recipe: False for an environment, which needs no algorithm and uses the defaults.
     """
-    words = spell_out(name_recipe(words), zoo)
+    words = [new for word in name_recipe(words) for new in of_a_file(word, zoo)]
     file, words = _recipe_file(words, need_recipe)
     defaults = find_config("", "defaults")
     if defaults is None:
@@ -103,6 +105,9 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
             key="recipe",
             kind="unknown-key",
         )
+    named = {key.split(".")[0] for layer in layers[1:] for key in layer.values}
+    if named.isdisjoint({"model", "teacher", "task"}) and (bare := find_config("", "bare")):
+        layers.insert(1, read_layer(bare))
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder
@@ -112,6 +117,11 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
         _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
+    if shorts := [key for key in layers[-1].values if is_short(key)]:
+        known = declared(resolved, origins, zoo)[1]
+        for short, key in full_keys(shorts, known, layers[-1].values).items():
+            merged[key], origins[key] = merged.pop(short), origins.pop(short)
+        resolved, written = _resolve(merged, origins)
     for key in NO_FILE:  # only the command line may run a model's own code or replace a run
         if resolved.get(key, False) is not False and origins[key] != COMMAND_LINE:
             resolved[key] = False
@@ -127,43 +137,35 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     return Recipe(name, cast(Config, config), origins, written, chosen)
 
 
-def spell_out(words: list[str], zoo: Zoo) -> list[str]:
-    """`lam=.9` as `estimator.lam=.9`: the last part of a key is enough if no other key of the
-    recipe ends in it; raises RecipeError if several do. A file is a word, too (`_of_a_file`)."""
-    words = [new for word in words for new in _of_a_file(word, zoo)]
-    keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
-    short = {k for k in keys if k and k not in WHOLE and k not in KEYS and "." not in k}
-    if not short:
-        return words
-    skip = {*short, "", "seed"}
-    rest = [w.partition("=") for w, k in zip(words, keys, strict=True) if k not in skip]
-    values = {k: split_values(v) for k, _, v in rest}  # several, of a sweep
-    known: dict[str, None] = {}
-    try:
-        for i in range(max(map(len, values.values()), default=1)):
-            row = [f"{k}={texts[min(i, len(texts) - 1)]}" for k, texts in values.items()]
-            known |= dict.fromkeys(compose(row, zoo, need_recipe=False).origins)
-    except RlzooError:
-        return words  # the fault is in another word, which gets its own error
-    full: dict[str, str] = {}
-    for name in short:
-        ends = [key for key in known if key.rpartition(".")[2] == name]
+# First words that stand for themselves.
+WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key in KEYS)}
+
+
+def is_short(key: str) -> bool:
+    """Whether a word's key may be the end of a longer one: `lam` of `estimator.lam`."""
+    return "." not in key and key.isidentifier() and key not in WHOLE
+
+
+def full_keys(
+    shorts: Iterable[str], known: Iterable[str], given: Collection[str]
+) -> dict[str, str]:
+    """Short key -> the only key that ends in it, if there is one. Raises RecipeError where several
+    do, or where that key is `given` as well."""
+    full = {}
+    for short in shorts:
+        ends = [key for key in known if key.rpartition(".")[2] == short]
         if len(ends) > 1:
-            raise RecipeError(
-                f"{name} ({COMMAND_LINE}): is ambiguous; use {' or '.join(ends)}",
-                key=name,
-                kind="ambiguous",
-            )
-        if ends and ends[0] in keys:
-            raise RecipeError(
-                f"{ends[0]} is given twice; {name} is short for it", key=ends[0], kind="given-twice"
-            )
-        full |= {name: ends[0]} if ends else {}
-    pairs = zip(keys, words, strict=True)
-    return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
+            line = f"is ambiguous; use {' or '.join(ends)}"
+            raise RecipeError.at(short, COMMAND_LINE, line, "ambiguous")
+        for key in ends:
+            if key in given:
+                line = f"{key} is given twice; {short} is short for it"
+                raise RecipeError(line, key=key, kind="given-twice")
+            full[short] = key
+    return full
 
 
-def _of_a_file(word: str, zoo: Zoo) -> list[str]:
+def of_a_file(word: str, zoo: Zoo) -> list[str]:
     """`task=rows.jsonl` as `task=NAME task.path=rows.jsonl`, and `rewards=file.py:f` as
     `rewards=[NAME] rewards.NAME.function=file:f`, if only one component has such an option."""
     section, _, value = word.partition("=")
@@ -182,10 +184,6 @@ def _of_a_file(word: str, zoo: Zoo) -> list[str]:
     return [f"{section}={f'[{name}]' if many else name}", f"{place}.{option}={json.dumps(text)}"]
 
 
-# First words that stand for themselves.
-WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key in KEYS)}
-
-
 def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:
     """The recipe's file, if one is chosen, and the other words."""
     for word in words:
@@ -193,30 +191,26 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
             raise no_pair(word, words)
     chosen = [w.removeprefix("recipe=") for w in words if w.startswith("recipe=")]
     rest = [w for w in words if not w.startswith("recipe=")]
-    if not chosen and not needed:
-        return None, words
-    if not chosen:
-        count = len(list_configs("recipes"))
-        raise RecipeError(
-            f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {count}",
-            key="recipe",
-            kind="missing",
-        )
     if len(chosen) > 1:
-        raise RecipeError(
-            f"recipe is given twice: {' and '.join(chosen)}", key="recipe", kind="given-twice"
-        )
-    name = chosen[0]
+        line = f"recipe is given twice: {' and '.join(chosen)}"
+        raise RecipeError(line, key="recipe", kind="given-twice")
+    if not chosen:
+        if needed:
+            count = len(list_configs("recipes"))
+            line = f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {count}"
+            raise RecipeError(line, key="recipe", kind="missing")
+        return None, rest
+    [name] = chosen
     if name.endswith((".yaml", ".yml")):
-        if not os.path.isfile(name):
-            line = no_recipe(name) if "://" in name else f"there is no file {name}"
-            raise RecipeError(f"recipe: {line}", key=name, kind="not-found")
-        return Path(name), rest
-    if file := find_config("recipes", name):
+        if os.path.isfile(name):
+            return Path(name), rest
+        line = no_recipe(name) if "://" in name else f"recipe: there is no file {name}"
+    elif file := find_config("recipes", name):
         return file, rest
-    if "," in name:
-        raise RecipeError(f"recipe={name} is a sweep over recipes; use `rlzoo sweep`")
-    raise RecipeError(no_recipe(name), key="recipe", kind="not-found")
+    else:
+        sweep = f"recipe={name} is a sweep over recipes; use `rlzoo sweep`"
+        line = sweep if "," in name else no_recipe(name)
+    raise RecipeError(line, key="recipe", kind="not-found")
 
 
 def _command_line(words: list[str]) -> Layer:
@@ -264,15 +258,10 @@ def _presets(layers: list[Layer]) -> list[Layer]:
     for section, folder in (("model", "model"), ("teacher", "model"), ("task", "task")):
         key = f"{section}.name"
         chosen = next((ly for ly in reversed(layers) if key in ly.values), None)
-        if (
-            chosen is None or chosen.values[key] is None or chosen.saved
-        ):  # what a saved name stands for is in the file, too
-            continue
-        name = chosen.values[key]
+        if chosen is None or chosen.saved or (name := chosen.values[key]) is None:
+            continue  # what a saved name stands for is in the file, too
         if not isinstance(name, str | int | float):
-            raise RecipeError(
-                f"{key} ({chosen.origin}): must be a str. Got {name!r}", key=key, kind="wrong-type"
-            )
+            raise RecipeError.at(key, chosen.origin, f"must be a str. Got {name!r}", "wrong-type")
         file = find_config(folder, str(name))
         if file:
             preset = read_layer(file)
@@ -285,12 +274,9 @@ def _presets(layers: list[Layer]) -> list[Layer]:
                     layer.values.pop(key, None)
         elif folder == "model":
             known = list_configs("model")
-            raise RecipeError(
-                f"{key} ({chosen.origin}): there is no model {name!r}{nearest(str(name), known)} "
-                f"(available: {', '.join(known)}; for a folder or a hub id, use {section}.path)",
-                key=key,
-                kind="unknown-component",
-            )
+            line = f"there is no model {name!r}{nearest(str(name), known)} (available: "
+            line += f"{', '.join(known)}; for a folder or a hub id, use {section}.path)"
+            raise RecipeError.at(key, chosen.origin, line, "unknown-component")
     return presets
 
 
@@ -345,36 +331,25 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     all of them as they are written."""
     for key, value in merged.items():
         if "???" in _texts(value):
-            raise RecipeError(
-                f"{key} ({origins[key]}): has no value; replace ??? with one",
-                key=key,
-                kind="missing",
-            )
-    open_ones = {
-        key: value for key, value in merged.items() if any("${" in t for t in _texts(value))
-    }
+            line = "has no value; replace ??? with one"
+            raise RecipeError.at(key, origins[key], line, "missing")
+    open_ones = {k: v for k, v in merged.items() if any("${" in text for text in _texts(v))}
     if not open_ones:
-        return merged, {}
+        return dict(merged), {}
     variables = [name for key in open_ones for name in _variables(key, merged, origins)]
     config = OmegaConf.create(_nest(merged))
-    resolved: Flat = {}
-    for key, value in merged.items():
-        if key not in open_ones:
-            resolved[key] = value
-            continue
+    resolved = dict(merged)
+    for key, value in open_ones.items():
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
             is_config = OmegaConf.is_config(node)
             resolved[key] = OmegaConf.to_container(node, resolve=True) if is_config else node
         except OmegaConfBaseException as error:
-            text = first_line(error)
-            raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
+            line = f"{value!r}: {first_line(error)}"
+            raise RecipeError.at(key, origins[key], line, "bad-reference") from None
         if any("${" in text for text in _texts(resolved[key])):
-            raise RecipeError(
-                f"{key} ({origins[key]}): {value!r} refers to a value that is itself a reference",
-                key=key,
-                kind="bad-reference",
-            )
+            line = f"{value!r} refers to a value that is itself a reference"
+            raise RecipeError.at(key, origins[key], line, "bad-reference")
     return resolved, open_ones if variables else {}
 
 
@@ -395,14 +370,9 @@ def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]
             try:
                 secret(name)
             except RecipeError as error:
-                raise RecipeError(
-                    f"{key} ({origins[key]}): {text!r}: {error}", key=key, kind="not-allowed"
-                ) from None
+                line = f"{text!r}: {error}"
+                raise RecipeError.at(key, origins[key], line, "not-allowed") from None
             yield name
         if "${" in _PLAIN.sub("", _ENV.sub("", text)):
-            raise RecipeError(
-                f"{key} ({origins[key]}): {text!r}: a value may refer only to ${{another.key}} "
-                "or ${oc.env:NAME}",
-                key=key,
-                kind="not-allowed",
-            )
+            line = f"{text!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
+            raise RecipeError.at(key, origins[key], line, "not-allowed")

@@ -1,128 +1,135 @@
-"""Contradictions among the keys of a recipe: a line for each."""
+"""Contradictions among the keys of a recipe: (key, what is wrong with its value) for each."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from rlzoo.errors import RecipeError, nearest, typed_path
 from rlzoo.plugin.border import needs_of
-from rlzoo.plugin.columns import COLUMNS, TOLD
-from rlzoo.recipe import teachers
+from rlzoo.plugin.columns import COLUMNS, MODELS, TOLD
 from rlzoo.recipe.compose import COMMAND_LINE
+
+Faults = Iterator[tuple[str, str]]
 
 # Keys of the section kl that a recipe without a penalty may need.
 OF_REFERENCE = ("kl.coef", "kl.place", "kl.reference", "kl.sync_steps", "kl.sync_mix")
 
 
-def faults(plan: Any) -> Iterator[str]:
-    """Contradictions among a recipe's components, keys and budget, a line for each."""
-    recipe, config = plan.recipe, plan.recipe.config
+def faults(plan: Any) -> Faults:
+    """Contradictions among a recipe's components, keys and budget."""
+    config, rollout = plan.recipe.config, plan.recipe.config.rollout
+    known = [name for name, column in COLUMNS.items() if column.stage == "rollout"]
     for name in needs_of(plan.task.score):
-        if name not in COLUMNS or COLUMNS[name].stage != "rollout":
-            known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
-            yield (
-                f"task {plan.task_name!r}: score uses {name!r}, which is not a column of the "
-                f"rollout{nearest(name, known)}"
+        if name not in known:
+            what = (
+                f"score of {plan.task_name!r} uses {name!r}, which is not a column of the rollout"
             )
+            yield "task.name", what + nearest(name, known)
     by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
-    if by_group and config.rollout.samples < 2:
-        yield (
-            f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
-            f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
-            f"Got {config.rollout.samples}"
-        )
+    if by_group and rollout.samples < 2:
+        what = f"{by_group[0].component.kind.removesuffix('s')} {by_group[0].name!r} needs groups"
+        yield "rollout.samples", f"{what}, so at least 2 samples per prompt. Got {rollout.samples}"
     turns = [name for name in ("turn_ids", "state_keys") if name in plan.needs]
     if plan.conversation:
         yield from of_conversation(plan)
     elif turns:
-        yield (
-            f"{recipe.blame('estimator.name')}: column {turns[0]!r} exists only in conversations, "
-            f"but task {plan.task_name!r} is not one"
-        )
-    if plan.teacher or config.teacher.domains:
-        yield from teachers.faults(plan)
-    if plan.critic and config.critic.init != "actor":
-        yield from (f"{recipe.blame('critic.init')}: {f}" for f in of_critic(plan))
+        what = f"column {turns[0]!r} exists only in conversations, but task {plan.task_name!r}"
+        yield "estimator.name", f"{what} is not one"
+    yield from of_teachers(plan)
+    if plan.critic:
+        yield from of_critic(plan)
     yield from of_lengths(plan)
     if "sampler_log_pi" in plan.needs and not plan.base_sampler.options.get("distribution"):
-        yield (
-            f"{recipe.blame('policy_loss.name')}: {plan.policy_loss.name!r} needs the sampler's "
-            "whole distribution; set sampler.distribution=true"
-        )
+        what = f"{plan.policy_loss.name!r} needs the sampler's whole distribution"
+        yield "policy_loss.name", f"{what}; set sampler.distribution=true"
     yield from of_reference(plan)
     yield from of_optimizers(plan)
     for key in ("patience", "target"):
         if config.stop[key] is not None and not config.eval.every:
-            yield f"{recipe.blame(f'stop.{key}')}: requires evaluations, but eval.every is 0"
+            yield f"stop.{key}", "requires evaluations, but eval.every is 0"
     if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
-        blame = recipe.blame("stop.max_kl")
-        yield f"{blame}: requires a reference; set kl.coef > 0"
-    if config.whiten == "group" and config.rollout.samples < 2:
-        yield f"{recipe.blame('whiten')}: group requires rollout.samples of at least 2"
-    if config.rollout.truncation == "bootstrap" and not plan.critic:
-        yield (
-            f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
-            f"{plan.estimator.name!r} does not use one; use zero, drop or penalty"
-        )
-    if config.rollout.staleness and config.parallel.strategy == "shard":
-        yield (
-            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, so it does "
-            "not work with parallel.strategy=shard; use replicate"
-        )
-    for key in ("actor.betas", "critic.betas"):
-        betas = list(recipe.value(key))
-        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
-            yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
-    if plan.critic and config.critic.low >= config.critic.high:
-        yield f"{recipe.blame('critic.low')}: must be below critic.high"
+        yield "stop.max_kl", "requires a reference; set kl.coef > 0"
+    if config.whiten == "group" and rollout.samples < 2:
+        yield "whiten", "group requires rollout.samples of at least 2"
+    if rollout.truncation == "bootstrap" and not plan.critic:
+        what = f"bootstrap needs a critic, and estimator {plan.estimator.name!r} does not use one"
+        yield "rollout.truncation", f"{what}; use zero, drop or penalty"
+    if rollout.staleness and config.parallel.strategy == "shard":
+        what = "keeps whole copies of the weights, so it does not work with"
+        yield "rollout.staleness", f"{what} parallel.strategy=shard; use replicate"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
-        yield "train: give a budget with train.steps, train.tokens or train.minutes"
-    rows = config.rollout.prompts * config.rollout.samples
+        yield "train", "give a budget with train.steps, train.tokens or train.minutes"
+    rows = rollout.prompts * rollout.samples
     for section in ("train", "critic"):
-        if (config[section].minibatches or 0) > rows:
-            yield (
-                f"{recipe.blame(f'{section}.minibatches')}: {rows} rows (rollout.prompts x "
-                f"rollout.samples) cannot fill {config[section].minibatches} mini-batches"
-            )
-    for key in ("epochs", "minibatches", "privileged", "freeze"):
-        idle = config.critic[key] in (None, "none", []) or config.critic.trunk != "shared"
-        if plan.critic and not idle:
-            yield (
-                f"{recipe.blame(f'critic.{key}')}: has no effect on a head on the policy's "
-                "trunk, which is trained with the policy; use critic.trunk=own"
-            )
+        if (n := config[section].minibatches or 0) > rows:
+            what = f"{rows} rows (rollout.prompts x rollout.samples) cannot fill {n} mini-batches"
+            yield f"{section}.minibatches", what
 
 
-def of_critic(plan: Any) -> Iterator[str]:
-    """Faults of a separate critic whose starting point has no trunk."""
-    init = plan.recipe.config.critic.init
+def of_teachers(plan: Any) -> Faults:
+    """A prompt without a teacher, or a teacher without a prompt."""
+    keys, domains = plan.recipe.config.teacher, list(plan.abilities.domains)
+    if plan.teacher and not plan.teachers:
+        column = next(name for name in MODELS["teacher"] if name in plan.needs)
+        what = f"a component uses {column!r}; give teacher.name (a preset of configs/model/) or"
+        yield "teacher", f"{what} teacher.path (a folder)"
+    if not keys.domains:
+        return
+    if not domains:
+        what = f"task {plan.task_name!r} does not define domains for its prompts"
+        yield "teacher.domains", what
+    for name, path in keys.domains.items():
+        if name not in domains:
+            near = nearest(str(name), domains)
+            what = f"no prompt has the domain {name!r}{near} ({', '.join(domains)})"
+            yield "teacher.domains", what
+        if not isinstance(path, str):
+            yield "teacher.domains", f"{name}: must be a folder or a hub id. Got {path!r}"
+    left = [name for name in domains if name not in keys.domains]
+    if left and keys.path is None:
+        what = f"there is no teacher for {', '.join(left)}; give teacher.path for these"
+        yield "teacher.domains", what
+    if "teacher" in plan.needs:
+        yield "teacher.domains", "a column uses a single 'teacher'; give only teacher.path"
+
+
+def of_critic(plan: Any) -> Faults:
+    """Keys without effect on a shared trunk, and a starting point without a trunk."""
+    critic = plan.recipe.config.critic
+    if critic.low >= critic.high:
+        yield "critic.low", "must be below critic.high"
+    for key in ("epochs", "minibatches", "freeze"):
+        if critic.trunk == "shared" and critic[key] not in (None, []):
+            what = "has no effect on a head on the policy's trunk, which is trained with the policy"
+            yield f"critic.{key}", f"{what}; use critic.trunk=own"
+    init, key = critic.init, "critic.init"
+    if init == "actor":
+        return
     with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
-    if plan.recipe.config.critic.trunk == "shared":
-        yield f"{init!r} requires a critic with its own network (critic.trunk=own)"
+    if critic.trunk == "shared":
+        yield key, f"{init!r} requires a critic with its own network (critic.trunk=own)"
     elif init in plan.rewards and init not in with_path:
         have = f"those that have: {', '.join(with_path)}" if with_path else "no reward has one"
-        yield f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
+        what = f"reward {init!r} has no option 'path', so there is no model to start from ({have})"
+        yield key, what
     elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
         close = nearest(init, ["actor", *plan.rewards])
-        yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
+        yield key, f"{init!r} is neither a reward of this recipe nor a folder{close}"
 
 
-def of_conversation(plan: Any) -> Iterator[str]:
-    """Faults of a conversation: columns of turns that the task needs or should provide."""
+def of_conversation(plan: Any) -> Faults:
+    """Columns of turns that the task needs or should provide."""
     task, label = plan.abilities, f"task {plan.task_name!r}"
     if "state_keys" in plan.needs and task.state_keys is None:
-        yield (
-            f"{plan.recipe.blame('estimator.name')}: column 'state_keys' requires a task with a "
-            f"method state_keys, but {label} has none"
-        )
+        what = f"column 'state_keys' requires a task with a method state_keys, but {label} has none"
+        yield "estimator.name", what
     for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
         for need in needs_of(method) if method else ():
             if need not in TOLD:
-                yield (
-                    f"{label}: {name} needs {need!r}, but an environment receives only "
-                    f"{', '.join(TOLD)}{nearest(need, TOLD)}"
-                )
+                what = f"{name} needs {need!r}, but an environment receives only {', '.join(TOLD)}"
+                yield "task.name", f"{label}: {what}{nearest(need, TOLD)}"
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
-        yield f"{label}: stops must be a tuple of non-empty strings. Got {task.stops!r}"
+        what = f"stops must be a tuple of non-empty strings. Got {task.stops!r}"
+        yield "task.name", f"{label}: {what}"
 
 
 def refuse_idle(plan: Any) -> None:
@@ -147,76 +154,64 @@ def truncates(rollout: Any) -> bool:
     return rollout.top_k > 0 or rollout.top_p < 1 or rollout.min_new_tokens > 0
 
 
-def of_lengths(plan: Any) -> Iterator[str]:
-    """Faults of responses of a fixed or a least length, and of what sampling kept."""
-    recipe, rollout = plan.recipe, plan.recipe.config.rollout
+def of_lengths(plan: Any) -> Faults:
+    """Responses of a fixed or a least length, and what sampling kept."""
+    rollout, least = plan.recipe.config.rollout, "rollout.min_new_tokens"
     if rollout.replay != "none" and not truncates(rollout):
-        yield f"{recipe.blame('rollout.replay')}: has no effect; set rollout.top_p or rollout.top_k"
+        yield "rollout.replay", "has no effect; set rollout.top_p or rollout.top_k"
     if rollout.replay != "none" and plan.base_sampler.component.caution.get("correction"):
-        yield (
-            f"{recipe.blame('rollout.replay')}: sampler {plan.base_sampler.name!r} does not return "
-            "the tokens that were kept; use correction=NAME"
-        )
+        what = f"sampler {plan.base_sampler.name!r} does not return the tokens that were kept"
+        yield "rollout.replay", f"{what}; use correction=NAME"
     key = "ignore_eos" if rollout.ignore_eos else "min_new_tokens"
     if plan.conversation and rollout[key]:
-        yield (
-            f"{recipe.blame(f'rollout.{key}')}: task {plan.task_name!r} is a conversation, in "
-            "which EOS ends a turn"
-        )
+        what = f"task {plan.task_name!r} is a conversation, in which EOS ends a turn"
+        yield f"rollout.{key}", what
     if rollout.ignore_eos and rollout.min_new_tokens:
-        yield (
-            f"{recipe.blame('rollout.min_new_tokens')}: has no effect with rollout.ignore_eos, by "
-            "which all responses have rollout.max_new_tokens tokens"
-        )
+        what = "has no effect with rollout.ignore_eos, by which all responses have"
+        yield least, f"{what} rollout.max_new_tokens tokens"
     limits = (rollout.max_new_tokens, plan.recipe.config.eval.max_new_tokens)
     if rollout.min_new_tokens > min(n for n in limits if n is not None):
-        yield (
-            f"{recipe.blame('rollout.min_new_tokens')}: must not be above rollout.max_new_tokens "
-            f"or eval.max_new_tokens. Got {rollout.min_new_tokens}"
-        )
+        what = "must not be above rollout.max_new_tokens or eval.max_new_tokens"
+        yield least, f"{what}. Got {rollout.min_new_tokens}"
 
 
-def of_reference(plan: Any) -> Iterator[str]:
-    """Faults of a reference other than the initial policy."""
-    recipe, config, kl = plan.recipe, plan.recipe.config, plan.recipe.config.kl
-    blame = recipe.blame("kl.reference")
-    used = plan.reference_needs
+def of_reference(plan: Any) -> Faults:
+    """A reference other than the initial policy."""
+    config, kl, key = plan.recipe.config, plan.recipe.config.kl, "kl.reference"
     takes = {"ema": {"sync_steps", "sync_mix"}, "every": {"sync_steps"}}.get(kl.reference, set())
-    for key in ("sync_steps", "sync_mix"):
-        if kl[key] is not None and key not in takes:
-            yield f"{recipe.blame(f'kl.{key}')}: has no effect with kl.reference={kl.reference}"
+    for name in ("sync_steps", "sync_mix"):
+        if kl[name] is not None and name not in takes:
+            yield f"kl.{name}", f"has no effect with kl.reference={kl.reference}"
     if kl.reference == "every" and kl.sync_steps is None:
-        yield f"{blame}: every requires kl.sync_steps, the steps between two copies"
+        yield key, "every requires kl.sync_steps, the steps between two copies"
     if kl.reference == "ema" and kl.sync_mix is None:
-        yield f"{blame}: ema requires kl.sync_mix, such as 0.01"
-    if kl.reference != "initial" and not used:
-        yield f"{blame}: has no effect, because nothing uses a reference; set kl.coef > 0"
-    if kl.reference == "rollout" and plan.kl and kl.place == "reward":
-        yield f"{blame}: the KL of a rollout to its own policy is 0; use kl.place=loss"
-    if kl.reference == "rollout" and (kl.controller == "adaptive" or config.stop.max_kl):
-        key = "stop.max_kl" if config.stop.max_kl else "kl.controller"
-        yield f"{recipe.blame(key)}: a rollout has no distance from its own policy"
-    if kl.reference == "rollout" and (whole := sorted(used - {"ref_log_probs"})):
-        yield f"{blame}: rollout has only ref_log_probs, but a component needs {whole[0]}"
+        yield key, "ema requires kl.sync_mix, such as 0.01"
+    if kl.reference != "initial" and not plan.reference_needs:
+        yield key, "has no effect, because nothing uses a reference; set kl.coef > 0"
+    if kl.reference == "rollout":
+        if plan.kl and kl.place == "reward":
+            yield key, "the KL of a rollout to its own policy is 0; use kl.place=loss"
+        if kl.controller == "adaptive" or config.stop.max_kl:
+            of_distance = "stop.max_kl" if config.stop.max_kl else "kl.controller"
+            yield of_distance, "a rollout has no distance from its own policy"
+        if whole := sorted(plan.reference_needs - {"ref_log_probs"}):
+            yield key, f"rollout has only ref_log_probs, but a component needs {whole[0]}"
     if plan.moving_reference and config.model.lora.rank:
-        yield (
-            f"{blame}: with LoRA the reference is the model without its adapters, which does not "
-            "move; use initial or rollout"
-        )
+        what = "with LoRA the reference is the model without its adapters, which does not move"
+        yield key, f"{what}; use initial or rollout"
 
 
-def of_optimizers(plan: Any) -> Iterator[str]:
+def of_optimizers(plan: Any) -> Faults:
     """Options of another optimizer than the chosen one."""
-    recipe = plan.recipe
     for name in ("actor", "critic"):
-        config = recipe.config[name]
+        config = plan.recipe.config[name]
         chosen = f"has no effect with {name}.optimizer={config.optimizer}"
+        if len(config.betas) != 2 or not all(0 <= b < 1 for b in config.betas):
+            yield f"{name}.betas", f"must be two floats in [0, 1). Got {list(config.betas)}"
         if config.momentum is not None and config.optimizer == "adamw":
-            yield f"{recipe.blame(f'{name}.momentum')}: {chosen}; set {name}.betas"
+            yield f"{name}.momentum", f"{chosen}; set {name}.betas"
         if config.muon is not None and config.optimizer != "muon":
-            yield f"{recipe.blame(f'{name}.muon')}: {chosen}"
-        if config.optimizer == "muon" and recipe.config.parallel.strategy == "shard":
-            yield (
-                f"{recipe.blame(f'{name}.optimizer')}: muon needs whole matrices, so it does not "
-                "work with parallel.strategy=shard; use replicate"
-            )
+            yield f"{name}.muon", chosen
+        if config.optimizer == "muon" and plan.recipe.config.parallel.strategy == "shard":
+            what = "muon needs whole matrices, so it does not work with parallel.strategy=shard"
+            yield f"{name}.optimizer", f"{what}; use replicate"

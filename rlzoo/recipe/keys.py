@@ -217,9 +217,6 @@ class Critic(Optimizer):
     init: Annotated[
         str, "initial weights of a separate critic: actor, a reward with a path, or a folder"
     ]
-    privileged: Annotated[
-        Literal["none", "answer"], "answer: the critic also reads the answer, before the prompt"
-    ]
     freeze: Annotated[
         list[str],
         "parts of a separate trunk that are not trained: trunk, attention, or names",
@@ -358,6 +355,7 @@ COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "logg
 # Keys that are gone: the value without an effect, which files may have, and what to do for another.
 RETIRED: dict[str, tuple[Any, str]] = {
     "model.compile": (False, "it made steps slower, since passes then read a prompt once a row"),
+    "critic.privileged": ("none", "the critic reads what the policy reads"),
     "model.tf32": (False, "float32 products have all their digits; see model.autocast"),
     "train.token_budget": (None, "train.microbatch limits the rows per pass"),
 }

@@ -12,20 +12,12 @@ from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
 from rlzoo.plugin.border import Bound, border, needs_of
-from rlzoo.plugin.columns import COLUMNS, RESOURCES
+from rlzoo.plugin.columns import COLUMNS, MODELS, RESOURCES
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import cautions, faults, teachers
+from rlzoo.recipe import cautions, faults
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.faults import truncates
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
-
-# A column that stands for a model: asking for it builds the model.
-CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
-
-REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
-
-KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
 
 
 @dataclass(frozen=True)
@@ -70,12 +62,12 @@ class Plan:
     @cached_property
     def critic(self) -> bool:
         """Whether the run builds one; so for `reference` and `teacher`."""
-        return not self.needs.isdisjoint(CRITIC_COLUMNS)
+        return not self.needs.isdisjoint(MODELS["critic"])
 
     @cached_property
     def reference_needs(self) -> frozenset[str]:
         """The needs that stand for a reference."""
-        return self.needs.intersection(REFERENCE_COLUMNS)
+        return self.needs.intersection(MODELS["reference"])
 
     @cached_property
     def own_reference(self) -> bool:
@@ -93,12 +85,15 @@ class Plan:
 
     @cached_property
     def teacher(self) -> bool:
-        return not self.needs.isdisjoint(teachers.COLUMNS)
+        return not self.needs.isdisjoint(MODELS["teacher"])
 
     @cached_property
     def teachers(self) -> dict[str | None, str]:
         """The path of each domain's teacher; None: for prompts of any other domain."""
-        return teachers.given(self.recipe) if self.teacher else {}
+        keys = self.recipe.config.teacher
+        domains: Mapping[Any, str] = keys.domains or {}
+        every = {**domains, None: keys.path} if self.teacher else {}
+        return {domain: path for domain, path in every.items() if path is not None}
 
     @property
     def chosen(self) -> dict[str, Bound]:
@@ -144,7 +139,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         extra_columns |= {correction.name: correction}
         wanted.append(("correction", (correction.name,)))
     columns, needs = _close(wanted, extra_columns, zoo)
-    critic = not needs.isdisjoint((*CRITIC_COLUMNS, "returns"))
+    critic = not needs.isdisjoint((*MODELS["critic"], "returns"))
     if critic:
         columns, needs = _close(
             [*wanted, ("value_loss", single["value_loss"].needs)], extra_columns, zoo
@@ -170,12 +165,12 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         correction=correction.name if correction else None,
         loggers=tuple(many["loggers"].values()),
         needs=frozenset(needs),
-        **_schedule(recipe.config, not needs.isdisjoint(CRITIC_COLUMNS), kl, policy_loss),
+        **_schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss),
     )
-    for fault in faults.faults(plan):
-        raise RecipeError(fault, kind="unmet-need")
+    for key, text in faults.faults(plan):
+        raise RecipeError(f"{recipe.blame(key)}: {text}", key=key, kind="unmet-need")
     _check_options(plan)
-    return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+    return dataclasses.replace(plan, warnings=tuple(cautions.warnings(plan)))
 
 
 def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
@@ -278,50 +273,3 @@ def _check_options(plan: Plan) -> None:
                 bound.component.refuse(bound.options)
             except (ValueError, RlzooError) as error:
                 raise RecipeError(f"{plan.recipe.blame(key)}: {bound.name}: {error}") from None
-
-
-def _warnings(plan: Plan) -> Iterable[str]:
-    config = plan.recipe.config
-    for note in plan.abilities.notes:
-        yield f"task {plan.task_name!r}: {note}"
-    yield from cautions.warnings(plan)
-    yield from cautions.additions(plan)
-    if plan.kl and config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):
-        yield (
-            f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
-            f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
-        )
-    for key in ("path", "domains"):
-        if config.teacher[key] and not plan.teacher:
-            yield (
-                f"{plan.recipe.blame(f'teacher.{key}')}: no component uses "
-                f"{' or '.join(teachers.COLUMNS[:2])}, so it is not loaded"
-            )
-    if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
-        yield (
-            f"model.dtype={config.model.dtype}: weights of this dtype lose an optimizer step of "
-            "1e-6; train float32 weights (model.autocast still computes in bfloat16) or adapters "
-            "(model.lora.rank)"
-        )
-    rollout = config.rollout
-    weighs = "sampler_log_probs" in (*plan.estimator.needs, *plan.policy_loss.needs)
-    if weighs and plan.correction:
-        yield (
-            f"correction={plan.correction}: estimator {plan.estimator.name!r} or policy loss "
-            f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may already correct for "
-            "the sampler, and the correction would be applied twice"
-        )
-    unweighed = not (plan.correction or weighs)
-    if truncates(rollout) and unweighed and rollout.replay == "none":
-        yield (
-            "rollout.top_k/top_p/min_new_tokens: samples come from a truncated policy and are "
-            "off-policy; set rollout.replay=kept, or correction=NAME to reweight the loss"
-        )
-    if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
-        yield f"sampler={plan.base_sampler.name}: {caution}"
-    if unweighed and config.rollout.staleness and config.rollout.old_log_probs != "sampled":
-        yield (
-            f"rollout.staleness={config.rollout.staleness}: samples come from a stale policy and "
-            "are off-policy; set correction=NAME to reweight the loss, or "
-            "rollout.old_log_probs=sampled to use the loss's own ratio"
-        )

@@ -8,6 +8,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
+from rlzoo.accel.engine import Meter
 from rlzoo.lm.world import World
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
@@ -25,32 +26,31 @@ def evaluate(world: World, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     answer, and `eval/score`, with 95 % intervals; the mean of each reward; `eval/greedy`. Also the
     results per prompt: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for
-    the intervals. The same prompts and sampling noise each time, so
-    evaluations of a run are paired. The tokens do not count toward the run's budget.
+    One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for the
+    intervals. Prompts and noise are the same each time, so evaluations of a run are paired.
     """
     scores: list[float] = []
     index: list[int] = []
     kinds: list[tuple[str, str]] = []
     right: list[bool] = []
     parts = dict.fromkeys(world.plan.rewards, 0.0)
-    cut = 0
-    with world.meter.apart() as meter:
-        for batch in held_out(world, n):
-            scores += batch["sequence_scores"].tolist()
-            index += batch["prompt_index"].tolist()
-            kinds += zip(batch["prompts"], map(repr, batch["answers"]), strict=True)
-            for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
-                parts[name] += part
-            cut += int(batch["truncated"].sum())
-            marks = right_rows(world.plan, batch)
-            right += [] if marks is None else marks.tolist()
+    tokens = cut = 0
+    for batch in held_out(world, n):
+        scores += batch["sequence_scores"].tolist()
+        index += batch["prompt_index"].tolist()
+        kinds += zip(batch["prompts"], map(repr, batch["answers"]), strict=True)
+        for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
+            parts[name] += part
+        tokens += int(batch["response_mask"].sum())
+        cut += int(batch["truncated"].sum())
+        marks = right_rows(world.plan, batch)
+        right += [] if marks is None else marks.tolist()
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
         "eval/samples": n,
         "eval/prompts": len(set(kinds)),
-        "eval/tokens": meter.tokens,
-        "eval/response_length": meter.tokens / n,
+        "eval/tokens": tokens,
+        "eval/response_length": tokens / n,
         "eval/truncated": cut / n,
     }
     # A prompt without an index in the task's data is known again by its text.
@@ -87,12 +87,8 @@ def gain(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str
 
 def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
-    mean score if the task does not define correctness.
-
-    Sampled accuracy rises when the policy learns correct answers, and also when it gives its most
-    likely answer more often. Greedy accuracy distinguishes the two. A prompt that is drawn again
-    counts again, and is decoded once.
-    """
+    mean score if the task does not define correctness. A prompt that is drawn again counts again,
+    and is decoded once."""
     examples = draw(world, split, n, "eval", 0)
     rewards = (bound.component for _, bound in world.plan.rewards.values())
     # Whether a response's score depends only on its prompt, not on noise or other rows.
@@ -101,21 +97,21 @@ def greedy(world: World, n: int, *, split: str = "test") -> dict[str, float]:
     distinct = dict(zip(kinds, examples, strict=True))
     place = {kind: i for i, kind in enumerate(distinct)}
     per_batch = []
-    with world.meter.apart():
-        for batch in _respond_to(world, [*distinct.values()], greedy=True):
-            right = right_rows(world.plan, batch)
-            per_batch.append((batch["sequence_scores"] if right is None else right).cpu())
+    for batch in _respond_to(world, [*distinct.values()], greedy=True):
+        right = right_rows(world.plan, batch)
+        per_batch.append((batch["sequence_scores"] if right is None else right).cpu())
     values = torch.cat(per_batch)[[place[kind] for kind in kinds]]
     return {GREEDY: sum(float(x.sum()) for x in values.split(_size(world))) / n}
 
 
 def decoding(world: World) -> World:
-    """The world whose policy has `eval.temperature`, `eval.top_k` and `eval.top_p`."""
+    """The world whose policy has `eval.temperature`, `eval.top_k` and `eval.top_p`. Its tokens do
+    not count toward the run's budget."""
     how = world.plan.recipe.config.eval
     policy = replace(
         world.policy, temperature=how.temperature, top_k=how.top_k, top_p=how.top_p, replay=False
     )
-    return replace(world, engine=replace(world.engine, policy=policy))
+    return replace(world, engine=replace(world.engine, policy=policy, meter=Meter()))
 
 
 def has_answer_prob(plan: Plan) -> bool:
@@ -128,27 +124,19 @@ def has_answer_prob(plan: Plan) -> bool:
 
 @torch.no_grad()
 def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
-    """P(the response is the answer and then EOS) for each of the n prompts: its tokens are given,
-    not sampled, so one forward pass equals infinitely many samples.
-
-    It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
-    could sample as well, are left out. 0 if the length limit leaves no room for EOS.
-    """
+    """P(the response is the answer, as the tokenizer cuts it, and then EOS) for each of the n
+    prompts, by a forward pass. 0 if the length limit leaves no room for EOS."""
     policy, limit = world.policy, response_limit(world.plan)
     examples = draw(world, split, n, "eval", 0)
     prompts = world.prompt_format.encode_each(e.prompt for e in examples)
-    answers = [mdp.continued(world.tokenizer, str(e.answer)) for e in examples]
+    answers = [mdp.continued(world.policy.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine
     for end in [[eos] for eos in policy.eos_ids] or [[]]:
         given, real = right_pad([[*a, *end] for a in answers], policy.pad_id)
-        columns = {
-            "prompt_ids": ids,
-            "prompt_mask": mask,
-            "response_ids": given.to(policy.device),
-            "response_mask": real.to(mask.dtype).to(policy.device),
-            "response_attention": real.to(mask.dtype).to(policy.device),
-        }
+        columns = {"prompt_ids": ids, "prompt_mask": mask}
+        columns["response_ids"] = given.to(policy.device)
+        columns["response_mask"] = columns["response_attention"] = real.to(mask)
         scored = engine.scores(columns, ("log_probs",))
         total += scored["log_probs"].double().sum(1).exp().cpu()
     # Without EOS, a response has a fixed length.
@@ -172,29 +160,17 @@ def response_limit(plan: Plan) -> int:
 
 
 def held_out(
-    world: World,
-    n: int,
-    samples: int = 1,
-    *,
-    split: str = "test",
-    greedy: bool = False,
+    world: World, n: int, samples: int = 1, *, split: str = "test", greedy: bool = False
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
-
-    Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
-    samples leave the first ones as they are.
-    """
+    Sample j of prompt i is row j * n + i to the noise, however many rows make a batch."""
     examples = draw(world, split, n, "eval", 0)
     for first in range(0, n * samples, n):
         yield from _respond_to(world, examples, first=first, greedy=greedy)
 
 
 def _respond_to(
-    world: World,
-    examples: list[Example],
-    *,
-    first: int = 0,
-    greedy: bool = False,
+    world: World, examples: list[Example], *, first: int = 0, greedy: bool = False
 ) -> Iterator[Batch]:
     """Batches of a response to each of the examples, whose rows are `first`, ... to the noise."""
     size = _size(world)

@@ -22,11 +22,9 @@ from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.call import LOG_PROBS
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.conversation import ahead, continued, converse
 
 if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.policy import Policy
     from rlzoo.lm.world import World
 
 MASKS = ("response_mask", "response_attention")
@@ -79,13 +77,16 @@ def _scored(
     step: int,
 ) -> Batch:
     """The batch of responses to prompts, with its scores."""
-    plan, policy = world.plan, world.policy
+    plan, policy, rollout = world.plan, world.policy, world.plan.recipe.config.rollout
+    # Whether the sampler's numbers are those of a pass of the policy: halves round differently.
+    other = policy.halves or policy.decoder.copy or rollout.staleness
+    exact = policy.traits.sampled_as_scored and not other
     used = "old_entropy" in plan.needs or (plan.one_update and plan.skips_silent)
-    if not (used and exact(plan, policy)):
+    if not (used and exact):
         drawn.pop("old_entropy", None)
-    if recomputed(plan, policy):
+    if rollout.old_log_probs == "recomputed" or (rollout.old_log_probs == "auto" and not exact):
         drawn.pop("old_log_probs", None)
-    elif plan.recipe.config.rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
+    elif rollout.old_log_probs == "sampled" and "sampler_log_probs" in drawn:
         # another engine returns no more
         drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
@@ -93,29 +94,25 @@ def _scored(
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts | drawn)  # agents send prompts of their own
-    if "turns" in plan.needs and "turns" not in batch:
-        batch.add("turns", [[text] for text in batch["responses"]])
-    if "noise" in plan.needs:
-        uniform = noise.uniforms(world.seed, f"noise/{stream}", step, rows, batch.steps)
-        batch.add("noise", uniform.to(policy.device, torch.float32))
-    if "response_tokens" in plan.needs:
-        texts = mdp.decode_tokens(world.tokenizer, batch, policy.eos_ids)
-        batch.add("response_tokens", texts)
+    batch.update(_for_scorers(world, batch, rows, stream, step))
     batch.update(mdp.score(plan, batch, task_scores))
     return batch
 
 
-def recomputed(plan: Plan, policy: Policy) -> bool:
-    """Whether `old_log_probs` are those of a pass, not of the sampler."""
-    how = plan.recipe.config.rollout.old_log_probs
-    return how == "recomputed" or (how == "auto" and not exact(plan, policy))
-
-
-def exact(plan: Plan, policy: Policy) -> bool:
-    """Whether the sampler's numbers are those of a pass of the policy."""
-    staleness = plan.recipe.config.rollout.staleness
-    other = policy.halves or policy.decoder.copy or staleness  # halves round differently
-    return policy.traits.sampled_as_scored and not other
+def _for_scorers(
+    world: World, columns: Columns, rows: Tensor, stream: str, step: int
+) -> dict[str, Any]:
+    """Columns that scorers may need and no sampler makes."""
+    needs, policy, mask = world.plan.needs, world.policy, columns["response_mask"]
+    more: dict[str, Any] = {}
+    if "turns" in needs and "turns" not in columns and not world.plan.conversation:
+        more["turns"] = [[text] for text in columns["responses"]]
+    if "noise" in needs:
+        uniform = noise.uniforms(world.seed, f"noise/{stream}", step, rows, mask.shape[1])
+        more["noise"] = uniform.to(policy.device, torch.float32)
+    if "response_tokens" in needs:
+        more["response_tokens"] = mdp.decode_tokens(policy.tokenizer, columns, policy.eos_ids)
+    return more
 
 
 def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) -> dict[str, Any]:
@@ -130,17 +127,18 @@ def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) 
         "messages": [form.messages(e.prompt) for e in examples],
         "answers": [e.answer for e in examples],
         "domains": domains,
-        "prompt_ids": form.encode_each(e.prompt for e in examples),
-        "prompt_index": [e.index for e in examples],
     }
     each = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
-    ids, mask = left_pad(each.pop("prompt_ids"), policy.pad_id, policy.device)
+    home = torch.arange(len(examples)).repeat_interleave(samples)
+    ids, mask = left_pad(form.encode_each(e.prompt for e in examples), policy.pad_id, policy.device)
+    index = torch.tensor([e.index for e in examples])
+    group_ids = rows // samples
     return {
         **each,
-        "prompt_ids": ids,
-        "prompt_mask": mask,
-        "prompt_index": torch.tensor(each["prompt_index"], device=policy.device),
-        "group_ids": (rows // samples).to(policy.device),
+        "prompt_ids": ids[home],
+        "prompt_mask": mask[home],
+        "prompt_index": index[home].to(policy.device),
+        "group_ids": group_ids.to(policy.device),
     }
 
 
@@ -166,11 +164,9 @@ def respond(
     """
     plan, policy = world.plan, world.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    uniforms = (
-        noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
-        if turn is None and not greedy
-        else turn
-    )
+    uniforms = turn
+    if turn is None and not greedy:
+        uniforms = noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn.
     more = resources(world, prompts, (stream, f"{stream}/again"), step, int(rows[0]))
 
@@ -181,8 +177,7 @@ def respond(
         return sampler({**prompts, **more, "uniforms": u.to(policy.device)})
 
     def go_on(live: Tensor, now: Columns, at: Tensor, width: int) -> dict[str, Any]:
-        u = None if uniforms is None else ahead(uniforms[live], at, width)
-        return speak(now, u, width)
+        return speak(now, None if uniforms is None else ahead(uniforms[live], at, width), width)
 
     if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
         talks = talks or turns.begin(prompts, len(rows), limit)
@@ -191,7 +186,7 @@ def respond(
         drawn = speak(prompts, uniforms, limit)
     _finish(world, sampler, drawn, limit, prompts["prompt_mask"])
     if greedy or sampler is plan.base_sampler:
-        world.meter.tokens += int(drawn["response_mask"].sum())
+        world.engine.meter.tokens += int(drawn["response_mask"].sum())
     return drawn
 
 
@@ -199,21 +194,14 @@ def _finish(
     world: World, sampler: Bound, drawn: dict[str, Any], limit: int, prompt_mask: Tensor
 ) -> None:
     """Add mask, endings and texts to sampled `response_ids`; conversations have them already.
-
-    Raises a ComponentError, naming the sampler, for a column that it lacks, or for an invalid
-    log-prob of a chosen token.
-    """
+    Raises ComponentError for a column that the sampler lacks, or an invalid log-prob."""
     policy = world.policy
     if "response_mask" not in drawn:
-        ids = drawn["response_ids"].cpu()
+        ids, room = drawn["response_ids"].cpu(), policy.room(prompt_mask, limit)
         columns = mdp.episode_columns(
-            ids,
-            policy.eos_ids,
-            policy.room(prompt_mask, limit),
-            policy.pad_id,
-            policy.min_new_tokens,
+            ids, policy.eos_ids, room, policy.pad_id, policy.min_new_tokens
         )
-        drawn["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
+        drawn["responses"] = mdp.decode(policy.tokenizer, columns, policy.eos_ids)
         drawn |= {name: x.to(policy.device) for name, x in columns.items()}
     elif missing := sorted(world.plan.needs & {"turn_ids", "state_keys"} - drawn.keys()):
         raise ComponentError(f"{sampler.component.label}: returned no {missing[0]!r}")
@@ -235,20 +223,17 @@ def _finish(
 def resources(
     world: World, columns: Columns, streams: Sequence[str], step: int, first: int = 0
 ) -> dict[str, Any]:
-    """The resources for the rows of `columns`.
-
-    streams: the noise streams of the first calls; later calls number the last one. first: the
-    first row's number in the batch.
-    """
+    """The resources for the rows of `columns`. streams: the noise streams of the first calls; later
+    calls number the last one. first: the first row's number in the batch."""
     later = (f"{streams[-1]}{i}" for i in itertools.count())
     rows = (world, columns, itertools.chain(streams, later), step, first)
     return {
         "sample": Sampling(*rows),
         "score": Scoring(*rows),
         "policy": world.policy,
-        "reference": world.reference,
+        "reference": world.engine.reference,
         "teacher": world.engine.teachers.get(None),
-        "tokenizer": world.tokenizer,
+        "tokenizer": world.policy.tokenizer,
         "memory": deepcopy(world.memory),
     }
 
@@ -324,7 +309,7 @@ def _by_the_reference(world: World) -> World:
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
                          "set sampler=transformers")  # fmt: skip
-    return replace(world, engine=replace(world.engine, policy=world.reference))
+    return replace(world, engine=replace(world.engine, policy=world.engine.reference))
 
 
 class Scoring(_Resource):
@@ -340,15 +325,9 @@ class Scoring(_Resource):
             full.setdefault(name, [self.columns[name][i] for i in index])
         mask = other["response_mask"]
         full.setdefault("response_attention", mask)
-        if "turns" in plan.needs and not plan.conversation:
-            full["turns"] = [[text] for text in full["responses"]]
-        if "noise" in plan.needs:
-            numbers = self.first + torch.arange(len(mask))
-            stream = f"noise/{next(self.streams)}"
-            uniforms = noise.uniforms(world.seed, stream, self.step, numbers, mask.shape[1])
-            full["noise"] = uniforms.to(mask)
-        if "response_tokens" in plan.needs:
-            full["response_tokens"] = mdp.decode_tokens(world.tokenizer, full, world.policy.eos_ids)
+        numbers = self.first + torch.arange(len(mask))
+        stream = next(self.streams) if "noise" in plan.needs else ""
+        full |= _for_scorers(world, full, numbers, stream, self.step)
         missing = [n for n in needs_of(plan.task.score) if n not in full]
         if missing:
             raise RlzooError(

@@ -8,7 +8,6 @@ May import `recipe`, `parallel` and the packages below. No torch and no model.
     evaluations  results of an evaluation per prompt, and its decoding settings
     folder       a run's folder: creating, opening, listing and appending
     lock         one writer at a time
-    lost         lines and files that a run's folder has lost
     metrics      metrics by name: the keys in metrics.jsonl
     provenance   the versions, sources and contents of a run, which a resume compares
     store        a copy of a run's folder at a URL, by a plugin

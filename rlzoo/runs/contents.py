@@ -4,7 +4,6 @@ A resumed run reports what has changed. Names that are on no disk here, such as 
 are not looked up.
 """
 
-import ast
 import hashlib
 import os
 import re
@@ -32,11 +31,9 @@ def contents(values: Mapping[str, Any]) -> dict[str, str]:
     for key, value in values.items():
         texts = value if isinstance(value, list) else [value]
         paths = [p for text in texts for p in _named(key, text)]
-        if not paths or key.startswith(ELSEWHERE):
-            continue
-        with suppress(OSError):  # what may not be read is the component's affair
-            more = " with its imports" if any(len(sources(p)) > 1 for p in paths) else ""
-            digests[key] = f"{', '.join(map(str, paths))}{more} {digest(paths)}"
+        if paths and not key.startswith(ELSEWHERE):
+            with suppress(OSError):  # what may not be read is the component's affair
+                digests[key] = f"{', '.join(map(str, paths))} {digest(paths)}"
     return digests
 
 
@@ -58,11 +55,10 @@ def _named(key: str, value: Any) -> Iterator[Path]:
 
 def digest(paths: Iterable[Path]) -> str:
     """SHA-256 (16 digits) of files and folders: relative names, sizes and bytes, of more than
-    `MOST` bytes a part. Hidden files do not count; a Python file does with those that it imports
-    from its own folder."""
+    `MOST` bytes a part. Hidden files do not count."""
     hashed = hashlib.sha256()
     for path in paths:
-        files = sorted(_below(path)) if path.is_dir() else sources(path)
+        files = sorted(_below(path)) if path.is_dir() else [path]
         share = max(PIECE, MOST // max(1, len(files)))
         for number, file in enumerate(files):
             size = file.stat().st_size
@@ -89,48 +85,3 @@ def _parts(file: Path, size: int, most: int) -> Iterator[bytes]:
             if size > most:
                 stream.seek((size - PIECE) * i // max(1, count - 1))
             yield stream.read(PIECE)
-
-
-def sources(file: Path) -> list[Path]:
-    """A file and, if it is Python, those of its own folder or package that its text imports, and so
-    on."""
-    files: list[Path] = []
-    left = [file] if file.suffix == ".py" else []
-    root = next((up for up in file.parents if not (up / "__init__.py").is_file()), file.parent)
-    while left:
-        one = left.pop()
-        if one in files:
-            continue
-        files.append(one)
-        with suppress(OSError, SyntaxError, ValueError, RecursionError):
-            for name in _imported(ast.parse(one.read_bytes())):
-                for place in (one.parent, root, root.parent):
-                    near = place.joinpath(*name.split("."))
-                    for path in (near.with_suffix(".py"), near / "__init__.py"):
-                        if path.is_file() and _package(path) == _package(file):
-                            left.append(path)
-    return [file, *sorted(files[1:])]
-
-
-def _package(path: Path) -> str:
-    """What is installed together with a file: the name below site-packages; empty elsewhere."""
-    parts = path.parts
-    at = [i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
-    return parts[at[-1] + 1] if at else ""
-
-
-def _imported(tree: ast.AST) -> Iterator[str]:
-    """The modules, without rlzoo's, and what may be modules, that a text imports."""
-    for name in _names(tree):
-        if name.partition(".")[0] != "rlzoo":
-            yield name
-
-
-def _names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.module:
-                yield node.module
-            yield from (f"{node.module or ''}.{alias.name}".lstrip(".") for alias in node.names)

@@ -47,11 +47,6 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
     return arrays
 
 
-def evaluated_steps(folder: RunFolder) -> set[int]:
-    """The steps after which there are such arrays."""
-    return {step_of(path) for path in saved_steps(folder.path / PLACE, ".safetensors")}
-
-
 def forget_evaluations(folder: RunFolder, step: int) -> None:
     """Remove the arrays after `step`, since a resumed run writes them again."""
     for path in saved_steps(folder.path / PLACE, ".safetensors"):

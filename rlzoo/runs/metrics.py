@@ -14,11 +14,9 @@ TRUNCATED = "response/truncated"
 NO_SIGNAL = "group/no_signal"
 LOG_PROB_GAP = "sampler/log_prob_gap"
 EXPLAINED_VARIANCE = "critic/vf_explained_var"
-THIRDS = ("first", "middle", "last")  # of each response's actions
 PROMPT_EXPLAINED = "critic/vf_explained_var/prompt"
 PROMPT_CEILING = "critic/vf_ceiling/prompt"
 VALUE_BIAS = "critic/vf_bias"
-VALUE_SLOPE = "critic/vf_slope"
 PG_LOSS = "actor/pg_loss"
 REF_KL = "actor/ref_kl"
 REF_KL_PER_RESPONSE = "actor/ref_kl_per_response"
@@ -56,9 +54,8 @@ OURS = {
     "actor": ("ref_kl", "ref_kl_per_response", "teacher_kl", "pull_corr", "untaught_ends",
               "pg_loss", "kl_loss", "kl_coef", "ppo_kl", "ratio_mean", "first_ratio_gap", "entropy",
               "grad_norm", "lr"),
-    "critic": ("vf_explained_var", "vf_explained_var/first", "vf_explained_var/middle",
-               "vf_explained_var/last", "vf_explained_var/prompt", "vf_ceiling/prompt",
-               "vf_bias", "vf_slope", "mc_corr", "last_corr", "vf_loss", "grad_norm", "lr"),
+    "critic": ("vf_explained_var", "vf_explained_var/prompt", "vf_ceiling/prompt", "vf_bias",
+               "mc_corr", "last_corr", "vf_loss", "grad_norm", "lr"),
 }  # fmt: skip
 
 

@@ -18,10 +18,9 @@ from typing import Any
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
 from rlzoo.plugin.component import Component
-from rlzoo.plugin.installed import OWN
 from rlzoo.recipe.files import flatten, without_retired
 from rlzoo.recipe.plan import Plan
-from rlzoo.runs.contents import contents, digest, sources
+from rlzoo.runs.contents import contents
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
 
@@ -45,14 +44,13 @@ def settle(
     """
     now = _sources(plan) | ({"weights": weights} if weights else {})
     parts = _read(folder) if state else []
-    last = parts[-1] if parts else None
+    last = parts[-1] if parts else {}
     at = state["step"] if state else 0
     defining = {k: v for k, v in now["recipe"].items() if not k.startswith(FREE)}
     who = hashlib.sha256(json.dumps(defining, sort_keys=True).encode()).hexdigest()
-    if last is not None:  # a later version of rlzoo has more keys
-        who = last.get("identity", who)
+    who = last.get("identity", who)  # a later version of rlzoo has more keys
     notes = []
-    if last is not None:
+    if last:
         then = _with_new_keys(last["recipe"], now["recipe"], plan.recipe.origins)
         changed = _differences(then, now["recipe"])
         mixed = [text for key, text in changed.items() if not key.startswith(FREE)]
@@ -71,9 +69,8 @@ def settle(
             f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
             "trained with another recipe"
         )
-    if last is None or notes or not now.keys() <= last.keys():
-        part = {"from_step": at, "identity": who, **now}
-        write_json(folder.path / FILE, [*parts, part])
+    if notes or not now.keys() <= last.keys():
+        write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
     return who, notes
 
 
@@ -117,7 +114,7 @@ def _other_contents(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 
 def _sources(plan: Plan) -> dict[str, Any]:
     """The current versions by library; where each component comes from, with a hash of its file;
-    the recipe's keys; the contents of what these name, and of what a plugin's file imports."""
+    the recipe's keys; the contents of what these name."""
     versions = {"rlzoo": __version__, "Python": platform.python_version()}
     for name in ("torch", "transformers", "peft"):  # as installed, imported or not
         with suppress(PackageNotFoundError):
@@ -127,26 +124,19 @@ def _sources(plan: Plan) -> dict[str, Any]:
         for section, b in plan.chosen.items()
     }
     recipe = flatten(plan.recipe.stored())
-    digests = contents(recipe)
-    for section, b in plan.chosen.items():
-        file = _file_of(b.component)
-        if b.component.distribution != OWN and file and (imported := sources(file)[1:]):
-            places = ", ".join(map(str, imported))
-            digests[f"{section} {b.name}"] = f"{places} {digest(imported)}"
-    return {"versions": versions, "components": components, "recipe": recipe, "contents": digests}
-
-
-def _file_of(component: Component) -> Path | None:
-    try:
-        return Path(str(inspect.getsourcefile(inspect.unwrap(component.function))))
-    except (OSError, TypeError):  # made in a session, of no file
-        return None
+    return {
+        "versions": versions,
+        "components": components,
+        "recipe": recipe,
+        "contents": contents(recipe),
+    }
 
 
 def source_hash(component: Component) -> str:
-    file = _file_of(component)
-    with suppress(OSError):
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file else "unknown"
+    """SHA-256 (16 digits) of a component's file, `unknown` if it was made in a session."""
+    with suppress(OSError, TypeError):
+        file = inspect.getsourcefile(inspect.unwrap(component.function))
+        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()[:16]
     return "unknown"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -42,11 +42,9 @@ def add_columns(
     world: World, batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Kept:
     """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
-
-    for_update: an update on this batch follows. Where it is a single one, whose passes may be kept,
-    they are made now, since these columns can be read off them, and returned.
-    """
-    plan, engine, kept = world.plan, world.engine, Kept([])
+    for_update: a single update's passes are made now, if they may be kept: these columns are read
+    off them. They are returned."""
+    plan, engine, kept = world.plan, world.engine, Kept()
     if for_update and plan.one_update and (engine.critic or "old_log_probs" not in batch):
         kept = engine.ahead(batch, actor=step >= plan.actor_from)
     _add_scores(world, batch, kept)
@@ -55,8 +53,7 @@ def add_columns(
         more["memory"] = world.memory
     for bound in plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
-        samples = "sample" in bound.needs
-        whole = engine.whole(bound.needs) if samples else nullcontext()
+        whole = engine.whole(bound.needs) if "sample" in bound.needs else nullcontext()
         with whole, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
@@ -79,8 +76,15 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
     if plan.own_reference:
         batch.add("ref_log_probs", batch["old_log_probs"])
     for name in filter(batch.__contains__, FROZEN):
-        if not bool(batch[name].isfinite().all()):
-            raise _impossible(batch, name, world.tokenizer)
+        if len(wrong := (~batch[name].isfinite()).nonzero()):
+            row, t = wrong[0].tolist()
+            i = int(batch["response_ids"][row, t])
+            whose = "teacher" if "teacher" in name else "reference"
+            raise ModelError(
+                f"{name} is {float(batch[name][row, t]):g} for token {t} of row {row}, "
+                f"{token_texts(world.policy.tokenizer, [i])[i]}: the {whose} gives probability 0 "
+                "to a token that the policy may choose"
+            )
     if engine.critic is not None:
         batch.add("values", scores["values"])
         bootstrap = plan.recipe.config.rollout.truncation == "bootstrap"
@@ -88,32 +92,21 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
         batch.add("bootstrap_values", torch.where(keep, scores["last_values"], 0))
 
 
-def _impossible(batch: Columns, name: str, tokenizer: Any) -> ModelError:
-    row, t = (~batch[name].isfinite()).nonzero()[0].tolist()
-    token = token_texts(tokenizer, [i := int(batch["response_ids"][row, t])])[i]
-    whose = "teacher" if "teacher" in name else "reference"
-    return ModelError(
-        f"{name} is {float(batch[name][row, t]):g} for token {t} of row {row}, {token}: the "
-        f"{whose} gives probability 0 to a token that the policy may choose"
-    )
-
-
 @torch.no_grad()
 def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> float:
     """The mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
-    so that `GAP_ROWS` rows are scored for this; the update's pass, where it is there, spares
-    that."""
+    so that `GAP_ROWS` rows are scored for this, unless the update's passes are there."""
     columns: Columns = batch
-    if not sampled:
-        scored = batch["old_log_probs"]
-    else:
+    if sampled:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
         columns = take(batch, rows)
-        if "log_probs" in kept:  # of the same rows: how rows are cut into passes moves no metric
-            scored = kept.read("log_probs")[rows]
-        else:
-            scored = engine.scores(columns, ("log_probs",))["log_probs"]
+    if not sampled:
+        scored = batch["old_log_probs"]
+    elif kept.has("log_probs"):  # of the same rows: how rows are cut into passes moves no metric
+        scored = kept.read("log_probs")[rows]
+    else:
+        scored = engine.scores(columns, ("log_probs",))["log_probs"]
     gap = (scored - columns["sampler_log_probs"]).abs()
     return float(masked_mean(gap, columns["response_mask"]))
 

@@ -35,39 +35,22 @@ def correlation(x: Tensor, y: Tensor) -> float | None:
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
 
 
-def critic_pairs(plan: Plan, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For every action, (N,): V, the Monte Carlo return G, its number in the response, and the
-    response's length."""
-    mask, values = batch["response_mask"], batch["values"]
-    bootstrap = batch["bootstrap_values"]
-    returns = values + td_lambda(
-        batch["rewards"], values, bootstrap, mask, gamma=plan.estimator.gamma, lam=1
-    )
-    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
-    v, g, at, of = (x[mask.bool()].double() for x in (values, returns, place, length))
-    return v, g, at.long(), of.long()
-
-
 def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
-    """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
-    v, g, place, length = critic_pairs(plan, batch)
-    if not len(v):
+    """V against Monte Carlo returns G: in all, and at the prompt."""
+    mask, values = batch["response_mask"], batch["values"]
+    if not mask.any():
         return {}
-    one, third = torch.ones_like(v), thirds(place, length)
+    to_go = td_lambda(batch["rewards"], values, batch["bootstrap_values"], mask,
+                      gamma=plan.estimator.gamma, lam=1)  # fmt: skip
+    v, g, place = (x[mask.bool()].double() for x in (values, values + to_go, mask.cumsum(1) - 1))
     # Against its own lambda-returns a critic would be judged by itself.
-    out = {names.EXPLAINED_VARIANCE: explained(v, g, one)}
-    for k, name in enumerate(names.THIRDS):
-        part = third == k
-        if part.any():
-            out[f"{names.EXPLAINED_VARIANCE}/{name}"] = explained(v[part], g[part], one[part])
+    out = {names.EXPLAINED_VARIANCE: explained(v, g)}
     out[names.VALUE_BIAS] = float((v - g).mean())
-    if (fit := slope(v, g, one)) is not None:
-        out[names.VALUE_SLOPE] = fit
     trust = correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
     out |= {} if trust is None else {names.MC_CORR: trust}
     v, g = v[place == 0], g[place == 0]  # of rows that have an action
     groups = batch["group_ids"][batch["response_mask"].any(1)]
-    out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
+    out[names.PROMPT_EXPLAINED] = explained(v, g)
     if len(groups) > len(groups.unique()):  # several samples of a prompt: one state, many returns
         within = (g - group_mean(g, groups)).square().sum() / (len(g) - len(groups.unique()))
         spread = float(g.var()) if len(g) > 1 else 0.0
@@ -117,42 +100,11 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     return out
 
 
-# ---------------------------------------------------------------- how good a critic is
-
-# `values` V and `returns` G, Monte Carlo or the exact V^pi, are (N,) floats, over tokens or states;
-# `weight` (N,): how often each counts.
-
-
-def mean(x: Tensor, weight: Tensor) -> float:
-    return float((weight * x).sum() / weight.sum())
+def explained(values: Tensor, returns: Tensor) -> float:
+    """1 - Var(G - V) / Var(G) of values V and returns G (N,); 0 if G does not vary."""
+    spread = _variance(returns)
+    return 1 - _variance(returns - values) / spread if spread >= 1e-12 else 0.0
 
 
-def variance(x: Tensor, weight: Tensor) -> float:
-    return mean((x - mean(x, weight)).square(), weight)
-
-
-def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.0) -> float:
-    """1 - Var(G - V) / Var(G); 0 if G does not vary.
-
-    noise: added to both variances where `returns` are the expected ones, the mean
-    of Var(G | s).
-    """
-    spread = variance(returns, weight) + noise
-    if spread < 1e-12:
-        return 0.0
-    return 1 - (variance(returns - values, weight) + noise) / spread
-
-
-def slope(values: Tensor, returns: Tensor, weight: Tensor) -> float | None:
-    """Slope of the regression of G on V: 1 where returns rise by x when values do, below 1 where
-    the critic exaggerates; None if V does not vary."""
-    spread = variance(values, weight)
-    if spread < 1e-12:
-        return None
-    both = (values - mean(values, weight)) * (returns - mean(returns, weight))
-    return mean(both, weight) / spread
-
-
-def thirds(place: Tensor, length: Tensor) -> Tensor:
-    """0, 1 or 2: which third of a response of `length` actions its action number `place` is in."""
-    return (3 * place).div(length.clamp(min=1), rounding_mode="floor").clamp(max=2)
+def _variance(x: Tensor) -> float:
+    return float((x - float(x.sum() / len(x))).square().sum() / len(x))

@@ -24,12 +24,15 @@ def optimizer_of(network: nn.Module, config: Optimizer) -> torch.optim.Optimizer
         return torch.optim.SGD(trained, lr, momentum, weight_decay=decay, fused=True)
     momentum = MUON if config.momentum is None else config.momentum
     matrices = list(_matrices(network, config.muon))
-    _refuse_unmatched(network, config.muon or ())
+    names = [name for name, weight in network.named_parameters() if weight.ndim == 2]
+    if odd := [x for x in config.muon or () if not any(x in name for name in names)]:
+        raise ModelError(
+            f"actor.muon, critic.muon: no matrix has {odd[0]!r} in its name; matrices: "
+            f"{', '.join(names)}"
+        )
     chosen = {id(weight) for weight, _ in matrices}
-    groups = [
-        {"params": [weight for weight, s in matrices if s == scale], "scale": scale}
-        for scale in sorted({s for _, s in matrices})
-    ]
+    scales = sorted({s for _, s in matrices})
+    groups = [{"params": [w for w, s in matrices if s == x], "scale": x} for x in scales]
     parts: list[torch.optim.Optimizer] = []
     if others := [p for p in trained if id(p) not in chosen]:
         parts.append(_adamw(others, config))
@@ -39,14 +42,8 @@ def optimizer_of(network: nn.Module, config: Optimizer) -> torch.optim.Optimizer
 
 
 def _adamw(weights: Sequence[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        weights,
-        lr=config.lr,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,  # no copies of the weights on the way
-    )
+    betas = config.betas[0], config.betas[1]  # fused: no copies of the weights on the way
+    return torch.optim.AdamW(weights, config.lr, betas, config.eps, config.weight_decay, fused=True)
 
 
 def _matrices(
@@ -65,17 +62,6 @@ def _matrices(
                 wide = weight.shape[1] / weight.shape[0]
                 turned = max(1.0, wide) / max(1.0, 1 / wide) if stored_in_out(module) else 1.0
                 yield weight, turned**0.5
-
-
-def _refuse_unmatched(network: nn.Module, parts: Sequence[str]) -> None:
-    """Raise ModelError for a part that no matrix has in its name."""
-    names = [name for name, weight in network.named_parameters() if weight.ndim == 2]
-    for part in parts:
-        if not any(part in name for name in names):
-            raise ModelError(
-                f"actor.muon, critic.muon: no matrix has {part!r} in its name; matrices: "
-                f"{', '.join(names)}"
-            )
 
 
 class Several(torch.optim.Optimizer):

@@ -68,32 +68,32 @@ class Trainer:
     @property
     def reference(self) -> Policy | None:
         """The policy before training, or one that follows it, if the plan needs it."""
-        return self.world.reference
+        return self.world.engine.reference
 
     @property
     def critic(self) -> Critic | None:
         """V(s_t), if the plan needs it: `values(batch)["values"]`."""
-        return self.world.critic
+        return self.world.engine.critic
 
     def sample(self) -> Experience:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
-        world, plan, step, clock = self.world, self.plan, self.steps, self.clock
-        rollout, meter = plan.recipe.config.rollout, world.meter
+        world, plan, step = self.world, self.plan, self.steps
+        rollout, meter = plan.recipe.config.rollout, self.engine.meter
         seconds: dict[str, float] = {}
         tokens: dict[str, int] = {}
         before = meter.tokens
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
-        with timed(seconds, "gen", clock), older:
+        with self._timed(seconds, "gen"), older:
             prompts = draw(world, "train", rollout.prompts, "train", step)
             batch = collect(world, prompts, rollout.samples, stream="train", step=step)
         tokens["gen"] = meter.tokens - before
-        with timed(seconds, "columns", clock):
+        with self._timed(seconds, "columns"):
             sampled = "old_log_probs" in batch
             kept = add_columns(world, batch, stream="train", step=step, for_update=True)
             gap = log_prob_gap(self.engine, batch, kept, sampled=sampled)
         tokens["columns"] = meter.tokens - before - tokens["gen"]
-        with timed(seconds, "adv", clock):
+        with self._timed(seconds, "adv"):
             add_rewards(plan, batch, self.controller.coef)
             add_advantages(plan, batch)
         return Experience(batch, gap, kept, seconds, tokens)
@@ -103,21 +103,21 @@ class Trainer:
 
         progress: the used share of the budget, in [0, 1], for the learning-rate schedule.
         """
-        plan, batch, coef = self.plan, experience.batch, self.controller.coef
+        plan, config, batch = self.plan, self.plan.recipe.config, experience.batch
+        coef, lr = self.controller.coef, {}
         for name, optimizer in self.optimizers.items():
+            lr[f"{name}/lr"] = rate = learning_rate(config[name], self.steps, progress)
             for group in optimizer.param_groups:
-                group["lr"] = group.get("scale", 1.0) * learning_rate(
-                    plan.recipe.config[name], self.steps, progress
-                )
+                group["lr"] = group.get("scale", 1.0) * rate
         if self.delayed:
             self.delayed.remember()
         seen = batch.cpu()
-        seconds = dict(experience.seconds)
-        with timed(seconds, "update", self.clock):
+        seconds, tokens = dict(experience.seconds), experience.tokens
+        with self._timed(seconds, "update"):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
-        if plan.moving_reference:
-            self._move_reference()
+        if plan.moving_reference and self.steps % (config.kl.sync_steps or 1) == 0:
+            self.engine.reference.move_towards(self.policy, config.kl.sync_mix or 1.0)
         measured = batch_metrics(plan, seen)
         if REF_KL_PER_RESPONSE in measured:
             self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
@@ -126,22 +126,17 @@ class Trainer:
             **updated,
             "actor/kl_coef": coef,
             LOG_PROB_GAP: experience.log_prob_gap,
-            **{
-                f"{name}/lr": (group := o.param_groups[0])["lr"] / group.get("scale", 1.0)
-                for name, o in self.optimizers.items()
-            },
-            "perf/tokens_per_second": sum(experience.tokens.values())
-            / max(sum(seconds.values()), 1e-9),
-            **{f"tokens/{phase}": n for phase, n in experience.tokens.items()},
+            **lr,
+            "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
+            **{f"tokens/{phase}": n for phase, n in tokens.items()},
             **{f"timing_s/{phase}": x for phase, x in seconds.items()},
         }
 
-    def _move_reference(self) -> None:
-        """Move a reference that moves with the policy, where it is due."""
-        kl = self.plan.recipe.config.kl
-        assert self.reference is not None
-        if self.steps % (kl.sync_steps or 1) == 0:
-            self.reference.move_towards(self.policy, kl.sync_mix or 1.0)
+    @contextmanager
+    def _timed(self, seconds: dict[str, float], name: str) -> Iterator[None]:
+        began = self.clock()
+        yield
+        seconds[name] = self.clock() - began
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""
@@ -152,7 +147,7 @@ class Trainer:
         """One response as a rich table for a terminal or a notebook: its tokens, and those (B, T)
         `columns` that the batch has."""
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
-        texts = token_texts(self.world.tokenizer, ids)
+        texts = token_texts(self.world.policy.tokenizer, ids)
         return token_table(
             [texts[i] for i in ids],
             {n: batch[n][row].tolist() for n in columns if n in batch},
@@ -164,10 +159,3 @@ class Trainer:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
         return evaluate(self.world, prompts or self.plan.recipe.config.eval.samples)[0]
-
-
-@contextmanager
-def timed(seconds: dict[str, float], name: str, clock: Callable[[], float]) -> Iterator[None]:
-    began = clock()
-    yield
-    seconds[name] = clock() - began

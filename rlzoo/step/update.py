@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from rlzoo.accel.engine import Engine, Kept, Terms
+from rlzoo.accel.engine import NOTHING, Engine, Kept, Terms
 from rlzoo.errors import ComponentError
 from rlzoo.lm.world import World
 from rlzoo.mdp import noise
@@ -41,7 +40,7 @@ class Experience:
 
     batch: Batch
     log_prob_gap: float
-    kept: Kept = field(default_factory=lambda: Kept([]))
+    kept: Kept = field(default_factory=Kept)
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
 
@@ -72,7 +71,7 @@ def update(
                 rows = {**take(batch, part), "response_mask": mask[part]}
                 sums = gradients(engine, plan, rows, kl_coef, names, kept)
                 _step(engine, plan, optimizers, sums, names, totals)
-    kept.passes.clear()
+    kept.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     return {
@@ -81,8 +80,7 @@ def update(
 
 
 def _minibatches(plan: Plan, batch: Batch, parts: int, generator: torch.Generator) -> list[Tensor]:
-    """Rows of each mini-batch (the host's), shuffled; whole groups where the policy loss looks at
-    groups."""
+    """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
     if "group_ids" not in plan.policy_loss.needs:
         return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
     group_ids = batch["group_ids"].cpu()
@@ -101,37 +99,82 @@ def gradients(
     rows: Columns,
     kl_coef: float,
     names: Sequence[str] = ("actor", "critic"),
-    kept: Kept | None = None,
+    kept: Kept = NOTHING,
 ) -> dict[str, float]:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
-    metrics' sums.
-
-    rows: its columns, with `response_mask` (B, T) marking the tokens that count. kept: passes that
-    may have been made over these very rows.
-    """
-    mask, kept = rows["response_mask"], kept or Kept([])
+    metrics' sums. rows: its columns, with `response_mask` (B, T) marking the tokens that count.
+    kept: passes that may have been made over these very rows."""
+    mask, config = rows["response_mask"], plan.recipe.config
     names = tuple(name for name in names if name in engine.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if engine.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     whole: Sums = defaultdict(list)  # what is measured once, and not pass by pass
-    with_signal, couple = None, None
-    if "critic" not in names and plan.skips_silent and "log_probs" not in kept:
+    with_signal = None
+    if "critic" not in names and plan.skips_silent and not kept.has("log_probs"):
         with_signal = _with_signal(engine, plan, rows, weights["actor"], whole)
-    if "actor" in names and plan.policy_loss.component.couples != "row":
-        couple = partial(_coupled_gradient, plan, weights["actor"], whole)
+
+    def couple(columns: Columns) -> Tensor:
+        """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
+        gradient, loss, metrics = policy_loss_gradient(plan, columns, weights["actor"])
+        whole.clear()  # of an attempt that ran out of memory
+        _note_policy(whole, columns, weights["actor"], loss, metrics)
+        return gradient
+
+    def loss_of(
+        part: Tensor, micro: Columns, scored: Mapping[str, Tensor], upstream: Tensor | None
+    ) -> tuple[Tensor, Sums]:
+        """The loss () of the micro-batch `micro`, the rows `part`, from its forward pass `scored`,
+        and its terms of each metric. upstream: d(policy loss)/d(log_probs) of these rows, if the
+        loss couples the whole mini-batch: the chain rule carries it in."""
+        sums: Sums = defaultdict(list)
+        columns = {**micro, **scored}
+        loss = torch.zeros((), device=mask.device)
+        if "log_probs" in scored:
+            w = weights["actor"][part]
+            if upstream is None:
+                token_loss, metrics = policy_loss(plan, columns)
+                pg_loss = (w * token_loss).sum()
+                _note_policy(sums, columns, w, pg_loss, metrics)
+                loss = loss + pg_loss
+            else:
+                loss = loss + (upstream * scored["log_probs"]).sum()
+            if plan.kl and config.kl.place == "loss":
+                kl_loss = (w * plan.kl(columns)).sum()
+                sums["actor/kl_loss"].append(kl_loss.detach())
+                loss = loss + kl_coef * kl_loss
+            if config.actor.entropy_coef:
+                loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
+        if "prediction" in scored:
+            columns |= engine.critic.columns(scored["prediction"])
+            value_loss = _value_loss(plan, columns, weights["critic"][part], sums)
+            loss = loss + (config.critic.coef if engine.shared else 1.0) * value_loss
+        return loss, sums
+
+    coupled = "actor" in names and plan.policy_loss.component.couples != "row"
     with _named(plan, names):
-        loss_of = partial(_loss, engine, plan, weights, kl_coef)
-        terms = engine.backward(rows, names, loss_of, rows=with_signal, couple=couple, kept=kept)
+        terms = engine.backward(
+            rows, names, loss_of, rows=with_signal, couple=couple if coupled else None, kept=kept
+        )
     once = {name: [float(x) for x in xs] for name, xs in whole.items()}
     return {n: sum([*once.get(n, ()), *terms.get(n, ())]) for n in {**once, **terms}}
+
+
+def _value_loss(plan: Plan, columns: Columns, w: Tensor, sums: Sums) -> Tensor:
+    assert plan.value_loss is not None
+    token_loss, metrics = plan.value_loss(columns)
+    _refuse_our_names("critic", plan.value_loss, metrics)
+    value_loss = (w * token_loss).sum()
+    sums["critic/vf_loss"].append(value_loss.detach())
+    sums["weight/critic"].append(w.sum())
+    _add_means(sums, {f"critic/{name}": x for name, x in metrics.items()}, w)
+    return value_loss
 
 
 @torch.no_grad()
 def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
     """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`: from
-    the sampler's log-probs and entropy where these are still the policy's, else from a forward
-    pass, a third of the work."""
+    the sampler's log-probs and entropy where these are still the policy's, else from a pass."""
     signal = (rows["advantages"].cpu() != 0).any(1)
     if not signal.all():
         silent = (~signal).nonzero()[:, 0]
@@ -146,64 +189,12 @@ def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sum
     return signal.nonzero()[:, 0]
 
 
-def _loss(
-    engine: Engine,
-    plan: Plan,
-    weights: Mapping[str, Tensor],
-    kl_coef: float,
-    part: Tensor,
-    micro: Columns,
-    scored: Mapping[str, Tensor],
-    upstream: Tensor | None,
-) -> tuple[Tensor, Sums]:
-    """The loss () of the micro-batch `micro`, the rows `part` of a mini-batch, from its forward
-    pass `scored`, and its terms of each metric.
-
-    weights: the mini-batch's, (B, T) by network. upstream: d(policy loss)/d(log_probs) of these
-    rows, of a loss that couples the whole mini-batch.
-    """
-    config, critic = plan.recipe.config, engine.critic
-    sums: Sums = defaultdict(list)
-    columns = {**micro, **scored}
-    loss = torch.zeros((), device=micro["response_mask"].device)
-    if "log_probs" in scored:
-        w = weights["actor"][part]
-        if upstream is None:
-            token_loss, metrics = policy_loss(plan, columns)
-            pg_loss = (w * token_loss).sum()
-            _note_policy(sums, columns, w, pg_loss, metrics)
-            loss = loss + pg_loss
-        else:  # the whole mini-batch's gradient, carried in by the chain rule
-            loss = loss + (upstream * scored["log_probs"]).sum()
-        if plan.kl and config.kl.place == "loss":
-            kl_loss = (w * plan.kl(columns)).sum()
-            sums["actor/kl_loss"].append(kl_loss.detach())
-            loss = loss + kl_coef * kl_loss
-        if config.actor.entropy_coef:
-            loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
-    if "prediction" in scored:
-        columns |= critic.columns(scored["prediction"])
-        assert plan.value_loss is not None
-        token_loss, metrics = plan.value_loss(columns)
-        _refuse_our_names("critic", plan.value_loss, metrics)
-        w = weights["critic"][part]
-        value_loss = (w * token_loss).sum()
-        sums["critic/vf_loss"].append(value_loss.detach())
-        sums["weight/critic"].append(w.sum())
-        _add_means(sums, {f"critic/{name}": x for name, x in metrics.items()}, w)
-        loss = loss + (config.critic.coef if engine.shared else 1.0) * value_loss
-    return loss, sums
-
-
 # ---------------------------------------------------------------- optimizers
 
 
 def make_optimizers(engine: Engine, plan: Plan) -> dict[str, torch.optim.Optimizer]:
     """One optimizer for each trained network, by its name."""
-    made: dict[str, torch.optim.Optimizer] = {}
-    for name, network in engine.networks.items():
-        made[name] = optimizer_of(network, plan.recipe.config[name])
-    return made
+    return {n: optimizer_of(x, plan.recipe.config[n]) for n, x in engine.networks.items()}
 
 
 def learning_rate(config: Optimizer, step: int, progress: float) -> float:
@@ -230,8 +221,8 @@ def _step(
     names: Sequence[str],
     totals: Terms,
 ) -> None:
-    """Step the optimizers, unless loss or gradient is not finite: such a step is skipped and
-    counted. The metrics' means go into `totals`."""
+    """Step the optimizers, unless loss or gradient is not finite; the metrics' means go into
+    `totals`."""
     for name in names:
         limit = plan.recipe.config[name].max_grad_norm
         finite = math.isfinite(sums.get(_MAIN[name], 0.0))
@@ -249,8 +240,7 @@ def _step(
 
 @contextmanager
 def _named(plan: Plan, names: Sequence[str]) -> Iterator[None]:
-    """Around the gradient of the networks `names`: torch finds here that a loss has changed, in
-    place, what its gradient is made of."""
+    """In this context, torch may find that a loss of these networks changed a tensor in place."""
     try:
         yield
     except RuntimeError as error:
@@ -283,11 +273,8 @@ def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) 
 def policy_loss_gradient(
     plan: Plan, columns: Columns, weights: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
-
-    columns: `log_probs` among them; `response_mask` marks the tokens that count. weights: (B, T),
-    the aggregation's for that mask.
-    """
+    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T). columns: `log_probs`
+    among them. weights: (B, T), the aggregation's for their `response_mask`."""
     log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
     with torch.enable_grad():
         token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})
@@ -319,11 +306,3 @@ def _add_means(sums: Sums, columns: Mapping[str, Tensor], weights: Tensor) -> No
     """Weighted sums of `columns`, (B, T) by name; an entry without weight may be anything."""
     for name, x in columns.items():
         sums[name].append(torch.where(weights > 0, weights * x, 0).sum().detach())
-
-
-def _coupled_gradient(plan: Plan, weights: Tensor, sums: Sums, columns: Columns) -> Tensor:
-    """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
-    gradient, loss, metrics = policy_loss_gradient(plan, columns, weights)
-    sums.clear()  # of an attempt that ran out of memory
-    _note_policy(sums, columns, weights, loss, metrics)
-    return gradient

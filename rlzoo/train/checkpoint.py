@@ -40,12 +40,9 @@ def tensors_of(
     for name, network in networks.items():
         yield f"{name}.safetensors", _trained(network)
     for name, optimizer in optimizers.items():
-        yield f"{name}_optimizer.safetensors", _optimizer_tensors(optimizer)[0]
-
-
-def scalars_of(optimizers: Mapping[str, torch.optim.Optimizer]) -> State:
-    """The number of steps of each weight, by optimizer: all that one holds next to tensors."""
-    return {name: _optimizer_tensors(optimizer)[1] for name, optimizer in optimizers.items()}
+        state = optimizer.state_dict()["state"]  # of each weight, by number
+        tensors = {f"{i}.{n}": x.contiguous() for i, of in state.items() for n, x in of.items()}
+        yield f"{name}_optimizer.safetensors", tensors
 
 
 def save_checkpoint(
@@ -105,8 +102,7 @@ def load_checkpoint(
                 raise Damaged(fault)
             state = load_networks(path, networks)
             for name, optimizer in optimizers.items():
-                tensors = load_file(path / f"{name}_optimizer.safetensors")
-                _load_optimizer(optimizer, tensors, state["optimizers"][name])
+                _load_optimizer(optimizer, load_file(path / f"{name}_optimizer.safetensors"))
             if load_more:
                 load_more(path)
         except (Damaged, *UNREADABLE) as error:
@@ -143,7 +139,8 @@ def _read_state(path: Path) -> State:
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
         raise ValueError("state.json belongs to another step, or contains no numbers")
-    set(state.get("updated", ()))
+    if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
+        raise ValueError("an earlier version of rlzoo wrote it")
     return dict(state)
 
 
@@ -195,33 +192,15 @@ def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
         raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict]:
-    state = optimizer.state_dict()["state"]
-    tensors, steps = {}, {}
-    for index, entry in state.items():
-        for name, value in entry.items():
-            if name == "step":
-                steps[str(index)] = float(value)
-            else:
-                tensors[f"{index}.{name}"] = value.contiguous()
-    return tensors, {"steps": steps}
-
-
-def _load_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], scalars: dict
-) -> None:
-    whole = optimizer.state_dict()
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     entries: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
-        if tensor.shape != weights[int(index)].shape:
+        if name != "step" and tensor.shape != weights[int(index)].shape:
             raise ValueError(f"{key} has shape {tuple(tensor.shape)}")
         entries.setdefault(int(index), {})[name] = spread_like(tensor, weights[int(index)])
-    for index, step in scalars["steps"].items():
-        entries.setdefault(int(index), {})["step"] = torch.tensor(step)
-    whole["state"] = entries
-    optimizer.load_state_dict(whole)
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": entries})
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

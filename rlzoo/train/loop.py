@@ -1,7 +1,6 @@
 """The loop: training steps until the budget ends, with the files and output along the way."""
 
 import time
-from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,7 +17,6 @@ from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
@@ -29,7 +27,6 @@ from rlzoo.train.checkpoint import (
     load_checkpoint,
     prune,
     save_checkpoint,
-    scalars_of,
     tensors_of,
 )
 from rlzoo.train.interrupt import asked_to_stop
@@ -64,8 +61,7 @@ class Loop:
         self.engine = self.world.engine
         display.ready(size_and_threads(self.world.policy.model))
         self.trainer = Trainer(self.world)
-        self.skipped, self.in_vain = 0, 0
-        self.updated: set[str] = set()  # networks that took an optimizer step
+        self.skipped, self.in_vain = 0, 0  # updates; steps in a row without any
         self.saved: int | None = None  # the step of the last checkpoint
         state = None if folder.new else self._restore()
         self.identity = ""  # of the run, where it is written
@@ -122,10 +118,9 @@ class Loop:
             metrics |= measure(self.plan, batch.cpu())
         step, run = self.trainer.steps, self.config.run
         self.skipped += int(metrics["train/skipped"])
-        taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
-        self.updated |= taken
+        taken = any(f"{name}/grad_norm" in metrics for name in self.trainer.optimizers)
         self.in_vain = 0 if taken else self.in_vain + 1
-        tokens, seconds = self.world.meter.tokens, time.perf_counter() - self.began
+        tokens, seconds = self.world.engine.meter.tokens, time.perf_counter() - self.began
         self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
         if self.engine.first:
             self.folder.append("metrics.jsonl", self.last)
@@ -143,7 +138,7 @@ class Loop:
             self.display.note(f"step {step}: {text}; see `rlzoo doctor {self.folder.path}`")
         if self.in_vain >= IN_VAIN:
             self.save()
-            raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
+            raise self._in_vain()
 
     def evaluate(self) -> None:
         """Evaluate on held-out prompts, and keep the best policy so far if required."""
@@ -153,8 +148,8 @@ class Loop:
         line = {"step": self.trainer.steps, **metrics}
         if self.engine.first:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
-        if self.engine.first and self.evaluations:
-            line |= gain(read_evaluation(self.folder.path, 0), by_prompt)
+            if self.evaluations:
+                line |= gain(read_evaluation(self.folder.path, 0), by_prompt)
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
             keep_best(self.world, self.folder.path / "best", line)
@@ -167,13 +162,13 @@ class Loop:
     def _stoppable(self) -> Iterator[None]:
         """In this context, a signal, or others that do not answer, may end the wait of a component:
         what was sampled is dropped, and the checkpoint is that of the last whole step."""
-        tokens = self.world.meter.tokens
+        tokens = self.world.engine.meter.tokens
         try:
             yield
         except (StoppedWaiting, Unfinished) as stop:
             # Several processes save together.
             if self.engine.alone and (self.trainer.steps or isinstance(stop, StoppedWaiting)):
-                self.world.meter.tokens = tokens
+                self.world.engine.meter.tokens = tokens
                 self.save()
             raise
 
@@ -181,22 +176,20 @@ class Loop:
         """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""
         trainer = self.trainer
         if self.saved != trainer.steps:
-            for path in [self.folder.path / name for name in LINES] if self.engine.first else ():
-                if path.exists():
+            for name in LINES if self.engine.first else ():
+                if (path := self.folder.path / name).exists():
                     sync(path)
             # Prompts and noise are functions of (seed, step): the step is the data position and
             # the random state both.
             state = {
                 "step": trainer.steps,
-                "tokens": self.world.meter.tokens,
+                "tokens": self.world.engine.meter.tokens,
                 "seconds": time.perf_counter() - self.began,
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
                 "memory": self.world.memory,
                 "seed": self.world.seed,
                 "identity": self.identity,
-                "updated": sorted(self.updated),
-                "optimizers": scalars_of(trainer.optimizers),
             }
             parts = tensors_of(self.world.changing, trainer.optimizers)
             more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
@@ -216,7 +209,7 @@ class Loop:
     def progress(self) -> float:
         """The used share of the budget, by the first process's clock."""
         seconds = time.perf_counter() - self.began
-        spent = self.trainer.steps, self.world.meter.tokens, seconds
+        spent = self.trainer.steps, self.world.engine.meter.tokens, seconds
         return self.engine.gather(share_of_budget(self.config.train, *spent))[0]
 
     def _is_due(self, every: int) -> bool:
@@ -239,11 +232,10 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            self.world.meter.tokens = state["tokens"]
+            self.world.engine.meter.tokens = state["tokens"]
             self.world.memory.update(state.get("memory", {}))
             self.began -= state["seconds"]
             self.saved, self.skipped = trainer.steps, state["skipped"]
-            self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
         return state
 
@@ -257,17 +249,12 @@ class Loop:
             mend_best(self.folder.path / "best")
         self.engine.gather(None)  # wait until all are here
         troubles: list[str] = []
-        steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
             self._tell_loggers("log", line)
             if is_evaluation(line):
                 self.evaluations.append(line)
             else:
                 self.last = line
-                steps.append(line["step"])
-        evaluated, done = [int(line["step"]) for line in self.evaluations], self.trainer.steps
-        if done and self.engine.first:
-            troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
@@ -292,17 +279,16 @@ class Loop:
                 self.display.note(f"{error}; the run continues without it")
 
     def _show_notes(self) -> None:
-        for text in self.world.notes:
+        for text in self.world.engine.notes:
             self.display.note(text)
-        self.world.notes.clear()
+        self.world.engine.notes.clear()
 
     def _finish(self) -> Summary:
         stopped = self._reason()
         if stopped:
             self.display.note(f"stopped at step {self.trainer.steps}: {stopped}")
-        never = [n for n in self.trainer.optimizers if n not in self.updated and self._trains(n)]
-        if never:
-            raise Unfinished(self._nothing_learnt(never[0]))
+        if self.in_vain >= self.trainer.steps > 0:
+            raise self._in_vain()
         self._tell_loggers("close")
         summary = summarise(self.world, self.evaluations) | {
             "stopped": stopped or "budget",
@@ -318,25 +304,15 @@ class Loop:
             self._mirror(last=True)
         return summary
 
-    def _trains(self, name: str) -> bool:
-        """Whether the network should have taken a step by now."""
-        taken = self.trainer.steps
-        return taken > 0 and (name != "actor" or taken > self.plan.actor_from)
-
-    def _nothing_learnt(self, name: str) -> str:
-        return (
-            f"{self.folder.path}: nothing was learned: loss or gradient of the {name} was never "
-            "finite, so every update was skipped"
+    def _in_vain(self) -> Unfinished:
+        return Unfinished(
+            f"{self.folder.path}: nothing was learned: loss or gradient was not finite, so every "
+            f"update was skipped for {self.in_vain} steps"
         )
 
 
 def share_of_budget(budget: Train, step: int, tokens: int, seconds: float) -> float:
     """The used share of the budget; the first limit that is reached ends the run."""
-    shares = [0.0]
-    if budget.steps:
-        shares.append(step / budget.steps)
-    if budget.tokens:
-        shares.append(tokens / budget.tokens)
-    if budget.minutes is not None:
-        shares.append(seconds / (60 * budget.minutes) if budget.minutes else 1.0)
-    return min(1.0, max(shares))
+    minutes = None if budget.minutes is None else max(60 * budget.minutes, 1e-9)
+    limits = (step, budget.steps), (tokens, budget.tokens), (seconds, minutes)
+    return min(1.0, max([0.0, *(spent / most for spent, most in limits if most is not None)]))

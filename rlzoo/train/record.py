@@ -53,7 +53,7 @@ def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
         "eval_greedy_before": evaluations[0].get(GREEDY),
         "eval_greedy_after": last.get(GREEDY),
         "model_contract": world.contract,
-        "tokens": world.meter.tokens,
+        "tokens": world.engine.meter.tokens,
         "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -69,23 +69,18 @@ def save_model(world: World, place: Path) -> None:
     for path in place.glob("*"):
         if path.is_symlink():
             path.unlink()
-        elif path.is_dir() and path.suffix:
-            raise Unfinished(f"{place} cannot be written: {path.name} is a folder; remove it")
     try:
         model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere
         raise Unfinished(f"{place} cannot be written: {first_line(error)}") from None
-    world.tokenizer.save_pretrained(place)
+    world.policy.tokenizer.save_pretrained(place)
     for path in [*place.rglob("*"), place]:
         sync(path)
 
 
 def keep_best(world: World, place: Path, evaluation: Mapping[str, float]) -> None:
-    """Replace the folder `place` by the policy and best.json. All processes are here, and the first
-    writes.
-
-    On disk when it returns, so that a checkpoint that is written after it can rely on it.
-    """
+    """Replace the folder `place` by the policy and best.json, synced. All processes are here, and
+    the first writes."""
     aside, former = (place.with_name(f".{place.name}.{kind}") for kind in ("partial", "former"))
     if world.engine.first:
         mend_best(place)
@@ -143,7 +138,7 @@ def save_batch(folder: RunFolder, world: World, batch: Batch, step: int, keep: i
     tensors = {n: x.contiguous() for n, x in columns.items() if isinstance(x, torch.Tensor)}
     texts: dict[str, Any] = {n: x for n, x in batch.items() if isinstance(x, list)}
     seen = batch["response_ids"][batch["response_attention"].bool()].unique().tolist()
-    texts["token_texts"] = token_texts(world.tokenizer, seen)
+    texts["token_texts"] = token_texts(world.policy.tokenizer, seen)
     checkpoint.write_tensors(place / f"step-{step:08d}.safetensors", tensors)
     write_json(place / f"step-{step:08d}.json", texts)
     for old in sorted(place.glob("*.safetensors"))[:-keep]:

@@ -123,8 +123,11 @@ def resume(
     if steps is not None:
         _refuse_less(folder, recipe, path)
     plan = prepare(recipe, zoo)
-    first = _alike(recipe, zoo)
-    if steps is not None and first and (fading := _fading(plan)):
+    trained = ["actor", "critic"] if plan.critic else ["actor"]
+    fading = [
+        f"{n}.lr_schedule" for n in trained if plan.recipe.config[n].lr_schedule != "constant"
+    ]
+    if _alike(recipe, zoo) and steps is not None and fading:
         warnings.warn(
             f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
             f"{steps} steps from the beginning",
@@ -135,8 +138,7 @@ def resume(
 
 def _refuse_less(folder: RunFolder, recipe: Recipe, path: str | Path) -> None:
     """Raise RunError where the recipe's budget ends before the next step of a run."""
-    done = folder.summary()
-    saved = saved_steps(folder.checkpoints)
+    done, saved = folder.summary(), saved_steps(folder.checkpoints)
     if done and not saved and not is_url(path):
         raise RunError(
             f"{path} has no checkpoint left to continue from; start a run with "
@@ -153,13 +155,6 @@ def _refuse_less(folder: RunFolder, recipe: Recipe, path: str | Path) -> None:
     spent = [done.get(name, 0) for name in ("steps", "tokens", "seconds")]
     if share_of_budget(recipe.config.train, *spent) >= 1:
         raise RunError(f"train.steps: {path} ended by its train.tokens or train.minutes")
-
-
-def _fading(plan: Plan) -> list[str]:
-    """Keys of learning rates that fall to the end of the budget."""
-    trained = ["actor", "critic"] if plan.critic else ["actor"]
-    config = plan.recipe.config
-    return [f"{n}.lr_schedule" for n in trained if config[n].lr_schedule != "constant"]
 
 
 def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tuple[Path, str]:

@@ -73,25 +73,15 @@ class Flat:
         if self.reported or self.steps < FLAT:
             return None
         self.reported = True
-        if max((e.get(ACCURACY, 0.0) for e in evaluations[-1:]), default=0.0) >= 0.95:
+        if evaluations and evaluations[-1].get(ACCURACY, 0.0) >= 0.95:
             return (
                 f"nearly every sample of the last {FLAT} steps is correct, so there is little "
                 "left to learn: stop here (Ctrl-C), or use harder prompts"
             )
-        if same and abs(line[REWARD]) < 1e-8:
-            return (
-                f"no sample of the last {FLAT} steps was correct, so nothing can be learned: read "
-                "samples.jsonl; use easier prompts, or a warm start first (`rlzoo model base`, "
-                "`rlzoo model sft`)"
-            )
-        if same:
-            return (
-                f"all samples of a step had the same score for {FLAT} steps ({line[REWARD]:.3g}), "
-                "so nothing can be learned: read samples.jsonl; does the reward depend on the "
-                "response?"
-            )
+        score = f"had the same score ({line[REWARD]:.3g})"
+        alike = f"a step {score}" if same else "a prompt were alike"
         return (
-            f"for {FLAT} steps no prompt had samples of different scores, and this estimator "
-            "compares the samples of a prompt, so nothing can be learned: use prompts that are "
-            "sometimes answered correctly, or more samples per prompt (rollout.samples)"
+            f"for {FLAT} steps all samples of {alike}, so nothing can be learned: read "
+            "samples.jsonl; use prompts that are sometimes answered correctly, or more samples per "
+            "prompt (rollout.samples)"
         )

@@ -47,7 +47,7 @@ def test_two_steps_leave_the_weights_that_rlzoo_leaves(recipe, zoo, tmp_path):
         batch, _ = trainer.step()
 
         def reward(i, ids):
-            text = world.tokenizer.decode(ids[:-1] if ids[-1] == eos else ids)
+            text = world.policy.tokenizer.decode(ids[:-1] if ids[-1] == eos else ids)
             return letters(None, [text], None)[0]
 
         score = one["train_step"](
@@ -64,5 +64,5 @@ def test_two_steps_leave_the_weights_that_rlzoo_leaves(recipe, zoo, tmp_path):
     assert moved > 1e-3
     assert worst < 1e-10  # Adam makes that of a rounding error in a small gradient
     if critic is not None:
-        for a, b in zip(critic.parameters(), world.critic.parameters(), strict=True):
+        for a, b in zip(critic.parameters(), world.engine.critic.parameters(), strict=True):
             torch.testing.assert_close(a, b, atol=2e-10, rtol=0)

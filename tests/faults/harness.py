@@ -350,7 +350,7 @@ def preload():
     import rlzoo.cli
     import rlzoo.cli.run.command
     import rlzoo.train.loop
-    import rlzoo_lab.export
+    import rlzoo_lab.models.export
     import rlzoo_lab.supervised.reward
     import rlzoo_lab.supervised.sft
     import rlzoo_lab.sweep.command
@@ -359,6 +359,6 @@ def preload():
 
     torch.set_num_threads(1)
     zoo = load_zoo()
-    for module in (rlzoo.cli.run.command, rlzoo.train.start, rlzoo_lab.export,
+    for module in (rlzoo.cli.run.command, rlzoo.train.start, rlzoo_lab.models.export,
                    rlzoo_lab.sweep.command, rlzoo_lab.sweep.work):  # fmt: skip
         module.load_zoo = lambda: zoo

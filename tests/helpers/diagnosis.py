@@ -20,8 +20,8 @@ def ask(*words, zoo=ZOO):
     return exact_diagnosis.diagnose(arguments.words, arguments, zoo)
 
 
-def subject(zoo, name, oracle, *, samples=4, prompts=4, critic="exact", **options):
+def subject(zoo, name, oracle, *, samples=4, critic="exact", **options):
     episodes = enumerate_episodes(oracle)
     columns = make_columns(oracle, episodes, make_critic(critic, oracle))
     return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, columns,
-                   samples=samples, prompts=prompts)  # fmt: skip
+                   samples=samples)  # fmt: skip

@@ -20,9 +20,9 @@ ALGORITHMIC = (
 # Packages no module of which may import torch when it is imported.
 TORCH_FREE = ("recipe", "format", "runs", "stats", "plugin.registry", "plugin.sketch",
               "cli.guide", "cli.verb", "cli.plugins", "cli.recipes")  # fmt: skip
-TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "play", "report",
+TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "play", "report",
                   "sweep", "view", "trace.command", "diagnose.command", "supervised.fit",
-                  "kit.command", "kit.new", "supervised.base", "supervised.sft",
+                  "kit.command", "kit.new", "supervised.base", "models.export", "supervised.sft",
                   "supervised.reward", "table", "show")  # fmt: skip
 
 

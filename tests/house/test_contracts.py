@@ -44,14 +44,11 @@ SHARED = (
     "credit",
     "data",
     "display",
-    "gguf",
     "kit",
-    "preview",
+    "models",
     "retrain",
-    "reward_models",
     "stats",
     "table",
-    "tiny",
     "view",
 )  # of the lab, and no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"

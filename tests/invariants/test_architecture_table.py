@@ -49,7 +49,7 @@ def test_every_cell_sees_a_fault(tmp_path, zoo, monkeypatch):
 
     def nudged(self, *words):
         models = build(self, *words)
-        nudge(models.critic)
+        nudge(models.engine.critic)
         return models
 
     def altered(models, place):

@@ -146,12 +146,12 @@ def test_full_kl_is_of_the_whole_vocabulary(make, bare):
     for weight in world.policy.model.parameters():
         weight.data.mul_(1.1)
     columns = columns_of(*ragged(6)[:2], holes=0.3)
-    found = world.policy.full_kl(columns, world.reference)
+    found = world.policy.full_kl(columns, world.engine.reference)
     kl, ref_log_probs = found["full_kl"], found["ref_log_probs"]
     mine, theirs = (p.logits(columns)[:, :-1].log_softmax(-1) for p in
-                    (world.policy, world.reference))  # fmt: skip
+                    (world.policy, world.engine.reference))  # fmt: skip
     mask = columns["response_mask"]
     want = (mine.exp() * (mine - theirs)).sum(-1) * mask
     torch.testing.assert_close(kl, want, atol=1e-4, rtol=1e-5)
     assert kl.max() > 0.01
-    torch.testing.assert_close(ref_log_probs, world.reference.log_probs(columns), **NEAR)
+    torch.testing.assert_close(ref_log_probs, world.engine.reference.log_probs(columns), **NEAR)

@@ -49,7 +49,7 @@ def test_a_critic_of_bins_runs_in_float64(make, value_loss, trunk):
     words = (f"value_loss={value_loss}", "model.dtype=float64", f"critic.trunk={trunk}")
     world = make("gpt2", *words)
     metrics = Trainer(world).step()[1]
-    assert world.critic.support.dtype == torch.float64
+    assert world.engine.critic.support.dtype == torch.float64
     assert metrics["critic/vf_loss"] > 0
 
 

@@ -5,7 +5,6 @@ import json
 import math
 import weakref
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import changed, rolled, step
-from rlzoo.accel.decode import NAMES, Decoding, decode, draw
-from rlzoo.accel.generation import by_generation
+from rlzoo.accel.decode import Decoding, by_generation, decode
 from rlzoo.errors import ModelError
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
@@ -37,7 +35,7 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
         found = []
         for function, more in (
             (decode, [policy.decoder]),
-            (partial(by_generation, draw, NAMES), []),
+            (by_generation, []),
         ):
             with torch.no_grad():
                 out = function(policy, policy.model, *more, ids, mask, u, 12)

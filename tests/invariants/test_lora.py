@@ -58,7 +58,7 @@ def test_adapters_start_as_the_seed_says_whoever_else_draws(make, monkeypatch):
 def test_lora_trains_adapters_and_nothing_else(make, name, trunk):
     plain = make(name, f"critic.trunk={trunk}")
     world = make(name, *LORA, f"critic.trunk={trunk}", "actor.lr=1e-2")
-    assert world.reference.model is world.policy.model  # no second network
+    assert world.engine.reference.model is world.policy.model  # no second network
     want = rolled(plain)
     batch, metrics = step(world)
     assert torch.equal(batch["response_ids"], want["response_ids"])
@@ -72,7 +72,7 @@ def test_lora_trains_adapters_and_nothing_else(make, name, trunk):
         left, _, right = key.rpartition(".")
         assert torch.equal(now[key if key in now else f"{left}.base_layer.{right}"], x), key
     with torch.no_grad():  # the reference is where it was, the policy is not
-        assert torch.equal(world.reference.log_probs(batch), plain.policy.log_probs(batch))
+        assert torch.equal(world.engine.reference.log_probs(batch), plain.policy.log_probs(batch))
         assert not torch.allclose(world.policy.log_probs(batch), plain.policy.log_probs(batch))
 
 
@@ -139,7 +139,7 @@ def test_a_lora_run_leaves_an_adapter_that_peft_transformers_and_rlzoo_load(
         torch.testing.assert_close(world.policy.model(ids).logits, by_peft, **NEAR)
         randomise_adapters(world.policy.model)
         world.policy.model.save_pretrained(tmp_path / "second")
-        world.tokenizer.save_pretrained(tmp_path / "second")
+        world.policy.tokenizer.save_pretrained(tmp_path / "second")
         both = load_causal_lm(tmp_path / "second")(ids).logits
         torch.testing.assert_close(both, world.policy.model(ids).logits, atol=1e-4, rtol=1e-5)
     assert not torch.allclose(both, by_peft, atol=1e-3)
@@ -148,7 +148,7 @@ def test_a_lora_run_leaves_an_adapter_that_peft_transformers_and_rlzoo_load(
 def test_a_critic_of_its_own_has_adapters_of_its_own(make, folders):
     for words in ([], [f"critic.init={folders['gemma']}"]):
         world = make("llama", *LORA, *words)
-        trained = {n for n, x in world.critic.named_parameters() if x.requires_grad}
+        trained = {n for n, x in world.engine.critic.named_parameters() if x.requires_grad}
         assert {"head.weight", "head.bias"} < trained
         assert all("lora_" in n for n in trained if not n.startswith("head."))
         step(world)

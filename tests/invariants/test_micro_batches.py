@@ -54,7 +54,10 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
     def after(*words, left=0, right=0):
         world = make("gpt2", *extra, *words, "rollout.prompts=6", recipe=recipe)
         world = changed(world, eos_ids=ENDS)  # ragged rows
-        for network in (*world.engine.networks.values(), getattr(world.reference, "model", None)):
+        for network in (
+            *world.engine.networks.values(),
+            getattr(world.engine.reference, "model", None),
+        ):
             if network is not None:
                 network.double()
         batch = rolled(world)
@@ -242,7 +245,7 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
     assert calls == (["run"] if trunk == "shared" else ["run", "predict"])
-    monkeypatch.setattr(Engine, "ahead", lambda *given, **actor: Kept([]))
+    monkeypatch.setattr(Engine, "ahead", lambda *given, **actor: Kept())
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():
         torch.testing.assert_close(tensor, again[name], atol=1e-6, rtol=0, msg=name)

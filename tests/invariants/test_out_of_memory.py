@@ -39,8 +39,8 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, 
         assert not world.policy.model.training
         batch = rolled(world)
         calls = {"actor": count_calls(first_mlp(world.policy.model))}
-        if world.critic.trunk is not None:
-            calls["critic"] = count_calls(first_mlp(world.critic.trunk))
+        if world.engine.critic.trunk is not None:
+            calls["critic"] = count_calls(first_mlp(world.engine.critic.trunk))
         sums = gradients(world.engine, world.plan, take(batch, torch.arange(batch.rows)), 0.1)
         found = {
             f"{n}.{k}": x.grad
@@ -101,8 +101,8 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
     left = out_of_memory(monkeypatch, *place, times=1)
     _, metrics = step(world)
     assert left == [0]
-    assert len(world.notes) == 1
-    assert "out of memory" in world.notes[0]
+    assert len(world.engine.notes) == 1
+    assert "out of memory" in world.engine.notes[0]
     assert world.engine.passes.scale == 0.5
     assert metrics["train/skipped"] == 0
     now = state_of(world)
@@ -119,7 +119,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
 
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)
-    plain, left = module._loss, [1]
+    plain, left = module._value_loss, [1]
     trainer = Trainer(world)
     experience = trainer.sample()
 
@@ -132,7 +132,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
-    monkeypatch.setattr(module, "_loss", backward)
+    monkeypatch.setattr(module, "_value_loss", backward)
     trainer.update(experience)
     assert not experience.kept
     assert with_gradient(seen) > 0
@@ -166,7 +166,7 @@ def test_memory_that_runs_out_without_a_gradient_halves_passes_too(make, monkeyp
     plain, left = Policy.log_prob_stats, [1]
 
     def call(self, columns, **options):
-        if left[0] and self is world.reference:
+        if left[0] and self is world.engine.reference:
             left[0] -= 1
             raise torch.OutOfMemoryError
         return plain(self, columns, **options)

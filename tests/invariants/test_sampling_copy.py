@@ -77,7 +77,7 @@ def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
     policy, seen, plain = world.policy, set(), Decoding.step
     model = policy.decoder.copy.model
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
-    assert world.reference.decoder.copy is None
+    assert world.engine.reference.decoder.copy is None
     assert world.contract["static cache"].startswith("equal to a growing cache")
 
     def watched(self):

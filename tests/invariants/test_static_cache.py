@@ -196,8 +196,8 @@ def test_a_run_is_told_once_that_memory_ran_out(make, monkeypatch):
     monkeypatch.setattr(Decoding, "step", short)
     for number in range(2):
         rolled(world, number)
-    assert [n for n in world.notes if "4 rows at a time" in n] == world.notes
-    assert len(world.notes) == 1
+    assert [n for n in world.engine.notes if "4 rows at a time" in n] == world.engine.notes
+    assert len(world.engine.notes) == 1
 
 
 def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
@@ -221,7 +221,7 @@ def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make,
     write_model("bloom", tmp_path)
     world = make(tmp_path, "rollout.cache=static")
     assert not world.policy.decoder.static
-    (note,) = [n for n in world.notes if "cache" in n]
+    (note,) = [n for n in world.engine.notes if "cache" in n]
     assert note.startswith(f"{tmp_path}: sampling uses a growing cache, because ")
     assert "response_ids" in rolled(world)
 

@@ -14,9 +14,10 @@ from rlzoo.cli import VERBS, brought, main, parser_of
 # verb -> its command lines; `!N` at the end: the exit status.
 FORMS = {
     "run": ["grpo {few} run.dir=a --json --store file://{place}/store",
-            "recipe=grpo {few} --run.dir b --seed 1 --allow-env HOME", "r/recipe.yaml run.dir=c"],
+            "recipe=grpo {few} --run.dir b --seed 1 --quiet --allow-env HOME",
+            "r/recipe.yaml run.dir=c"],
     "resume": ["r", "cut --json --allow-env HOME --trust-remote-code --store file://{place}/s2",
-               "file://{place}/s2 --dir again"],
+               "file://{place}/s2 --dir again --quiet"],
     "plugins": ["", "estimators", "gae --json", "critic lam"],
     "recipes": ["", "critic --json"],
     "show": ["ppo_gae lam=0.9 --changed", "recipe=grpo --json --allow-env HOME", "r/recipe.yaml",
@@ -25,7 +26,7 @@ FORMS = {
     "check": ["gae lam=0.9", "length --json", "model={model}",
               "{place}/mine.py:centred couples=batch --map scores=rewards --json"],
     "sweep": ["grpo {few} seed=3 --dir sw --jobs 1 --on local patience=5 --threshold 0.5 "
-              "--reference grpo --json"],
+              "--reference grpo --json --quiet"],
     "compare": ["r r2", "r r2 --json --details --threshold 0.5 --metric accuracy",
                 "r r2 --by estimator --reference gae", "r r2 --csv", "r r2 --latex",
                 "r r2 --markdown --html c.html --plots figures", "r short --force"],
@@ -34,17 +35,18 @@ FORMS = {
                  "--prompts 2 --batches 4 --kl --html d.html --horizon 3",
                  "ppo_gae estimator=gae --fixed-length --cut 2 --horizon 3 --batches 0",
                  "grpo estimator={place}/mine.py:centred --map scores=rewards --horizon 3",
-                 "r", "r --parameters"],
+                 "r", "r --parameters --quiet"],
     "trace": ["--rewards 0,0,1 --values .3,.4,.6 --lam .95 --tokens a,b,c --bootstrap 1 --explain",
               "--scores 0,0,1 --kl 0,0.1,0 --values 0,0,0 --estimator gae,mc --json",
-              "r --row 1 --step 1 --html t.html", "r --fresh",
+              "r --row 1 --step 1 --html t.html", "r --fresh --quiet",
               "r --prompt ab --answer ba --estimator gae", "grpo {few} --allow-env HOME"],
     "doctor": ["r --json", "--environment", "r --control --dir control",
                "r --retrain --runs 1 --dir trials"],
     "report": ["r", "r --out p.html --json", "r --watch 1"],
     "play": ["--out play.html --json"],
     "eval": ["r --json --k 1,2 --responses 3 --prompts 4 --samples 1 --split train --out e.jsonl",
-             "r --greedy --checkpoint last", "model.path={model} task=addition eval.samples=4"],
+             "r --greedy --checkpoint last --quiet",
+             "model.path={model} task=addition eval.samples=4"],
     "import": ["t.csv --out i1 --from csv --seed 3 --row mine --json",
                "t.csv --out i1 --overwrite --eval eval/csv/other --set actor.lr=1e-6",
                "two.csv --out i2 --run b --step n --reward r", "tr --out i3"],
@@ -65,7 +67,7 @@ FORMS = {
 }  # fmt: skip
 # These need agents, another checkout, a GPU, the network, a browser, a template or a second word.
 ELSEWHERE = {
-    "serve": {"--json", "--allow-env", "--port", "--host", "--store"},
+    "serve": {"--json", "--allow-env", "--port", "--host", "--store", "--quiet"},
     "play": {"--open"},
     "model sft": {"--split", "--subset", "--chat-arg"},
     "model reward": {"--split", "--subset", "--chat-arg"},

@@ -21,19 +21,6 @@ loaded("torch", "transformers", "torch._dynamo", "sympy")
 
 import rlzoo.lm.build
 loaded("torch", "torch._dynamo")
-
-from rlzoo.accel.hf_internals import import_models
-import_models()
-loaded("transformers.modeling_utils", "scipy.optimize", "scipy.linalg")
-
-from transformers.loss.loss_for_object_detection import linear_sum_assignment
-rows, columns = linear_sum_assignment([[4, 1], [2, 8]])
-import scipy.optimize
-print(json.dumps([
-    [rows.tolist(), columns.tolist()],
-    scipy.optimize.linear_sum_assignment is sys.modules["scipy.optimize"].linear_sum_assignment,
-    scipy.optimize.linprog([1], bounds=[(2, 3)]).x.tolist(),
-]))
 """
 
 LIST = """
@@ -55,7 +42,6 @@ def said(code):
 
 @pytest.fixture(scope="module")
 def stages():
-    pytest.importorskip("scipy")
     return [json.loads(line) for line in said(STAGES).splitlines()]
 
 
@@ -65,10 +51,6 @@ def test_typed_numbers_load_neither_transformers_nor_the_compiler(stages):
 
 def test_a_policy_loads_no_compiler(stages):
     assert stages[1] == ["torch"]
-
-
-def test_models_are_imported_without_scipy_which_comes_when_it_is_called(stages):
-    assert stages[2:] == [["transformers.modeling_utils"], [[[0, 1], [1, 0]], True, [2.0]]]
 
 
 def test_a_list_imports_no_torch_and_the_collector_has_little_to_do():

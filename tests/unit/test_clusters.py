@@ -73,8 +73,8 @@ def small(tmp_path_factory, model_dir):
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
     from rlzoo.runs.evaluations import read_evaluation
-    from rlzoo_lab.data.record import read_record
-    from rlzoo_lab.display.tables import beside_earlier
+    from rlzoo.runs.folder import RunFolder
+    from rlzoo_lab.display.tables import before_and_after
 
     arrays = read_evaluation(small.path, 1)
     line = [m for m in small.metrics if "eval/score" in m][-1]
@@ -85,7 +85,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
     assert line["eval/accuracy_high"] >= wilson(0, 64)[1]  # none is right: 10 trials, not 64
     assert line["eval/accuracy_high"] == pytest.approx(wilson(0, 10)[1])
     assert small.summary["eval_prompts"] == 10
-    title = str(beside_earlier(read_record(small.path), [])[0].text)
+    title = before_and_after(small.summary, RunFolder(small.path))[0].text
     assert "64 samples of 10 prompts" in title
 
 

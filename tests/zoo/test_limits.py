@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from helpers.zoo import ZOO
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.kit.checks.made_up import made_up
 
 SEEDS = (0, 3, 4)  # with right and wrong responses in a group
@@ -70,3 +72,26 @@ def test_an_estimator_without_its_new_part(name, options, known, known_options, 
                    ((name, options), (known, known_options)))  # fmt: skip
     assert want.abs().max() > 0.1
     torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-9)
+
+
+def test_ppo_with_a_penalty_has_the_gradient_of_its_objective():
+    """Of -E_old[r A] + coef KL(pi, pi_old) at one state, over all tokens; at pi = pi_old, of the
+    surrogate alone."""
+    plan = make_plan(compose(["recipe=ppo_penalty", "model=tiny"], ZOO), ZOO)
+    coef, draw = plan.recipe.config.kl.coef, torch.Generator().manual_seed(0)
+    assert plan.own_reference
+    old, moved, advantages = torch.randn(3, 7, generator=draw, dtype=torch.float64)
+    for logits in (old, old + 0.7 * moved):
+        logits = logits.clone().requires_grad_()
+        log_pi, log_old = logits.log_softmax(-1), old.log_softmax(-1)
+        columns = {"log_probs": log_pi, "old_log_probs": log_old, "ref_log_probs": log_old,
+                   "advantages": advantages}  # fmt: skip
+        columns = {name: x[:, None] for name, x in columns.items()}
+        terms = plan.policy_loss(columns)[0] + coef * plan.kl(columns)
+        found = torch.autograd.grad((log_old.exp() * terms[:, 0]).sum(), logits)[0]
+        log_pi = logits.log_softmax(-1)
+        gain = (log_pi.exp() * advantages).sum()
+        kl = (log_pi.exp() * (log_pi - log_old)).sum()
+        (want,) = torch.autograd.grad(coef * kl - gain, logits, retain_graph=True)
+        torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    assert not torch.allclose(want, torch.autograd.grad(-gain, logits)[0])

@@ -10,8 +10,9 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab import stats
-from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay, compare, two_way
+from rlzoo_lab.compare.comparison import Comparison, Pair, compare
 from rlzoo_lab.compare.curves import curves
+from rlzoo_lab.compare.factors import TwoWay, main_effects, two_way
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.tables import blocks, page_blocks
 from rlzoo_lab.compare.verdict import method, verdict
@@ -82,6 +83,19 @@ def document(c: Comparison) -> dict[str, Any]:
         "threshold": c.threshold,
         "rows": rows,
         "pairs": [{"a": p.a.label, "b": p.b.label, **paired(p)} for p in c.pairs],
+        "main_effects": [
+            {
+                "key": e.key,
+                "a": e.a,
+                "b": e.b,
+                "rows": e.rows,
+                "difference": e.contrast.mean,
+                "interval": e.contrast.interval,
+                "p": e.contrast.p,
+                "seeds": e.contrast.n,
+            }
+            for e in main_effects(c)
+        ],
         "verdict": verdict(c),
         "method": method(c),
         "notes": c.notes,

@@ -22,7 +22,6 @@ from rlzoo_lab.data.comparable import (
     as_typed,
     check_comparable,
     gather,
-    label,
     made_otherwise,
     make_rows,
     unrecorded,
@@ -398,33 +397,3 @@ def _spent(rows: Sequence[ComparedRow]) -> list[str]:
         return []
     return [f"tokens: {most} generated {spent[most] / max(1, spent[least]):.1f} times as many as "
             f"{least}"]  # fmt: skip
-
-
-@dataclass
-class TwoWay:
-    """A table with the values of `key` as columns and the rows' other keys as rows; None: no such
-    row."""
-
-    key: str
-    columns: list[str]
-    rows: list[str]
-    cells: dict[tuple[str, str], ComparedRow]
-
-
-def two_way(c: Comparison, key: str) -> TwoWay:
-    """Raises UsageError if no row has the key."""
-    keys = list(dict.fromkeys(k for row in c.rows for k in row.values))
-    hits = [k for k in keys if k in (key, f"{key}.name")]
-    hits = hits or [k for k in keys if k.rpartition(".")[2] == key]
-    if len(hits) != 1:
-        raise UsageError(
-            f"--by: the rows do not differ in {key!r}{nearest(key, keys)} (they differ in: "
-            f"{', '.join(keys) or 'nothing'})"
-        )
-    cells = {}
-    for row in c.rows:
-        rest = dict(row.values)
-        column = as_typed(rest.pop(hits[0])) if hits[0] in rest else "-"
-        cells[label(rest) or "all", column] = row
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-    return TwoWay(hits[0], columns, rows, cells)

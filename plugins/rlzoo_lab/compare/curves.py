@@ -22,14 +22,16 @@ MANY = 8  # seeds from which on a band replaces a thin line for each seed
 
 
 def curves(c: Comparison) -> list[Curve]:
-    """Those that these runs allow."""
+    """Those that these runs allow; first, for a sweep of one number, the score against it."""
     runs = [run for row in c.rows for run in row.runs.values()]
     made = []
     if c.has_curves:
         made.append(_over_tokens(c, "held-out", c.what, _held_out))
     if any(REWARD in line for run in runs for line in run.steps[:1]):
         made.append(_over_tokens(c, "training", "training reward", _rewards, smooth=True))
-    return [*made, finals(c), *(response(c, key) for key in response_keys(c))]
+    against = [response(c, key) for key in response_keys(c)]
+    one_key = {key for row in c.rows for key in row.values}
+    return [*against, *made, finals(c)] if len(one_key) == 1 else [*made, finals(c), *against]
 
 
 def _held_out(run: Record) -> Points:

@@ -5,8 +5,9 @@ from statistics import fmean
 from typing import Any
 
 from rlzoo_lab import stats
-from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay
+from rlzoo_lab.compare.comparison import Comparison, Pair
 from rlzoo_lab.compare.curves import curves
+from rlzoo_lab.compare.factors import TwoWay, main_effects
 from rlzoo_lab.compare.measures import (
     Reach,
     area,
@@ -62,6 +63,15 @@ def numbers(c: Comparison, tables: Sequence[TwoWay], details: bool) -> list[Tabl
         course = [names, *cost(c)]
         made.append(Table(course, "learning curves and cost", best=best, linked=True))
     made += [by_key(c, t) for t in tables]
+    if effects := main_effects(c):
+        made.append(Table([
+            Column("key", [e.key for e in effects]),
+            Column("difference", [f"{e.a} minus {e.b}" for e in effects], left=True),
+            column("mean over the rest", (e.contrast for e in effects), difference),
+            column("p", (e.contrast.p for e in effects), small),
+            column("rows", (e.rows for e in effects)),
+            column("seeds", (e.contrast.n for e in effects)),
+        ], "main effects"))  # fmt: skip
     if details and c.pairs:
         made.append(Table(pairs(c), "every pair", folded=True))
     return made

@@ -106,19 +106,6 @@ class Columns(Sequence[Line]):
                   for c in (steps, values))  # fmt: skip
         return next(picked), next(picked)
 
-    def first(self, count: int) -> "Columns":
-        """Its first lines."""
-        out = Columns(wanted=self._wanted)
-        out._count = min(count, self._count)
-        out.numbers = {name: column[:count] for name, column in self.numbers.items()}
-        out.there = {name: there[:count] for name, there in self.there.items()}
-        out.others = {i: line for i, line in self.others.items() if i < count}
-        if self.not_finite and out and self.not_finite[0] <= out[-1]["step"]:
-            out.not_finite = self.not_finite
-            until = out[-1]["step"]
-            out.not_finite_steps = [n for n in self.not_finite_steps if n <= until]
-        return out
-
     def names(self) -> set[str]:
         """The names of all numeric metrics that were kept."""
         return set(self.numbers)

@@ -1,16 +1,16 @@
 """A recipe and a plan for each estimator in a comparison, with its swept options."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlzoo.errors import RecipeError, UsageError, nearest
+from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.compose import Recipe, compose, spell_out
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.compose import Recipe, compose, full_keys, is_short, of_a_file
+from rlzoo.recipe.plan import Plan
 from rlzoo.recipe.words import name_recipe, split_values
 
 EVERYTHING = "all"  # estimator=all
@@ -44,20 +44,30 @@ def variants(
     return recipes
 
 
-def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan | None, str]]:
-    """(estimator, its plan or None, the reason if None) for each recipe."""
-    for recipe in recipes:
-        name = recipe.config.estimator.name
-        try:
-            yield name, make_plan(recipe, zoo), ""
-        except RecipeError as error:
-            yield name, None, str(error).split(": ", 1)[-1]
+def spell_out(words: list[str], zoo: Zoo) -> list[str]:
+    """Words of `key=A,B` with their short keys (`lam`) and files in full, as far as the recipes of
+    the other words' values know them; raises RecipeError where a short key is ambiguous."""
+    words = [new for word in name_recipe(words) for new in of_a_file(word, zoo)]
+    keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
+    short = {key for key in keys if is_short(key)}
+    rest = {k: split_values(w.partition("=")[2]) for k, w in zip(keys, words, strict=True)
+            if k not in {*short, "", "seed"}}  # fmt: skip
+    known: dict[str, str] = {}
+    try:
+        for i in range(max(map(len, rest.values()), default=1) if short else 0):
+            row = [f"{k}={values[min(i, len(values) - 1)]}" for k, values in rest.items()]
+            known |= compose(row, zoo, need_recipe=False).origins
+    except RlzooError:
+        return words  # the fault is in another word, which gets its own error
+    full = full_keys(short, known, keys)
+    pairs = zip(keys, words, strict=True)
+    return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
 
 
 def in_full(words: list[str], zoo: Any) -> list[str]:
     """Check that no word lacks a key and that no recipe name is incomplete."""
     every = [w for w in words if w == f"estimator={EVERYTHING}"]
-    return spell_out(name_recipe([w for w in words if w not in every]), zoo) + every
+    return spell_out([w for w in words if w not in every], zoo) + every
 
 
 def _sort(

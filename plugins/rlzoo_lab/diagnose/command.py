@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run
@@ -23,19 +23,24 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write the tables and curves as a page")
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
     words = arguments.words
     if not words:
         raise RlzooError("diagnose: requires recipe=NAME [estimator=a,b ...] or a RUN folder")
+    from rlzoo.format.console import doing  # here: rich
+
     if is_run(words[0]):
         from rlzoo_lab.diagnose.saved import blocks_of_run, diagnose_run
 
-        document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
+        with doing("computing estimators on the saved batch", arguments.quiet):
+            document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
         return _result(document, lambda wide: blocks_of_run(document))
     began = time.perf_counter()
-    document = diagnose(words, arguments)
+    with doing("computing estimators in the world", arguments.quiet):
+        document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
     return _result(document, partial(blocks, document))
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.border import Bound
+from rlzoo.plugin.columns import MODELS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.data.variants import shown_options
 from rlzoo_lab.kit.checks.losses import is_reinforce
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
@@ -96,7 +96,7 @@ class Setting:
             self.left_out |= dict.fromkeys(_off_policy(recipe, self.zoo))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
-            reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
+            reads_critic = not set(bound.needs).isdisjoint(MODELS["critic"])
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
                 if missing:
@@ -136,7 +136,6 @@ class Setting:
             self.episodes,
             columns,
             samples=self.samples,
-            prompts=min(config.rollout.prompts, 8),
             seed=config.seed,
         )
         drops = config.rollout.truncation == "drop"

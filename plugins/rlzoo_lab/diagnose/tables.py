@@ -5,18 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlzoo_lab.view.blocks import Block, Column, Curve, Series, Table, Text
-from rlzoo_lab.view.numbers import option_text
+from rlzoo_lab.view.numbers import NONE, option_text
 
 
-def two_digits(x: float, se: float = 0.0) -> str:
-    """Two digits, with the standard error if there is one."""
-    if se >= 1e-12:
-        return f"{_digits(x, 2)}±{_digits(se, 1)}"
-    return "0" if abs(x) < 1e-12 else _digits(x, 2)
-
-
-def _digits(x: float, digits: int) -> str:
-    short = f"{x:.{digits}g}" if 0.001 <= abs(x) < 1000 else f"{x:.{digits - 1}e}"
+def two_digits(x: float) -> str:
+    if abs(x) < 1e-12:
+        return "0"
+    short = f"{x:.2g}" if 0.001 <= abs(x) < 1000 else f"{x:.1e}"
     return short.replace("e-0", "e-").replace("e+0", "e+")
 
 
@@ -64,36 +59,31 @@ def cells(
     middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
     # (head, whether it is shown, a row's cell)
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
-        ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
-        ("bias²", wide, lambda row: two_digits(row["bias2"])),
-        ("var/s²", True, _relative),
-        ("sign", True, lambda row: f"{row['sign']:.2f}"),
-        ("cos A^", True, lambda row: _cosine(row["own_cosine"], row["own_cosine_se"])),
-        ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
-        ("scale", wide, lambda row: two_digits(row["scale"])),
-        ("SNR", wide, lambda row: two_digits(row["snr"])),
+        ("b_perp²", True, _of("b_perp2")),
+        ("bias²", wide, _of("bias2")),
+        ("var/s²", True, _of("relative_variance")),
+        ("sign", True, _of("sign", "{:.2f}".format)),
+        ("cos A^", True, _of("own_cosine", "{:.3f}".format)),
+        ("cos", True, _of("cosine", "{:.3f}".format)),
+        ("scale", wide, _of("scale")),
+        ("SNR", wide, _of("snr")),
         *(
             (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
             for s in sizes
         ),
-        ("gain", not middle, lambda row: f"{row['gain']:.2f}"),
+        ("gain", not middle, _of("gain", "{:.2f}".format)),
         (f"gain@{middle}", bool(middle), lambda row: _batch(row, middle, "gain")),
     ]
     shown = [(head, cell) for head, is_shown, cell in columns if is_shown]
     return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
 
 
-def _relative(row: Mapping[str, Any]) -> str:
-    x = row["relative_variance"]
-    return "-" if x is None else two_digits(x)
+def _of(key: str, form: Callable[[float], str] = two_digits) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: NONE if row[key] is None else form(row[key])
 
 
 def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
     return f"{row['batches'][size][key]:.2f}"
-
-
-def _cosine(x: float, se: float) -> str:
-    return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
 
 
 def blocks(document: Mapping[str, Any], wide: bool) -> list[Block]:
@@ -124,10 +114,9 @@ def notes_of(
 ) -> list[str]:
     """Notes below the table of `rows`."""
     notes = []
-    sampled = [row for row in rows if row["method"] != "exact"]
-    if sampled:
-        methods = dict.fromkeys(f"{row['estimator']}: {row['method']}" for row in sampled)
-        notes.append(f"± one standard error; {'; '.join(methods)}; the other numbers are exact")
+    if drawn := dict.fromkeys(row["estimator"] for row in rows if row["cosine"] is None):
+        notes.append(f"{', '.join(drawn)}: depends on more rows than can be enumerated, so it is "
+                     "measured only in batches")  # fmt: skip
     errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
     if errors:
         notes.append(

@@ -23,6 +23,7 @@ from rlzoo.plugin.registry import load_zoo
 
 OWN = "rlzoo-llm"
 FOR_DEVELOPERS = {"test", "docs", "dev", "all"}  # extras: `all` repeats the others
+SCREEN = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR")
 PATIENCE = 120.0  # seconds, for the import of torch
 SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 # Two or more levels of an absolute path; the group is the last one.
@@ -43,23 +44,25 @@ print(json.dumps({"threads": torch.get_num_threads(), "cuda": torch.version.cuda
 
 def environment() -> dict[str, Any]:
     """The environment as strings, numbers (`gib` is in GiB) and booleans; None if missing."""
-    torch = torch_facts()
+    torch, cores = torch_facts(), getattr(os, "sched_getaffinity", None)  # Linux only
+    columns, lines = shutil.get_terminal_size()
+    usable = len(cores(0)) if cores else os.cpu_count()  # in a container, fewer than there are
     return {
         "rlzoo": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
-        "cores": {"machine": os.cpu_count(), "usable": usable_cores()},
+        "cores": {"machine": os.cpu_count(), "usable": usable},
         "torch": torch,
         **packages(),
         **plugins(importable="error" not in torch),
-        "terminal": terminal(),
+        "terminal": {
+            "terminal": sys.stderr.isatty(),  # with --json, stdout is redirected
+            "columns": columns,
+            "lines": lines,
+            "encoding": sys.stdout.encoding,
+            **{name: os.environ[name] for name in SCREEN if name in os.environ},
+        },
     }
-
-
-def usable_cores() -> int | None:
-    """The cores that this process may use; in a container or a job, fewer than the machine has."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    return len(affinity(0)) if affinity else os.cpu_count()
 
 
 def torch_facts() -> dict[str, Any]:
@@ -124,19 +127,6 @@ def plugins(*, importable: bool) -> dict[str, Any]:
     }
 
 
-def terminal() -> dict[str, Any]:
-    """The properties of the terminal on which a command's output depends."""
-    columns, lines = shutil.get_terminal_size()
-    names = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR")
-    return {
-        "terminal": sys.stderr.isatty(),  # with --json, stdout is redirected
-        "columns": columns,
-        "lines": lines,
-        "encoding": sys.stdout.encoding,
-        **{name: os.environ[name] for name in names if name in os.environ},
-    }
-
-
 def without_secrets(text: str) -> str:
     """A plugin's text without directories, credentials in URLs and values of secret variables."""
     for name, value in os.environ.items():
@@ -151,36 +141,37 @@ def without_secrets(text: str) -> str:
 
 def lines_of(document: Mapping[str, Any]) -> Iterator[str]:
     """The terminal view: a fact on each line."""
+    return (f"{name:<16}{value}" for name, value in _facts(document))
+
+
+def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     cores, torch, screen = (document[name] for name in ("cores", "torch", "terminal"))
-    yield row("rlzoo", document["rlzoo"])
-    yield row("Python", document["python"])
-    yield row("platform", document["platform"])
-    yield row("cores", f"{cores['usable']} of {cores['machine']} usable")
+    yield "rlzoo", document["rlzoo"]
+    yield "Python", document["python"]
+    yield "platform", document["platform"]
+    yield "cores", f"{cores['usable']} of {cores['machine']} usable"
     if "error" in torch:
-        yield row("devices", f"unknown, because torch cannot be imported: {torch['error']}")
+        yield "devices", f"unknown, because torch cannot be imported: {torch['error']}"
     else:
         builds = [f"{n} {v}" for n, v in (("CUDA", torch["cuda"]), ("ROCm", torch["hip"])) if v]
-        yield row("torch build", ", ".join(builds or ["CPU"]))
-        yield row("torch threads", str(torch["threads"]))
+        yield "torch build", ", ".join(builds or ["CPU"])
+        yield "torch threads", str(torch["threads"])
         for device in torch["devices"] or [{"name": "CPU"}]:
-            memory = f", {device['gib']} GiB" if "gib" in device else ""
-            yield row("device", f"{device['name']}{memory}")
-    for name, found in document["packages"].items():
-        yield row(name, found or "not installed")
+            yield "device", device["name"] + (f", {device['gib']} GiB" if "gib" in device else "")
+    for name, there in document["packages"].items():
+        yield name, there or "not installed"
     for extra, inside in document["extras"].items():
-        found = ", ".join(f"{name} {v or 'not installed'}" for name, v in inside.items())
-        yield row(f"[{extra}]", found)
+        yield (
+            f"[{extra}]",
+            ", ".join(f"{name} {v or 'not installed'}" for name, v in inside.items()),
+        )
     if document["plugins"] is None:
-        yield row("plugins", "not loaded")
+        yield "plugins", "not loaded"
     for plugin in document["plugins"] or ():
         version = plugin["version"] or "(no package)"
-        yield row("plugin", f"{plugin['name']} {version}: {plugin['components']} components")
+        yield "plugin", f"{plugin['name']} {version}: {plugin['components']} components"
     for broken in document["broken"] or ():
-        yield row("broken plugin", f"{broken['origin']}: {broken['reason']}")
+        yield "broken plugin", f"{broken['origin']}: {broken['reason']}"
     size = f"{screen['columns']} x {screen['lines']}" if screen["terminal"] else "none"
     values = [f"{name}={value}" for name, value in screen.items() if name.isupper()]
-    yield row("terminal", ", ".join([size, screen["encoding"], *values]))
-
-
-def row(name: str, value: str) -> str:
-    return f"{name:<16}{value}"
+    yield "terminal", ", ".join([size, screen["encoding"], *values])

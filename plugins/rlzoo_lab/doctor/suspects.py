@@ -100,8 +100,8 @@ def _recipe(run: Record) -> Flat | None:
     if run.trainer or find_config("recipes", name := str(run.key("recipe", ""))) is None:
         return None
     chosen = [f"{part}={run.key(f'{part}.name')}" for part in ("model", "task")]
-    words = (f"recipe={name}", *(w for w in chosen if not w.endswith("=None")))
-    return _composed(words) or _composed(words[:1])
+    named = [word for word in chosen if not word.endswith("=None")] or ["task=addition"]
+    return _composed((f"recipe={name}", *named)) or _composed((f"recipe={name}", "task=addition"))
 
 
 def _apart(value: Any, usual: Any) -> float:

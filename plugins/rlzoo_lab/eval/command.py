@@ -3,11 +3,13 @@
 import argparse
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError
+from rlzoo.format.console import doing
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.eval.policy import evaluate_policy
@@ -20,10 +22,12 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add("words", nargs="*", metavar="RUN|key=value")
     add("--out", action=Written, metavar="FILE", help="write all samples as JSON lines")
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    document, rows = evaluate(arguments)
+    with doing("loading the model", arguments.quiet) as next_is:
+        document, rows = evaluate(arguments, next_is)
 
     def write(path: Path) -> None:
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -32,8 +36,10 @@ def run(arguments: argparse.Namespace) -> Result:
     return Result(document, Shown(blocks(document)), notes=document["notes"], files={"out": write})
 
 
-def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The document that `--json` prints, and every sample."""
+def evaluate(
+    arguments: argparse.Namespace, next_is: Callable[[str], object]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The document that `--json` prints, and every sample. next_is: shows what comes next."""
     ks = sorted({_count("--k", word) for word in arguments.k.split(",")})
     shown = _count("--samples", arguments.samples, least=0)
     responses = ks[-1]
@@ -65,6 +71,7 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
         responses=responses,
         split=arguments.split,
         shown=shown,
+        next_is=next_is,
     )
 
 

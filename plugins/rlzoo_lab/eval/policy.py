@@ -1,6 +1,6 @@
 """Scoring a policy: its samples and their metrics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
@@ -25,6 +25,7 @@ def evaluate_policy(
     responses: int,
     split: str = "test",
     shown: int = DEFAULT_SHOWN,
+    next_is: Callable[[str], object] = str,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Score the policy of a run folder, or of a recipe or the default keys; also returns every
     sample.
@@ -64,11 +65,16 @@ def evaluate_policy(
     if weights is not None:
         weights.load_into(policy.model)
     world = world_around(plan, policy)
-    notes = list(world.notes)
+    notes = list(world.engine.notes)
     prompts = config.eval.samples
     shown = min(shown, prompts)
-    rows = list(_samples(world, prompts, responses, split))
-    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": world.meter.tokens}
+    rows: list[dict[str, Any]] = []
+    next_is(what := f"sampling {prompts * responses} responses")
+    for row in _samples(world, prompts, responses, split):
+        rows.append(row)
+        next_is(f"{what}: {len(rows)}")
+    next_is("greedy decoding")
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": sum(r["length"] for r in rows)}
     if has_answer_prob(plan):
         line |= answer_line(answer_probs(world, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {

@@ -57,7 +57,7 @@ def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
     if "/" in name or Path(name).is_dir():
         words = [f"model.path={quoted(name)}", *words[1:]]
     policy = build_policy(compose(words, zoo, need_recipe=False).config)
-    findings, _ = examine(policy, checkpointing=True, saving=True)
+    findings, _ = examine(policy, checkpointing=True)
     return "model", name, type(policy.model).__name__, findings
 
 

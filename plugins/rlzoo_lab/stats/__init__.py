@@ -35,7 +35,6 @@ from rlzoo_lab.stats.means import (
     area,
     censored_median,
     distinct,
-    jackknife_se,
     mean_interval,
     over_prompts,
     reached,

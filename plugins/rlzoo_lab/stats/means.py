@@ -85,13 +85,6 @@ def student_quantile(p: float, freedom: int) -> float:
     return c if p >= 0.5 else -c
 
 
-def jackknife_se(left_out: Any) -> Array:
-    """The standard error of a statistic from its n values with one unit left out in turn,
-    (n, ...) -> (...).  Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
-    values = np.asarray(left_out, float)
-    return np.sqrt((len(values) - 1) * values.var(0))
-
-
 def area(x: Sequence[float], y: Sequence[float]) -> float:
     """The mean height of the curve through (x, y): trapezoids over the range of x."""
     if len(x) < 2 or x[-1] == x[0]:

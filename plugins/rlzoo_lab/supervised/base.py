@@ -1,5 +1,5 @@
-"""`rlzoo model base`: a small model that has learned a task's format: one of `configs/base/`, or
-a new one for any task that can demonstrate.  No torch at module level."""
+"""`rlzoo model base`: a small model that has learned the format of a task that can demonstrate. No
+torch at module level."""
 
 import argparse
 import shlex
@@ -16,18 +16,16 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.data.staged import check_free, staged
-from rlzoo_lab.supervised.fit import refuse_beyond
+from rlzoo_lab.supervised.options import refuse_beyond
 from rlzoo_lab.view.written import Written
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
-OF_TASKS = ("accuracy", "steps", "lr", "seed", "right", "like")
 KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", metavar="TASK|NAME",
-        help="a task or TASK:GAME with demonstrations, or a model of configs/base/")  # fmt: skip
+    add("name", metavar="TASK", help="a task or TASK:GAME with demonstrations")
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where to write the model")  # fmt: skip
@@ -45,36 +43,11 @@ def run(arguments: argparse.Namespace) -> Result:
     name, _, game = name.partition(":")
     if game:  # textarena:Nim-v0
         arguments.words.insert(0, f"task.games=[{game}]")
-    file = find_config("base", name)
     check_free(Path(arguments.out), "--out")
-    if file is None or name != arguments.name:
-        return _of_task(name, arguments, zoo)
-    given = [f"--{o}" for o in OF_TASKS if getattr(arguments, o) is not None] + arguments.words
-    if given:
-        raise UsageError(f"base {name}: its file {file} defines this; remove {given[0]}")
-    return _again(name, file, Path(arguments.out), zoo)
-
-
-def _again(name: str, file: Path, out: Path, zoo: Zoo) -> Result:
-    from rich.progress import track
-
-    from rlzoo.format.console import SafeConsole
-    from rlzoo_lab.supervised.warm_start import make_base
-
-    spec = read_spec(file)
-    tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
-    console = SafeConsole(stderr=True)
-    bar = iter(track(range(spec["steps"]), description=f"base {name}", console=console))
-
-    def progress(done: int, steps: int, loss: float) -> None:
-        next(bar, None)
-
-    with staged(out, "--out") as aside:
-        make_base(spec, tasks, aside, progress)
-    for _ in bar:
-        pass
-    console.print(f"made {out}")
-    return Result({"path": str(out)}, lambda console: ())
+    if name == arguments.name and find_config("base", name):
+        raise UsageError(f"base: {name} is a model that comes with rlzoo, model={name}; a task "
+                         f"makes a new one, of its size with --like {name}")  # fmt: skip
+    return _of_task(name, arguments, zoo)
 
 
 def read_spec(file: Path) -> Any:

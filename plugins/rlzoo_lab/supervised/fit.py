@@ -1,4 +1,5 @@
-"""Supervised training with transformers' Trainer, shared by `rlzoo model sft` and `model reward`.
+"""Supervised training with transformers' Trainer: one loop for `rlzoo model sft` and the three
+kinds of `model reward`, which differ in their `Learner`.
 
 No torch at module level, so that the commands report errors before importing it.
 """
@@ -6,7 +7,6 @@ No torch at module level, so that the commands report errors before importing it
 import argparse
 import hashlib
 import math
-import re
 import shutil
 import sys
 import time
@@ -17,194 +17,69 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError, Stopped, UsageError, nearest
+from rlzoo.errors import RlzooError, Stopped, UsageError
 from rlzoo.format.text import folded, say
-from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
-from rlzoo_lab.data.staged import check_free, staged
+from rlzoo_lab.data.staged import staged
 from rlzoo_lab.stats import wilson
-from rlzoo_lab.supervised.pairs import Reader, conversations
-from rlzoo_lab.view.written import Written
+from rlzoo_lab.supervised.options import (
+    LR_OF_SMALL,
+    SMALL,
+    STEPS_OF_SMALL,
+    chat_args,
+    check_arguments,
+    find_model,
+)
+from rlzoo_lab.supervised.pairs import Reader
 from rlzoo_zoo.data import hold_out
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
-CHAT_ARG = "--chat-arg"
 IGNORED = -100  # the label that cross-entropy leaves out
 TokenIds = tuple[list[int], list[int]]  # (prompt, response), or (chosen, rejected)
-
-SMALL = 10_000_000  # parameters; a model with fewer learns by larger and more steps
-LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
-
-
-def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
-    add = parser.add_argument
-    add(
-        "data",
-        metavar="DATA",
-        help="files (JSON lines or array, CSV, Parquet; with commas or `*`), a folder or a hub id",
-    )
-    add("--model", required=True, metavar="PATH",
-        help="the folder of a causal LM, or the name of a preset")  # fmt: skip
-    add("--out", action=Written, folder=True, required=True, metavar="DIR",
-        help="where to write the trained model")  # fmt: skip
-    add(
-        "--epochs",
-        type=float,
-        metavar="N",
-        help=(
-            f"passes over the data (1; {STEPS_OF_SMALL} steps for models under 10 million weights)"
-        ),
-    )
-    add(
-        "--lr",
-        type=float,
-        metavar="X",
-        help=f"peak learning rate ({lr:g}; {LR_OF_SMALL:g} for models under 10 million weights)",
-    )
-    parser.set_defaults(usual_lr=lr)
-    add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
-    add("--max-length", type=int, metavar="N",
-        help="maximum length in tokens; longer rows are skipped and counted")  # fmt: skip
-    add("--test-fraction", type=float, default=0.1, metavar="X",
-        help="share of the prompts to hold out (0.1)")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="seed of new weights, split and order (0)")
-    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
-    for name, what in (("split", "split"), ("subset", "configuration")):
-        add(f"--{name}", default="", metavar="NAME",
-            help=f"the {what} to use if the data set has several")  # fmt: skip
-    add(
-        "--on-bad-row",
-        choices=("stop", "skip"),
-        default="stop",
-        help="skip leaves bad rows out and counts them",
-    )
-    add(
-        CHAT_ARG,
-        action="append",
-        metavar="NAME=VALUE",
-        help="an argument of the chat template, such as enable_thinking=false; repeatable",
-    )
-    for name in columns:
-        add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
-
-
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Checks the command line before any expensive work."""
-    inf, endless = math.inf, "must be positive and finite"
-    bounds = {
-        "--epochs": (arguments.epochs is None or 0 < arguments.epochs < inf, endless),
-        "--lr": (arguments.lr is None or 0 < arguments.lr < inf, endless),
-        "--batch": (arguments.batch > 0, "must be at least 1"),
-        "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
-        "--test-fraction": (0 < arguments.test_fraction < 1, "must be in (0, 1)"),
-        "--seed": (arguments.seed >= 0, "must be at least 0"),
-    }
-    refuse_beyond(bounds, vars(arguments))
-    check_free(Path(arguments.out), "--out")
-
-
-def refuse_beyond(bounds: Mapping[str, tuple[bool, str]], given: Mapping[str, Any]) -> None:
-    """Raises UsageError at the first option that is not within its bounds: (it is, they are)."""
-    for name, (fine, text) in bounds.items():
-        if not fine:
-            raise UsageError(f"{name} {text}. Got {given[name[2:].replace('-', '_')]}")
-
-
-def chat_args(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of the chat template: the preset's of --model, and those of --chat-arg."""
-    from omegaconf import OmegaConf
-
-    given = arguments.chat_arg or []
-    if wrong := next((x for x in given if not re.fullmatch(r"\w+=.*", x)), None):
-        raise UsageError(f"{CHAT_ARG} must have the form NAME=VALUE. Got {wrong!r}")
-    own = _of_preset(arguments.model, "model.chat_args") or {}
-    found: Any = OmegaConf.to_container(OmegaConf.merge(own, OmegaConf.from_dotlist(given)))
-    return found
-
-
-def _of_preset(model: str, key: str) -> Any:
-    """A value of the preset that --model names; None if it is a folder, or has no such key."""
-    from omegaconf import OmegaConf
-
-    file = None if Path(model).is_dir() else find_config("model", model)
-    return OmegaConf.select(OmegaConf.load(file), key) if file else None
-
-
-def add_chat(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--chat", choices=("auto", "always", "never"), help=help)
-
-
-def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start") -> Any:
-    """How prompts are formatted: according to --chat, otherwise to the preset named by --model."""
-    from rlzoo.lm.prompts import SAMPLE, PromptFormat
-
-    chat = arguments.chat or _of_preset(arguments.model, "model.chat") or "auto"
-    reader = PromptFormat(tokenizer, chat)
-    asked = [row.prompt for row in start.training[:SAMPLE]]
-    for note in reader.examined(asked, chat_args(arguments), CHAT_ARG) if asked else []:
-        say(note.replace("model.chat=", "--chat "))
-    if unread := reader.unread(conversations(start.training)):
-        say(unread)
-    return reader
-
-
-def find_model(name: str) -> Path:
-    """A transformers folder: a path, a hub id, or the folder of a preset of configs/model/."""
-    from omegaconf import OmegaConf
-
-    from rlzoo.lm.loading import resolve_path
-
-    file = None if Path(name).is_dir() else find_config("model", name)
-    if file is not None:
-        return resolve_path(str(OmegaConf.select(OmegaConf.load(file), "model.path")), "--model")
-    if not Path(name).is_dir() and "/" not in name:
-        known = list_configs("model")
-        raise UsageError(
-            f"--model: {name!r} is neither a folder nor a preset{nearest(name, known)} "
-            f"(presets: {', '.join(known)})"
-        )
-    return resolve_path(name, "--model")
+Rows = Sequence[Any]
 
 
 @dataclass
 class Start:
     """The inputs of a training: the rows as they were read, the model's folder, and the device."""
 
-    noun: str  # of a row
     training: list[Any]
     held_out: list[Any]
     bad_rows: int
     folder: Path
     device: Any
 
-    def encoded(
-        self, encode: Callable[[Any], TokenIds], length: Callable[[Any], int], limit: int | None
-    ) -> tuple[list[TokenIds], list[TokenIds], dict[str, int]]:
-        """(training rows, held-out rows, their counts): token ids of those that fit."""
-        most = float("inf") if limit is None else limit
-        sides = (self.training, self.held_out)
-        rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
-        read = sum(map(len, sides))
-        if not rows or not tests:
-            raise UsageError(f"--max-length: too few of {read} {self.noun}s are short enough")
-        long = read - len(rows) - len(tests)
-        counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
-        return rows, tests, {**counts, "too_long": long}
+
+@dataclass(frozen=True)
+class Learner:
+    """A model and how it learns from rows: token ids of one, how many of them count for the limit,
+    a batch of them, and its loss. judged: the report on (training, held-out) rows. ready: what
+    these become before the first step."""
+
+    model: Any
+    tokenizer: Any
+    encode: Callable[[Any], TokenIds]
+    length: Callable[[TokenIds], int]
+    collate: Callable[[list[Any]], dict[str, Any]]
+    loss: Callable[[Any, dict[str, Any]], Any]
+    judged: Callable[[Rows, Rows], dict[str, Any]]
+    ready: Callable[[Rows, Rows], tuple[Rows, Rows]] = lambda *sides: sides
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of training: what a row is, how rows are read, how a model learns from them, and
-    what is shown of the held-out ones (report, how many rows, in words)."""
+    """One kind of training: what it and a row are called, how rows are read, what learns from them,
+    and what is shown of the report."""
 
+    title: str
     noun: str
     read: Reader[Any]
-    train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]]
-    judged: Callable[[dict[str, Any], str], Iterator[Any]]
+    learner: Callable[[argparse.Namespace, Start], Learner]
+    shown: Callable[[dict[str, Any]], Iterator[str]]
 
 
 def start(arguments: argparse.Namespace, kind: Kind) -> Start:
@@ -219,7 +94,7 @@ def start(arguments: argparse.Namespace, kind: Kind) -> Start:
 
     from rlzoo.accel.device import pick_device
 
-    return Start(kind.noun, *sides, data.bad, folder, pick_device(a.device))
+    return Start(*sides, data.bad, folder, pick_device(a.device))
 
 
 def is_small(model: Any) -> bool:
@@ -274,23 +149,37 @@ def trained(arguments: argparse.Namespace, kind: Kind) -> dict[str, Any]:
     begun = start(arguments, kind)
     with unfinished(arguments, begun) as folder:
         file = folder / REPORT
-        return read_mapping(file) if file.exists() else kind.train(arguments, begun, folder)
+        return read_mapping(file) if file.exists() else _train(arguments, begun, kind, folder)
 
 
-def save(
-    model: Any,
-    tokenizer: Any,
-    arguments: argparse.Namespace,
-    results: Mapping[str, Any],
-    folder: Path,
-) -> dict[str, Any]:
-    """Write the model and its report.json into the folder; returns the report."""
-    names = ("model", "data", "seed", "epochs", "lr", "batch")
-    results = {**results, "chat_args": chat_args(arguments)}
-    report = {name: getattr(arguments, name) for name in names} | dict(results)
-    report["data"] = str(arguments.data)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def _train(arguments: argparse.Namespace, start: Start, kind: Kind, folder: Path) -> dict[str, Any]:
+    """Train on the rows that fit, and write model, tokenizer and report into the folder; returns
+    the report."""
+    import torch
+
+    from rlzoo_lab.models.reward_models import longest
+
+    one, a = kind.learner(arguments, start), arguments
+    most = longest(one.model, a.max_length) or math.inf
+    sides: Any = [[ids for ids in map(one.encode, side) if one.length(ids) <= most]
+                  for side in (start.training, start.held_out)]  # fmt: skip
+    read = len(start.training) + len(start.held_out)
+    if not all(sides):
+        raise UsageError(f"--max-length: too few of {read} {kind.noun}s are short enough")
+    rows, tests = map(len, sides)
+    counts = {"trained": rows, "held_out": tests, "bad_rows": start.bad_rows,
+              "too_long": read - rows - tests}  # fmt: skip
+    settle(a, one.model, rows)
+    one.model.to(start.device).eval()
+    with torch.no_grad():
+        sides = one.ready(*sides)
+    fit(one.model, sides[0], one.collate, one.loss, a, kind.title, folder)
+    report = {name: getattr(a, name) for name in ("model", "data", "seed", "epochs", "lr", "batch")}
+    report["data"] = str(a.data)
+    with torch.no_grad():
+        report |= {f"{kind.noun}s": counts, **one.judged(*sides), "chat_args": chat_args(a)}
+    one.model.save_pretrained(folder)
+    one.tokenizer.save_pretrained(folder)
     for path in folder.iterdir():
         sync(path)
     write_json(folder / REPORT, report)  # last: where it is, all is
@@ -311,8 +200,7 @@ def run(arguments: argparse.Namespace, kind: Kind) -> Result:
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
         counted = f"trained on {rows['trained']} {kind.noun}s, {rows['held_out']} held out{left}"
-        for part in kind.judged(report, counted):
-            yield folded(part) if isinstance(part, str) else part
+        yield from map(folded, [counted, *kind.shown(report)])
         yield f"made {arguments.out}"
 
     return Result(report, view)

@@ -7,7 +7,6 @@ The loss reads a prompt and a response as `rlzoo model sft` does. No torch at mo
 import argparse
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rlzoo_lab.supervised import fit, sft
@@ -17,38 +16,25 @@ from rlzoo_lab.supervised.pairs import Verdict, read_verdicts
 Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
 
 
-def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
-    """Train an implicit reward model: cross-entropy of sigmoid(r) against right and wrong, where
+def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
+    """An implicit reward model: cross-entropy of sigmoid(r) against right and wrong, where
     r = beta sum_t log(pi_phi / pi_ref) over the response and pi_ref is the model as it was.
     Source: Yuan et al. 2024, arXiv:2412.01981 (its cross-entropy form); Cui et al. 2025 (PRIME),
     arXiv:2502.01456.
     """
     import torch
 
-    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
-    from rlzoo_lab.reward_models.reward_model import longest
-
-    model = load_causal_lm(start.folder)
-    tokenizer = load_tokenizer(start.folder, chat_args=fit.chat_args(arguments), key=fit.CHAT_ARG)
-    reader = fit.prompt_format(arguments, tokenizer, start)
+    model, tokenizer, reader = sft.causal(arguments, start)
 
     def encoded(row: Verdict) -> TokenIds:  # the verdict travels behind the response
         prompt, response = sft.encode(reader, row.prompt, row.response)
         return prompt, [*response, int(row.right)]
 
-    limit = longest(model, arguments.max_length)
-    rows, tests, counts = start.encoded(encoded, lambda ids: sum(map(len, ids)) - 1, limit)
-    fit.settle(arguments, model, len(rows))
-    model.to(start.device).eval()
-
     def with_reference(items: Sequence[TokenIds]) -> list[Item]:
-        with torch.no_grad():
-            sums = [
-                log_probs(model, collate([(p, r[:-1], False, 0.0) for p, r in part])).tolist()
-                for part in parts(items, arguments.batch)
-            ]
-        found = [x for some in sums for x in some]
-        return [(p, r[:-1], bool(r[-1]), x) for (p, r), x in zip(items, found, strict=True)]
+        rows: list[Item] = [(p, r[:-1], bool(r[-1]), 0.0) for p, r in items]
+        sums = [x for part in parts(rows, arguments.batch)
+                for x in log_probs(model, collate(part)).tolist()]  # fmt: skip
+        return [(*row[:3], x) for row, x in zip(rows, sums, strict=True)]
 
     def collate(items: list[Item]) -> dict[str, Any]:
         batch = sft.batch_of([item[:2] for item in items], 0)
@@ -63,14 +49,13 @@ def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict
         r = rewards(model, given)
         return torch.nn.functional.binary_cross_entropy_with_logits(r, given["right"])
 
-    known, held = with_reference(rows), with_reference(tests)
-    fit.fit(model, known, collate, loss, arguments, "implicit reward", folder)
-    with torch.no_grad():
+    def report(_: fit.Rows, held: fit.Rows) -> dict[str, Any]:
         scores = [x for part in parts(held, arguments.batch)
                   for x in rewards(model, collate(part)).tolist()]  # fmt: skip
-    right = [x[2] for x in held]
-    results = {"responses": counts, "beta": arguments.beta, "held_out": judged(scores, right)}
-    return fit.save(model, tokenizer, arguments, results, folder)
+        return {"beta": arguments.beta, "held_out": judged(scores, [x[2] for x in held])}
+
+    return fit.Learner(model, tokenizer, encoded, lambda ids: sum(map(len, ids)) - 1, collate, loss,
+                       report, lambda *sides: tuple(map(with_reference, sides)))  # fmt: skip
 
 
 def parts(items: Sequence[Any], size: int) -> list[list[Any]]:
@@ -99,9 +84,8 @@ def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
     }
 
 
-def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+def _shown(report: dict[str, Any]) -> Iterator[str]:
     held = report["held_out"]
-    yield counted
     yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses are correct"
     yield from fit.no_better(report, max(held["share_right"], 1 - held["share_right"]))
     if held["above"] is not None:
@@ -110,4 +94,4 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         )
 
 
-KIND = fit.Kind("response", read_verdicts, train, _judged)
+KIND = fit.Kind("implicit reward", "response", read_verdicts, learner, _shown)

@@ -1,43 +1,38 @@
 """`rlzoo model reward --per-step`: a process reward model from solutions with judged steps.
 
 It is a transformers token classifier with two labels, as TRL's PRMTrainer makes one;
-`lm/process_reward_model.py` reads it, and encodes and scores for both. No torch at module level.
+`reward_models` encodes and scores for it. No torch at module level.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from rlzoo_lab.supervised import fit
+from rlzoo_lab.supervised import fit, options
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Solution, read_solutions
 
 
-def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
-    """Train a process reward model by cross-entropy at the last token of each step.
+def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
+    """A process reward model: cross-entropy at the last token of each step.
     Source: Uesato et al. 2022, arXiv:2211.14275; Lightman et al. 2023, arXiv:2305.20050.
     """
     import torch
     from transformers import set_seed
 
     from rlzoo.mdp.batch import right_pad
-    from rlzoo_lab.reward_models.process_reward_model import KIND, LABELS, Read, encode, score
-    from rlzoo_lab.reward_models.reward_model import longest, make
+    from rlzoo_lab.models.reward_models import TOKENS, Steps, encode_steps, make, score_steps
 
     set_seed(arguments.seed)  # of the new head
-    model, tokenizer = make(start.folder, KIND, LABELS, fit.chat_args(arguments))
+    model, tokenizer = make(start.folder, TOKENS, options.chat_args(arguments))
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0  # a causal LM has no dropout; the new head would
 
     def encoded(solution: Solution) -> TokenIds:
-        row = encode(tokenizer, solution.prompt, solution.steps, arguments.separator)
+        row = encode_steps(tokenizer, solution.prompt, solution.steps, arguments.separator)
         right = dict(zip(row.ends, solution.labels, strict=True))
         return row.ids, [int(right[i]) if i in right else fit.IGNORED for i in range(len(row.ids))]
-
-    limit = longest(model, arguments.max_length)
-    rows, tests, counts = start.encoded(encoded, lambda item: len(item[0]), limit)
 
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         ids, mask = right_pad([ids for ids, _ in items], 0)
@@ -49,19 +44,17 @@ def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict
         logits = model(**read).logits.float().flatten(0, 1)
         return torch.nn.functional.cross_entropy(logits, given["labels"].flatten())
 
-    fit.settle(arguments, model, len(rows))
-    fit.fit(model, rows, collate, loss, arguments, "process reward", folder)
-    model.to(start.device)
-    ends = [[i for i, x in enumerate(labels) if x != fit.IGNORED] for _, labels in tests]
-    held = [Read(ids, where) for (ids, _), where in zip(tests, ends, strict=True)]
-    with torch.no_grad():
-        found = score(model, held, arguments.batch)
-    truth = [[labels[i] for i in at] for (_, labels), at in zip(tests, ends, strict=True)]
-    every = [*start.training, *start.held_out]
-    results = {"solutions": counts, "separator": arguments.separator,
-               "steps_of_several": of_several(every, arguments.separator),
-               "held_out": judged(found, truth)}  # fmt: skip
-    return fit.save(model, tokenizer, arguments, results, folder)
+    def report(_: fit.Rows, tests: fit.Rows) -> dict[str, Any]:
+        ends = [[i for i, x in enumerate(labels) if x != fit.IGNORED] for _, labels in tests]
+        held = [Steps(ids, where) for (ids, _), where in zip(tests, ends, strict=True)]
+        found = score_steps(model, held, arguments.batch)
+        truth = [[labels[i] for i in at] for (_, labels), at in zip(tests, ends, strict=True)]
+        every = [*start.training, *start.held_out]
+        return {"separator": arguments.separator,
+                "steps_of_several": of_several(every, arguments.separator),
+                "held_out": judged(found, truth)}  # fmt: skip
+
+    return fit.Learner(model, tokenizer, encoded, lambda ids: len(ids[0]), collate, loss, report)
 
 
 def of_several(solutions: Sequence[Solution], separator: str) -> int:
@@ -95,9 +88,8 @@ def _first(wrong: Sequence[bool]) -> int | None:
     return next((i for i, x in enumerate(wrong) if x), None)
 
 
-def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+def _shown(report: dict[str, Any]) -> Iterator[str]:
     held = report["held_out"]
-    yield counted
     yield (
         f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, {held['share_right']:.0%} "
         "of which are correct"
@@ -116,4 +108,4 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     )
 
 
-KIND = fit.Kind("solution", read_solutions, train, _judged)
+KIND = fit.Kind("process reward", "solution", read_solutions, learner, _shown)

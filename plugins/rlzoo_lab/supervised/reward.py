@@ -2,7 +2,7 @@
 `process_reward` and `implicit_reward`.
 
 From pairs it is a transformers sequence classifier with one label, which scores a whole prompt and
-response; `lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
+response; `reward_models` encodes and scores for it. No torch at module level.
 """
 
 import argparse
@@ -14,17 +14,16 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo_lab.stats import mean_interval
-from rlzoo_lab.supervised import fit, implicit_reward, process_reward
+from rlzoo_lab.supervised import fit, implicit_reward, options, process_reward
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Preference, read_preferences, read_solutions, read_verdicts
 
-BINS = 10  # of the reliability table
 READERS = (read_preferences, read_solutions, read_verdicts)
 ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    fit.add_arguments(parser, ALL, lr=1e-5)
+    options.add_arguments(parser, ALL, lr=1e-5)
     kind = parser.add_mutually_exclusive_group()
     add, flag = parser.add_argument, "store_true"
     kind.add_argument(
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="--per-step: the text after each step (default: a newline)",
     )
-    fit.add_chat(parser, "--implicit: whether prompts use the chat template, like --chat of sft")
+    options.add_chat(parser, "--implicit: which prompts use the chat template, as in sft")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
 
@@ -63,57 +62,35 @@ def run(arguments: argparse.Namespace) -> Result:
     return fit.run(a, implicit_reward.KIND)
 
 
-def calibration(margins: Sequence[float]) -> dict[str, Any]:
-    """How often the preferred response has the higher score, and how well that agrees with the
-    model's confidence sigmoid(|margin|).
-
-    ece: sum over bins of confidence of (share of pairs) * |accuracy - mean confidence|, the
-        expected calibration error. log_loss: mean of -log sigmoid(margin), 0.693 for guessing.
-    Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; Guo et al. 2017, arXiv:1706.04599.
-    """
+def judged(margins: Sequence[float]) -> dict[str, Any]:
+    """How often the preferred response has the higher score. log_loss: mean of -log
+    sigmoid(margin), 0.693 for guessing: it grows where the model is sure and wrong."""
     n = len(margins)
-    right = [1.0 if m > 0 else 0.5 if m == 0 else 0.0 for m in margins]
-    sure = [1 / (1 + math.exp(-min(abs(m), 700))) for m in margins]
-    table, ece = [], 0.0
-    for k in range(BINS):
-        low, high = 0.5 + 0.5 * k / BINS, 0.5 + 0.5 * (k + 1) / BINS
-        inside = [i for i, p in enumerate(sure) if low <= p < high or (p == 1 and k == BINS - 1)]
-        if inside:
-            accuracy = sum(right[i] for i in inside) / len(inside)
-            confidence = sum(sure[i] for i in inside) / len(inside)
-            ece += len(inside) / n * abs(accuracy - confidence)
-            row = {"low": low, "high": high, "pairs": len(inside)}
-            table.append({**row, "confidence": confidence, "accuracy": accuracy})
-    mean = sum(margins) / n
+    right = sum(1.0 if m > 0 else 0.5 if m == 0 else 0.0 for m in margins)
     return {
         "pairs": n,
-        **fit.accuracy(sum(right), n),
+        **fit.accuracy(right, n),
         "log_loss": sum(max(-m, 0) + math.log1p(math.exp(-abs(m))) for m in margins) / n,
-        "ece": ece,
-        "reliability": table,
-        "margin": mean,
+        "margin": sum(margins) / n,
         "margin_interval": list(mean_interval(list(margins))),
     }
 
 
-def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
-    """Train a reward model by the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
+def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
+    """A reward model: the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
     Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
     """
     import torch
     from transformers import set_seed
 
-    from rlzoo_lab.reward_models.reward_model import encode, inputs, longest, score
+    from rlzoo_lab.models.reward_models import encode, inputs, score
 
     set_seed(arguments.seed)  # of the new head
-    model, tokenizer = new(start.folder, fit.chat_args(arguments))
+    model, tokenizer = new(start.folder, options.chat_args(arguments))
 
     def encoded(pair: Preference) -> TokenIds:
         chosen, rejected = (encode(tokenizer, pair.prompt, x) for x in (pair.chosen, pair.rejected))
         return chosen, rejected
-
-    limit = longest(model, arguments.max_length)
-    rows, tests, counts = start.encoded(encoded, lambda ids: max(map(len, ids)), limit)
 
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         both = [chosen for chosen, _ in items] + [rejected for _, rejected in items]
@@ -123,27 +100,22 @@ def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict
         chosen, rejected = model(**given).logits[:, 0].float().chunk(2)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
-    fit.settle(arguments, model, len(rows))
-    fit.fit(model, rows, collate, loss, arguments, "reward", folder)
-    model.to(start.device)
-    with torch.no_grad():
+    def report(_: fit.Rows, tests: fit.Rows) -> dict[str, Any]:
         scores = [score(model, side, arguments.batch) for side in zip(*tests, strict=True)]
-    margins = (scores[0] - scores[1]).tolist()
-    both = torch.cat(scores)
-    results = {
-        "pairs": counts,
-        "held_out": calibration(margins),
-        "score": {"mean": both.mean().item(), "std": both.std(correction=0).item()},
-    }
-    return fit.save(model, tokenizer, arguments, results, folder)
+        both = torch.cat(scores)
+        spread = {"mean": both.mean().item(), "std": both.std(correction=0).item()}
+        return {"held_out": judged((scores[0] - scores[1]).tolist()), "score": spread}
+
+    longer = lambda ids: max(map(len, ids))  # noqa: E731
+    return fit.Learner(model, tokenizer, encoded, longer, collate, loss, report)
 
 
 def new(folder: Path, chat_args: dict[str, Any] | None = None) -> tuple[Any, Any]:
     """(model, tokenizer): the network in `folder` under a new head of one label. chat_args:
     arguments of the chat template."""
-    from rlzoo_lab.reward_models.reward_model import make
+    from rlzoo_lab.models.reward_models import make
 
-    model, tokenizer = make(folder, "SequenceClassification", 1, chat_args)
+    model, tokenizer = make(folder, chat_args=chat_args)
     # A score is read at the last token that is not padding: padding by EOS would hide it.
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
@@ -154,29 +126,14 @@ def new(folder: Path, chat_args: dict[str, Any] | None = None) -> tuple[Any, Any
     return model, tokenizer
 
 
-def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
-    from rich.table import Table
-
+def _shown(report: dict[str, Any]) -> Iterator[str]:
     held = report["held_out"]
-    table = Table(title="accuracy by confidence (held-out pairs)")
-    for name in ("confidence", "pairs", "mean confidence", "accuracy"):
-        table.add_column(name, justify="right")
-    for row in held["reliability"]:
-        table.add_row(
-            f"{row['low']:.2f}-{row['high']:.2f}",
-            str(row["pairs"]),
-            f"{row['confidence']:.3f}",
-            f"{row['accuracy']:.3f}",
-        )
-    yield table
-    yield counted
     yield fit.accuracy_text(held, "pair ")
     yield from fit.no_better(report)
     yield (
-        f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
-        f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "
-        f"± {report['score']['std']:.2f}"
+        f"log loss {held['log_loss']:.3f}, mean margin {held['margin']:.2f}, scores "
+        f"{report['score']['mean']:.2f} ± {report['score']['std']:.2f}"
     )
 
 
-KIND = fit.Kind("pair", read_preferences, train, _judged)
+KIND = fit.Kind("reward", "pair", read_preferences, learner, _shown)

@@ -6,20 +6,20 @@ formatted as in `rlzoo run`.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import ModelError, UsageError, in_short
-from rlzoo_lab.supervised import fit
+from rlzoo.format.text import say
+from rlzoo_lab.supervised import fit, options
 from rlzoo_lab.supervised.fit import TokenIds
-from rlzoo_lab.supervised.pairs import Demonstration, Response, read_demonstrations
+from rlzoo_lab.supervised.pairs import Demonstration, Response, conversations, read_demonstrations
 from rlzoo_zoo.data import Message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
-    fit.add_chat(
+    options.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
+    options.add_chat(
         parser,
         "which prompts use the chat template (default: the preset's, or auto: messages only)",
     )
@@ -29,8 +29,7 @@ def run(arguments: argparse.Namespace) -> Result:
     return fit.run(arguments, KIND)
 
 
-def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
-    yield counted
+def _shown(report: dict[str, Any]) -> Iterator[str]:
     held = report["held_out"]
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
     if held["loss"] > 0.9 * held["loss_before"]:
@@ -39,42 +38,61 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         yield "prompts used the chat template, so a run from this model needs model.chat=always"
 
 
-def train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
-    """Train a causal LM on demonstrations; returns the report."""
-    from transformers import GenerationConfig
+def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: fit.Start) -> Any:
+    """How prompts are formatted: according to --chat, otherwise to the preset named by --model."""
+    from rlzoo.lm.prompts import SAMPLE, PromptFormat
 
-    from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
-    from rlzoo_lab.reward_models.reward_model import longest
+    chat = arguments.chat or options.of_preset(arguments.model, "model.chat") or "auto"
+    reader = PromptFormat(tokenizer, chat)
+    asked = [row.prompt for row in start.training[:SAMPLE]]
+    if asked:
+        for note in reader.examined(asked, options.chat_args(arguments), options.CHAT_ARG):
+            say(note.replace("model.chat=", "--chat "))
+    if unread := reader.unread(conversations(start.training)):
+        say(unread)
+    return reader
+
+
+def causal(arguments: argparse.Namespace, start: fit.Start) -> tuple[Any, Any, Any]:
+    """(model, tokenizer, format of prompts) of a causal LM that learns."""
+    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
 
     model = load_causal_lm(start.folder)
-    tokenizer = load_tokenizer(start.folder, chat_args=fit.chat_args(arguments), key=fit.CHAT_ARG)
-    reader = fit.prompt_format(arguments, tokenizer, start)
+    given = options.chat_args(arguments)
+    tokenizer = load_tokenizer(start.folder, chat_args=given, key=options.CHAT_ARG)
+    return model, tokenizer, prompt_format(arguments, tokenizer, start)
+
+
+def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
+    """A causal LM: cross-entropy of the response."""
+    from transformers import GenerationConfig
+
+    from rlzoo.lm.loading import eos_ids
+
+    model, tokenizer, reader = causal(arguments, start)
     ends = eos_ids(model.config, tokenizer)
+    before = list[float]()
 
     def encoded(row: Demonstration) -> TokenIds:
         return encode(reader, row.prompt, row.response)
 
-    limit = longest(model, arguments.max_length)
-    rows, tests, counts = start.encoded(encoded, lambda ids: sum(map(len, ids)), limit)
-
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         return batch_of(items, tokenizer.pad_token_id)
 
-    def loss(model: Any, inputs: dict[str, Any]) -> Any:
-        return model(**inputs).loss
+    def ready(rows: fit.Rows, tests: fit.Rows) -> tuple[fit.Rows, fit.Rows]:
+        before.append(held_out_loss(model, tests, collate, arguments.batch))
+        return rows, tests
 
-    fit.settle(arguments, model, len(rows))
-    model.to(start.device)
-    before = held_out_loss(model, tests, collate, arguments.batch)
-    fit.fit(model, rows, collate, loss, arguments, "sft", folder)
-    after = held_out_loss(model, tests, collate, arguments.batch)
-    model.generation_config = GenerationConfig(  # so that plain `generate` ends, too
-        eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    held = {"loss_before": before, "loss": after}
-    results = {"rows": counts, "held_out": held, "chat": reader.chat}
-    return fit.save(model, tokenizer, arguments, results, folder)
+    def judged(rows: fit.Rows, tests: fit.Rows) -> dict[str, Any]:
+        model.generation_config = GenerationConfig(  # so that plain `generate` ends, too
+            eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        after = held_out_loss(model, tests, collate, arguments.batch)
+        return {"held_out": {"loss_before": before[0], "loss": after}, "chat": reader.chat}
+
+    return fit.Learner(model, tokenizer, encoded, lambda ids: sum(map(len, ids)), collate,
+                       lambda model, given: model(**given).loss, judged, ready)  # fmt: skip
 
 
 def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
@@ -83,7 +101,7 @@ def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
 
     Raises UsageError if text follows an end: nothing is ever sampled after one."""
     from rlzoo.mdp.rules import continued, token_name
-    from rlzoo_lab.reward_models.reward_model import without_end
+    from rlzoo_lab.models.reward_models import without_end
 
     if not isinstance(response, str):
         return reader.encode(prompt), written(reader, prompt, response)
@@ -133,18 +151,15 @@ def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:
 
 def held_out_loss(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int) -> float:
     """The mean of -log pi over response tokens, in nats."""
-    import torch
-
     device = next(model.parameters()).device
     total = count = 0.0
-    with torch.no_grad():
-        for start in range(0, len(rows), batch):
-            part = rows[start : start + batch]
-            inputs = {name: x.to(device) for name, x in collate(part).items()}
-            tokens = sum(len(response) for _, response in part)
-            total += model(**inputs).loss.item() * tokens
-            count += tokens
+    for start in range(0, len(rows), batch):
+        part = rows[start : start + batch]
+        inputs = {name: x.to(device) for name, x in collate(part).items()}
+        tokens = sum(len(response) for _, response in part)
+        total += model(**inputs).loss.item() * tokens
+        count += tokens
     return total / count
 
 
-KIND = fit.Kind("row", read_demonstrations, train, _judged)
+KIND = fit.Kind("sft", "row", read_demonstrations, learner, _shown)

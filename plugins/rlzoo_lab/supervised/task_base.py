@@ -21,8 +21,8 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.evaluation import evaluate, held_out, response_limit
 from rlzoo.runs.metrics import headline
+from rlzoo_lab.models.tiny import CHARACTERS, build_model, build_tokenizer, save
 from rlzoo_lab.supervised.warm_start import warm_start, with_ends
-from rlzoo_lab.tiny import CHARACTERS, build_model, build_tokenizer, save
 
 DRAWN = 2048  # examples by which the characters and lengths of a task are found
 EVERY, FEW = 5, 128  # steps between looks at held-out prompts, and how many those are
@@ -100,10 +100,9 @@ def look(world: World) -> float:
     """The share of correct samples for a few held-out prompts, or their mean score if there is no
     correctness."""
     found: list[float] = []
-    with world.meter.apart():
-        for batch in held_out(world, FEW):
-            right = right_rows(world.plan, batch)
-            found += (batch["sequence_scores"] if right is None else right.float()).tolist()
+    for batch in held_out(world, FEW):
+        right = right_rows(world.plan, batch)
+        found += (batch["sequence_scores"] if right is None else right.float()).tolist()
     return sum(found) / len(found)
 
 

@@ -8,39 +8,14 @@ and their shares; this file does not depend on them.
 """
 
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.protocols import abilities
+from rlzoo_lab.models.tiny import EOS
 from rlzoo_lab.supervised.fit import IGNORED
-from rlzoo_lab.tiny import EOS, build_model, build_tokenizer, save
-
-
-def make_base(
-    spec: dict[str, Any],
-    tasks: dict[str, Any],
-    out: Path,
-    progress: Callable[[int, int, float], Any] | None = None,
-) -> None:
-    """Train the model that `spec` describes and save it as a plain transformers folder `out`.
-
-    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
-              mix: label -> {task, weight, options, right}; a part's own `right` holds from the
-              first step to the last
-    tasks:    label -> task object, one for each label of the mix
-    progress: called after each step with (steps done, steps, loss in nats per token)
-    """
-    tokenizer = build_tokenizer()
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
-        torch.manual_seed(spec["seed"])
-        model = build_model(spec["architecture"], tokenizer)
-    warm_start(model, tokenizer, spec, tasks, progress)
-    save(model, tokenizer, Path(out))
 
 
 def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:

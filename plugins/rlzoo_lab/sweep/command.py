@@ -3,7 +3,7 @@
 import argparse
 import warnings
 
-from rlzoo.cli.verb import WORDS_HELP, Result
+from rlzoo.cli.verb import QUIET_HELP, WORDS_HELP, Result
 from rlzoo.errors import RecipeError, Unfinished, disk_is_full
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "minutes=60"
         ),
     )
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -60,7 +61,12 @@ def run(arguments: argparse.Namespace) -> Result:
             raise RecipeError(f"--patience: must be more than 0 minutes. Got {arguments.patience}")
         arguments.on = [*arguments.on, f"patience={arguments.patience}"]
     on = " ".join(arguments.on).split()  # a Python caller gives one text
-    zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))
+    from rlzoo.format.console import doing  # here: rich
+
+    with doing("loading", arguments.quiet):
+        zoo = load_zoo_after(
+            lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough)
+        )
     options, words = sort_words(on, arguments.words, zoo)
     executor = read_executor(on, options, zoo)
     sweep = plan_sweep(words, zoo, arguments.dir, arguments.store)
@@ -101,7 +107,9 @@ def train_missing(
     if missing:
         runs = executor({})
         jobs = min(at_a_time or runs.capacity(missing), len(missing))
-        console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
+        quiet = getattr(arguments, "quiet", False)  # a retraining has no such option
+        console = getattr(arguments, "console", None)
+        console = console or SafeConsole(stderr=arguments.json, quiet=quiet)
         console.goes_on = True
         with Board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)

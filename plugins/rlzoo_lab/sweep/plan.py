@@ -25,13 +25,14 @@ from omegaconf import OmegaConf
 from rlzoo.errors import RecipeError, RlzooError, nearest
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.compose import Recipe, compose, spell_out
+from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.plan import Plan
-from rlzoo.recipe.words import name_recipe, no_pair, split_values
+from rlzoo.recipe.words import no_pair, split_values
 from rlzoo.train.start import prepare
 from rlzoo_lab.data.comparable import label
 from rlzoo_lab.data.record import flat_config
+from rlzoo_lab.data.variants import spell_out
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _effective(row: dict[str, str], zoo: Zoo, idle: dict[str, RecipeError]) -> P
 
 def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]]]:
     """The words in full, and the values of each key."""
-    words = spell_out(name_recipe(words), zoo)
+    words = spell_out(words, zoo)
     choices: dict[str, list[str]] = {}
     for word in words:
         key, eq, value = word.partition("=")

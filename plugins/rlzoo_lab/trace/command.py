@@ -5,11 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError, nearest
-from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.columns import COLUMNS, MODELS
 from rlzoo.plugin.registry import load_zoo
-from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
@@ -40,10 +39,14 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
+    add("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    traced = trace(arguments, load_zoo())
+    from rlzoo.format.console import doing  # here: rich
+
+    with doing("loading the model, one response", arguments.quiet):
+        traced = trace(arguments, load_zoo())
     shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
 
     def write(path: Path) -> None:
@@ -83,7 +86,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
 
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
-    if not typed.keys().isdisjoint(teachers.COLUMNS):
+    if not typed.keys().isdisjoint(MODELS["teacher"]):
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     if typed and not any(w.startswith("whiten=") for w in words):
         words.append("whiten=none")  # a few typed tokens are too few to whiten

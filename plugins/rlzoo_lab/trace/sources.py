@@ -39,7 +39,7 @@ def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) ->
     model = recipes[0].config.model
     what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
     traced = _fresh(world, plans, what, asked, step=0, kl_coef=coef)
-    if world.critic is not None:
+    if world.engine.critic is not None:
         traced.notes.append("The critic is untrained, so its values are meaningless.")
     return traced
 
@@ -133,7 +133,13 @@ def _fresh(
     batch = observe(world, drawn, step, kl_coef, stream="trace")
     batch.update(world.engine.scores(batch, world.engine.outputs))
     traced = make_trace(
-        source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=world.tokenizer, scored=scored
+        source,
+        batch,
+        plans,
+        asked.row,
+        kl_coef=kl_coef,
+        tokenizer=world.policy.tokenizer,
+        scored=scored,
     )
     if not scored:
         traced.notes.append(
@@ -212,7 +218,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, tokenizer=world.tokenizer, made=(plan, made)
+        source, batch, plans, row, kl_coef=coef, tokenizer=world.policy.tokenizer, made=(plan, made)
     )
     traced.notes += notes
     traced.notes.append(

@@ -19,11 +19,11 @@ def icepop(
 ):
     """rho = pi_old / mu if low <= rho <= high, otherwise 0, at each action, (B, T).
 
-    Unlike `tis`, it also drops tokens that are far less likely under the trainer than under the
-    sampler, because there the mismatch is noise. The levels are those of `tis`; level=sequence is
-    verl's and TRL's sequence mask (MIS), and verl's `rollout_is_threshold=low_high` the bounds.
-    It fails under hard truncation (small top-k, top-p): rho is then the kept mass, which is below 1
-    by design, and `low` drops states where it is small.
+    Unlike the correction `tis`, it also drops tokens that are far less likely under the trainer
+    than under the sampler, because there the mismatch is noise. The levels are those of `tis`;
+    level=sequence is verl's and TRL's sequence mask (MIS), and verl's
+    `rollout_is_threshold=low_high` the bounds. It fails under hard truncation (small top-k, top-p):
+    rho is then the kept mass, which is below 1 by design, and `low` drops states where it is small.
     Elsewhere: lower_upper (verl), token_mask, sequence_mask (TRL), use_mis, masked importance
     sampling.
     Source: Ling team 2025, arXiv:2510.18855.

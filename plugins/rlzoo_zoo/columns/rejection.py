@@ -24,8 +24,8 @@ def rejection(
     over a response's actions and keeps or rejects the whole response; level=sum and level=max test
     the sum and the largest instead. In the mean and the sum, k1 is signed, so that opposite errors
     cancel: the mean bounds the geometric mean of the ratios (Geo-RS). In verl: `rollout_rs` of
-    token_k1 to seq_max_k3 (seq_mean is level=sequence). Nothing is reweighted, so the
-    remaining tokens are biased towards agreement. Rejected tokens still count in the loss's
+    token_k1 to seq_max_k3 (seq_mean is level=sequence). This correction reweighs nothing, so
+    the remaining tokens are biased towards agreement. Rejected tokens still count in the loss's
     denominators (verl removes them from the mask).
     Elsewhere: rollout_rs, Geo-RS, seq_max_k3 (verl), rejection sampling.
     Source: Liu et al. 2025, "When speed kills stability: demystifying RL collapse from the

@@ -6,29 +6,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.cli.verb import QUIET_HELP, STORE_HELP, WORDS_HELP, Result
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
+from rlzoo.runs.display import Silent
 from rlzoo.train.start import start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
     parser.add_argument("--store", metavar="URL", help=STORE_HELP)
+    parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    zoo = load_zoo_after(partial(compose, arguments.words))
-    recipe = compose(arguments.words, zoo)
+    from rlzoo.format.console import doing  # here, and below: --help needs no rich
+
+    with doing("loading", arguments.quiet):
+        zoo = load_zoo_after(partial(compose, arguments.words))
+        recipe = compose(arguments.words, zoo)
     return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
 
 
 def make_display(stderr: bool = False) -> Display:
     """The display that another package brings, otherwise lines."""
     from rlzoo.cli.run.lines import Lines
-    from rlzoo.format.console import SafeConsole  # here: --help needs no rich
+    from rlzoo.format.console import SafeConsole
 
     console = SafeConsole(stderr=stderr)
     console.goes_on = True
@@ -56,11 +61,12 @@ def shown(
     arguments: argparse.Namespace,
     then: Callable[[Path], None] | None = None,
 ) -> Result:
-    """Train with a display, which shows everything, so the result has no view. `then` is called
-    with the run folder's path before step 1."""
-    display = make_display(stderr=arguments.json)
+    """Train with a display, which shows everything, so the result has no view but, with --quiet,
+    the folder. `then` is called with the run folder's path before step 1."""
+    display = Silent() if arguments.quiet else make_display(stderr=arguments.json)
     try:
         path, summary = train(Begun(display, then) if then else display)
     finally:
         display.close()
-    return Result({"path": str(path), **summary}, lambda _: ())
+    view = [f"run folder: {path}"] if arguments.quiet else []
+    return Result({"path": str(path), **summary}, lambda _: view)

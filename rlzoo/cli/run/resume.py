@@ -3,7 +3,7 @@
 import argparse
 
 from rlzoo.cli.run.command import shown
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo.train.start import resume
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", metavar="DIR", help=where)
     kept = "also copy the run to this URL from now on"
     parser.add_argument("--store", metavar="URL", help=kept)
+    parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 
 

@@ -35,7 +35,7 @@ def model(spec: Spec) -> Told:
 
     ends: the probability of EOS at each token, or None for that of random weights (1 / V).
     """
-    from rlzoo_lab.tiny import CHARACTERS, build_model, build_tokenizer
+    from rlzoo_lab.models.tiny import CHARACTERS, build_model, build_tokenizer
 
     tokenizer = build_tokenizer()
     special = len(tokenizer) - len(CHARACTERS)
@@ -101,10 +101,10 @@ def sampling(spec: Spec) -> Told:
     rollout = world.plan.recipe.config.rollout
 
     def once(i: int) -> Sample:
-        before = world.meter.tokens
+        before = world.engine.meter.tokens
         examples = draw(world, "train", rollout.prompts, "train", i)
         collect(world, examples, rollout.samples, stream="train", step=i)
-        return {"tokens": world.meter.tokens - before}
+        return {"tokens": world.engine.meter.tokens - before}
 
     return measure(once, spec)
 

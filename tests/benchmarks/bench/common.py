@@ -67,7 +67,7 @@ def measure(
 
 def steps_of(trainer: Any) -> Callable[[int], Sample]:
     """A training step: its tokens and the time of each phase."""
-    meter = trainer.world.meter
+    meter = trainer.world.engine.meter
 
     def once(i: int) -> Sample:
         before = meter.tokens

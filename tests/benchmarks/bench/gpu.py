@@ -115,11 +115,11 @@ def step(world: Any, spec: Mapping[str, Any]) -> Row:
     # Weights are read once for each token of all rows.
     read = world.plan.recipe.config.rollout.max_new_tokens * weights * (2 if policy.halves else 4)
     trained = weights
-    if world.critic is not None and not world.engine.shared:
-        trunk = world.critic.trunk
+    if world.engine.critic is not None and not world.engine.shared:
+        trunk = world.engine.critic.trunk
         trained += sum(w.numel() for w in trunk.parameters())
         trained -= trunk.get_input_embeddings().weight.numel()  # looked up
-    frozen = weights if world.reference is not None else 0
+    frozen = weights if world.engine.reference is not None else 0
     work = (6 * trained + 2 * frozen) * typical["tokens"]
     learning = typical["phases"]["columns"] + typical["phases"]["update"]
     return {

@@ -240,13 +240,13 @@ class Case:
         models = build_world(make_plan(compose(list(words), self.zoo), self.zoo))
         assert models.policy.eos_ids == EOS
         generator = torch.Generator().manual_seed(2)
-        for weight in models.critic.head.parameters():
+        for weight in models.engine.critic.head.parameters():
             weight.data = torch.randn(weight.shape, generator=generator)
         return models
 
     @property
     def notes(self) -> list[str]:
-        return [self.plainly(note) for note in self.models.notes]
+        return [self.plainly(note) for note in self.models.engine.notes]
 
     def plainly(self, line: str) -> str:
         return without(line, self.folder)
@@ -289,7 +289,10 @@ class Case:
 
     def valued(self, i: int) -> Tensor:
         """V (n + 1,) of row i by plain transformers and the critic's head."""
-        hidden, head = self.plain(self.prompts[i] + self.responses[i])[1], self.models.critic.head
+        hidden, head = (
+            self.plain(self.prompts[i] + self.responses[i])[1],
+            self.models.engine.critic.head,
+        )
         return F.linear(hidden[len(self.prompts[i]) - 1 :], head.weight, head.bias)[:, 0]
 
     @cached_property
@@ -308,7 +311,7 @@ class Case:
     @torch.no_grad()
     def values(self) -> float:
         """The largest error of V, before each token and after the last."""
-        found, worst = self.models.critic.values(self.columns), 0.0
+        found, worst = self.models.engine.critic.values(self.columns), 0.0
         for i, response in enumerate(self.responses):
             ours = torch.cat([found["values"][i, : len(response)], found["last_values"][i, None]])
             worst = max(worst, float((ours - self.valued(i)).abs().max()))
@@ -336,7 +339,7 @@ class Case:
             gap = self.valued(i)[:-1] - self.columns["returns"][i, : len(response)]
             (weight * 0.5 * gap.square()).sum().backward()
         gradients(self.models.engine, self.models.plan, self.columns, 0.0, ("critic",))
-        return self.apart(self.models.critic.trunk)
+        return self.apart(self.models.engine.critic.trunk)
 
     def apart(self, network: Any) -> float:
         """The largest error of a network's gradient, over its largest entry."""
@@ -369,7 +372,7 @@ class Case:
     def checkpointing(self) -> float:
         """The gradient with activations computed again in the backward pass, against without."""
         again = self.build("model.gradient_checkpointing=true")
-        known = self.models.notes
+        known = self.models.engine.notes
         known.extend(note for note in again.notes if note not in known)
         worst = 0.0
         for name in ("actor", "critic"):

@@ -4,10 +4,12 @@ import csv
 import io
 import json
 import re
+import shutil
 from statistics import fmean
 
 import numpy as np
 import pytest
+import scipy.stats
 from rich.console import Console
 
 from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
@@ -18,8 +20,9 @@ from rlzoo.format.text import printable
 from rlzoo_lab import stats
 from rlzoo_lab.compare import command as verb
 from rlzoo_lab.compare.command import document
-from rlzoo_lab.compare.comparison import compare, two_way
+from rlzoo_lab.compare.comparison import compare
 from rlzoo_lab.compare.curves import curves
+from rlzoo_lab.compare.factors import main_effects, two_way
 from rlzoo_lab.compare.tables import blocks, page_blocks
 from rlzoo_lab.compare.verdict import verdict
 from rlzoo_lab.data.comparable import label, telling_keys
@@ -364,6 +367,32 @@ def test_two_way_tables(tmp_path, capsys):
     assert "by whiten" in out
 
 
+def test_main_effects_average_over_the_other_key_within_a_seed(tmp_path):
+    rows = {f"{e}{lam}": (0.4 + 0.1 * (e == "mc") + 0.2 * lam, {"estimator": {"name": e}, "x": lam})
+            for e in ("gae", "mc") for lam in (0.0, 0.5, 1.0)}  # fmt: skip
+    made_up_rows(tmp_path, rows, 4)
+    c = compare([tmp_path])
+    scores = {tuple(row.values.values()): np.array(row.scores) for row in c.rows}
+    effects = {(e.a, e.b): e for e in main_effects(c)}
+    assert len(effects) == 4  # one pair of estimators, three of numbers
+    by_seed = np.mean([scores["mc", x] - scores["gae", x] for x in (0.0, 0.5, 1.0)], axis=0)
+    of_estimators = effects["mc", "gae"].contrast
+    assert of_estimators.mean == pytest.approx(by_seed.mean())
+    assert of_estimators.p == pytest.approx(scipy.stats.ttest_1samp(by_seed, 0).pvalue, rel=1e-3)
+    assert effects["1", "0"].contrast.mean == pytest.approx(0.2, abs=0.05)
+    assert len(document(c)["main_effects"]) == 4
+    assert main_effects(compare(sorted(tmp_path.glob("*0.0--*")))) == []  # one key differs
+    shutil.rmtree(tmp_path / "mc1.0--seed0")
+    assert main_effects(compare([tmp_path])) == []  # a run is missing
+
+
+def test_a_sweep_of_one_number_is_drawn_against_it_first(compared, tmp_path):
+    assert curves(compared)[0].name.startswith("response")
+    rows = {f"{e}": (0.5, {"estimator": {"name": e}}) for e in ("gae", "mc")}
+    made_up_rows(tmp_path, rows, 2)
+    assert curves(compare([tmp_path]))[0].name == "held-out"
+
+
 def test_markdown_is_a_table(compared):
     text = markdown(blocks(compared, [two_way(compared, "lam")]))
     tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
@@ -482,10 +511,13 @@ def test_figures_and_tables_have_the_same_intervals(eight):
 
 
 def test_few_seeds_are_lines_and_many_a_band(eight, tmp_path):
-    many = curves(compare([eight]))[0].series
+    def held_out(*paths):
+        return next(curve for curve in curves(compare(paths)) if curve.name == "held-out").series
+
+    many = held_out(eight)
     assert [(s.form, s.low is None) for s in many] == 4 * [("line", False)]
     made_up_rows(tmp_path, LAMS, 3)
-    few = curves(compare([tmp_path]))[0].series
+    few = held_out(tmp_path)
     assert [s.form for s in few] == 4 * [*3 * ["thin"], "line"]
     assert not any(s.low for s in few)
 

@@ -15,7 +15,6 @@ from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
 from rlzoo_lab.kit.oracle import bias
-from rlzoo_lab.kit.oracle import means as exact_means
 from rlzoo_lab.kit.oracle.bias import expected_gradient, report
 from rlzoo_lab.kit.oracle.means import means
 from rlzoo_lab.kit.oracle.tree import make_tree
@@ -71,7 +70,7 @@ def test_the_report_is_what_its_words_say(zoo):
     true = o.advantages[e.states.clamp(min=0), e.actions.clamp(min=0)]
     w = (e.probability[:, None] * e.mask) / (e.probability[:, None] * e.mask).sum()
     assert got.squared_error == pytest.approx(float((w * (a - true) ** 2).sum()), abs=1e-12)
-    base = (o.pi * means(found).mean[0]).sum(-1)[e.states.clamp(min=0)]
+    base = (o.pi * means(found).mean).sum(-1)[e.states.clamp(min=0)]
     agree = (w * true.abs() * ((a - base).sign() == true.sign())).sum() / (w * true.abs()).sum()
     assert got.sign == pytest.approx(float(agree), abs=1e-12)
     assert got.bias2 + got.variance == pytest.approx(got.squared_error, abs=1e-12)
@@ -118,47 +117,14 @@ def test_a_matched_step_has_its_kl():
     assert bool((oracle.improvement(oracle.logits + steps)[:2] > 0).all())
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "opo", "maxrl"])
-def test_paired_draws_agree_with_the_enumeration(zoo, name, monkeypatch):
-    oracle = make_world("outcome", make_tree(4, 3, prompts=2))
-    exact = report(subject(zoo, name, oracle))
-    monkeypatch.setattr(
-        exact_means, "_all_groups", lambda s, kinds, _: exact_means._paired(s, kinds)
-    )
-    drawn = report(subject(zoo, name, oracle))
-    assert exact.method == "exact"
-    assert "Monte Carlo" in drawn.method
-    assert abs(drawn.b_perp2 - exact.b_perp2) <= 4 * drawn.b_perp2_se + 1e-12
-    assert abs(drawn.cosine - exact.cosine) <= 4 * drawn.cosine_se + 1e-6
-    assert drawn.squared_error == pytest.approx(exact.squared_error, rel=0.5)
-
-
-def test_the_spread_of_draws_does_not_count_as_bias():
-    draw = torch.Generator().manual_seed(0)
-    x = 0.5 + torch.randn(2000, 4, 3, generator=draw, dtype=torch.float64)
-    weight = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    found = torch.stack([bias._square(r, weight) for r in x])
-    assert abs(float(found.mean()) - 0.25) < 4 * float(found.std()) / 2000**0.5
-    error = torch.stack([bias._jackknife(lambda y: y.mean(0), r)[0] for r in x])
-    assert float(error.square().mean().sqrt()) == pytest.approx(0.5, rel=0.05)  # 1 / sqrt(4)
-
-
-def test_pairing_leaves_a_harmless_baseline_harmless(zoo, monkeypatch):
-    """What a draw of partners adds to every action alike must not look like bias."""
-    monkeypatch.setattr(
-        exact_means, "_all_groups", lambda s, kinds, _: exact_means._paired(s, kinds)
-    )
-    found = report(subject(zoo, "rloo", make_world("outcome", make_tree(4, 3))))
-    assert found.bias2 > 0.01
-    assert abs(found.b_perp2) < 1e-20
-
-
-def test_one_that_couples_the_batch_tends_to_its_group_form(zoo):
+def test_one_that_couples_the_batch_is_measured_in_batches_alone(zoo):
     """gpg's factor is one over the share of groups with signal, the same for all in a batch."""
     oracle = make_world("outcome", make_tree(4, 3))
-    batch, group = (report(subject(zoo, n, oracle, prompts=16)) for n in ("gpg", "dr_grpo"))
-    assert batch.cosine == pytest.approx(1, abs=1e-3)
-    assert 1 < batch.scale / group.scale < 2
+    batch, group = (report(subject(zoo, n, oracle), sizes=(64,)) for n in ("gpg", "dr_grpo"))
+    assert batch.cosine is None
+    assert batch.b_perp2 is None
+    assert group.b_perp2 == pytest.approx(0, abs=1e-20) or group.bias2 > 0
+    assert batch.batches[64]["cosine"] == pytest.approx(group.batches[64]["cosine"], abs=0.02)
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))
@@ -216,8 +182,8 @@ def whole_zoo(zoo, capsys, *words):
     assert len(asked) >= 18
     for row in document["estimators"]:
         assert all(math.isfinite(x) for x in row.values() if isinstance(x, float)), row
-        assert row["cosine"] <= 1
-        assert row["variance"] > -1e-9
+        assert row["cosine"] is None or row["cosine"] <= 1
+        assert row["variance"] is None or row["variance"] > -1e-9
     return document
 
 

@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
+from make_base import make_base
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers import ROOT
+from rlzoo_lab.models.tiny import build_tokenizer
 from rlzoo_lab.supervised import warm_start as base
-from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.reverse import Reverse
 
@@ -92,10 +93,10 @@ def test_demonstrations_are_right_as_often_as_asked():
 def test_make_base_is_deterministic_and_loads_as_any_transformers_folder(tmp_path):
     losses = []
     before = torch.get_rng_state()
-    base.make_base(SPEC, TASKS, tmp_path / "a", lambda *report: losses.append(report))
+    make_base(SPEC, TASKS, tmp_path / "a", lambda *report: losses.append(report))
     assert torch.equal(torch.get_rng_state(), before)
-    base.make_base(SPEC, TASKS, tmp_path / "b")
-    base.make_base(SPEC | {"seed": 4}, TASKS, tmp_path / "c")
+    make_base(SPEC, TASKS, tmp_path / "b")
+    make_base(SPEC | {"seed": 4}, TASKS, tmp_path / "c")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
     assert weights[0] == weights[1] != weights[2]
     assert [step for step, _, _ in losses] == list(range(1, 9))

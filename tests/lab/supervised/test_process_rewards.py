@@ -17,11 +17,10 @@ from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp.batch import right_pad
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models.process_reward_model import KIND, LABELS, cut, encode, score
-from rlzoo_lab.reward_models.reward_model import load, make
+from rlzoo_lab.models.reward_models import TOKENS, encode_steps, load, make, score_steps
+from rlzoo_lab.models.tiny import build_tokenizer
 from rlzoo_lab.supervised import implicit_reward, process_reward, reward, sft
 from rlzoo_lab.supervised.pairs import Solution, read_solutions, read_verdicts
-from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.rewards.process_reward_model import ends_of, weighed
 
 USER = {"role": "user", "content": "hi"}
@@ -128,18 +127,18 @@ def test_what_another_kind_reads_is_refused(tmp_path, words, golden):
 def test_rows_are_read_as_trls_trainer_reads_them(golden):
     """Step and separator are encoded apart; the label sits at the separator's last token."""
     tokenizer = build_tokenizer()
-    row = encode(tokenizer, "ab:", ["x", "yz"], ";\n")
+    row = encode_steps(tokenizer, "ab:", ["x", "yz"], ";\n")
     assert tokenizer.decode(row.ids) == "ab:x;\nyz;\n"
     assert row.ends == [5, 9]
-    tokenizer.bos_token = "<eos>"
-    assert encode(tokenizer, "ab:", ["x"], ";").ids[0] == tokenizer.eos_token_id
-    short = cut(row, 7)
+    short = encode_steps(tokenizer, "ab:", ["x", "yz"], ";\n", 7)
     assert tokenizer.decode(short.ids) == "ab:x;\ny"
     assert short.ends == [5]
+    tokenizer.bos_token = "<eos>"
+    assert encode_steps(tokenizer, "ab:", ["x"], ";").ids[0] == tokenizer.eos_token_id
     with golden.refuses(RlzooError):
-        encode(tokenizer, [USER], ["x"], ";")
+        encode_steps(tokenizer, [USER], ["x"], ";")
     tokenizer.chat_template = "{% for m in messages %}u|{{ m.content }}\n{% endfor %}a|"
-    ids = encode(tokenizer, [USER], ["x"], ";").ids
+    ids = encode_steps(tokenizer, [USER], ["x"], ";").ids
     assert tokenizer.decode(ids) == "<eos>u|hi\na|x;".removeprefix("<eos>")
 
 
@@ -160,16 +159,20 @@ def test_transformers_alone_scores_alike(trained):
     folder, _ = trained
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    ours, own = load(folder, "cpu", kind=KIND, labels=LABELS)
-    rows = [encode(own, "q:", ["a", "x", "e"], ";"), encode(own, "a longer prompt:", ["b"], ";")]
+    ours, own = load(folder, "cpu", kind=TOKENS)
+    rows = [
+        encode_steps(own, "q:", ["a", "x", "e"], ";"),
+        encode_steps(own, "a longer prompt:", ["b"], ";"),
+    ]
     text = tokenizer("q:a;x;e;", return_tensors="pt", return_token_type_ids=False)
     with torch.no_grad():
         want = model(**text).logits.softmax(-1)[0, [3, 5, 7], 1]
-    found = score(ours, rows)
+    found = score_steps(ours, rows)
     torch.testing.assert_close(torch.tensor(found[0]), want)
     assert found[0][0] > 0.9 > 0.1 > found[0][1]
-    assert score(ours, rows[:1])[0] == pytest.approx(found[0], abs=1e-6)  # padding moves nothing
-    assert score(ours, rows, batch=1)[1] == pytest.approx(found[1], abs=1e-6)
+    alone = score_steps(ours, rows[:1])[0]
+    assert alone == pytest.approx(found[0], abs=1e-6)  # padding moves nothing
+    assert score_steps(ours, rows, batch=1)[1] == pytest.approx(found[1], abs=1e-6)
 
 
 def test_counts_of_a_report_by_hand():
@@ -187,11 +190,11 @@ def test_steps_that_a_run_would_cut_are_counted_and_told():
     assert process_reward.of_several(solutions, ";") == 0
     held = process_reward.judged([[0.9, 0.2]], [[1, 0]])
     report = {"held_out": held, "separator": "\n", "steps_of_several": 1, "lr": 1e-3, "epochs": 1}
-    told = [str(line) for line in process_reward._judged(report, "")]
+    told = list(process_reward._shown(report))
     assert (
         "1 steps contain the separator '\\n'; a run splits each of them into several steps" in told
     )
-    assert len(list(process_reward._judged({**report, "steps_of_several": 0}, ""))) == len(told) - 1
+    assert len(list(process_reward._shown({**report, "steps_of_several": 0}))) == len(told) - 1
 
 
 def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
@@ -212,7 +215,7 @@ def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_di
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(model_dir)})
     with golden.refuses(ValueError):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(folder), "separator": ""})
-    model, tokenizer = make(folder, KIND, LABELS)
+    model, tokenizer = make(folder, TOKENS)
     model.config.num_labels = 3
     model.config.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -245,11 +248,11 @@ def columns(responses, *, holes=False):
 def test_a_step_is_paid_where_it_ends(trained, zoo):
     folder, _ = trained
     component = zoo.rewards["process_reward_model"]
-    ours, own = load(folder, "cpu", kind=KIND, labels=LABELS)
+    ours, own = load(folder, "cpu", kind=TOKENS)
     given = columns(["a;xx;e", "x;", "a; ;e;", "", ";"])
     found = component(given, path=str(folder))
     texts = (["a", "xx", "e"], ["x"], ["a", "e"])
-    three, one, two = score(ours, [encode(own, "q:", steps, ";") for steps in texts])
+    three, one, two = score_steps(ours, [encode_steps(own, "q:", steps, ";") for steps in texts])
     want = torch.zeros(5, 12)
     want[0, 1], want[0, 4], want[0, 6] = (torch.tensor(x) for x in three)  # the last by EOS
     want[1, 1] = one[0]
@@ -310,13 +313,13 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words
     asked = [f"model.path={model_dir}", "device=cpu", "estimator=prime", "rollout.samples=2",
              f"columns.implicit_rewards.path={tmp_path / 'phi'}", "kl.place=none"]  # fmt: skip
     world = make_world(zoo, model_dir, *asked)
-    reader = PromptFormat(world.tokenizer)
+    reader = PromptFormat(world.policy.tokenizer)
     read = [sft.encode(reader, "17:", text) for text in ("bacd", "bzcd")]
     ids, seen = right_pad([r for _, r in read], 0)
     prompts, there = right_pad([p for p, _ in read], 0)
     mask = seen.float()
     found = zoo.columns["implicit_rewards"](
-        {"reference": world.reference, "prompt_ids": prompts, "prompt_mask": there.float(),
+        {"reference": world.engine.reference, "prompt_ids": prompts, "prompt_mask": there.float(),
          "response_ids": ids, "response_mask": mask, "response_attention": mask},
         path=str(tmp_path / "phi"), beta=0.5,
     )  # fmt: skip

@@ -128,9 +128,9 @@ def test_it_stops_where_sampled_answers_are_right_often_enough(tmp_path, zoo):
     assert evaluate(world, 32)[0]["eval/accuracy"] == pytest.approx(report["accuracy"], abs=0.04)
     # Characters beyond ASCII have tokens of their own.
     assert report["characters"] == "äéöü"
-    ids = world.tokenizer("äéöü")["input_ids"]
+    ids = world.policy.tokenizer("äéöü")["input_ids"]
     assert len(set(ids)) == 4
-    assert world.tokenizer.unk_token_id not in ids
+    assert world.policy.tokenizer.unk_token_id not in ids
 
 
 def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
@@ -171,7 +171,7 @@ def test_what_cannot_work_is_one_line(words, monkeypatch, tmp_path, golden):
 
 
 def test_a_warm_start_ends_where_it_is_told_to():
-    from rlzoo_lab.tiny import build_model, build_tokenizer
+    from rlzoo_lab.models.tiny import build_model, build_tokenizer
 
     tokenizer = build_tokenizer("äöüé")
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,

@@ -11,7 +11,7 @@ from helpers.rows import USER, said, write
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo.lm.prompts import PromptFormat
-from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.models import reward_models
 from rlzoo_lab.supervised import sft
 from rlzoo_lab.supervised.pairs import read_demonstrations, read_preferences
 from rlzoo_zoo.tasks.dataset import Dataset
@@ -113,9 +113,9 @@ def test_a_preference_may_be_for_a_call(tmp_path, golden):
     row = {"prompt": [USER], "chosen": [CALLS], "rejected": [said("b")]}
     (pair,) = read_preferences(write(tmp_path / "a.jsonl", [row])).rows
     own = tokenizer()
-    assert WRITTEN in own.decode(reward_model.encode(own, pair.prompt, pair.chosen))
+    assert WRITTEN in own.decode(reward_models.encode(own, pair.prompt, pair.chosen))
     with golden.refuses(ModelError):
-        reward_model.encode(tokenizer(None), "p", CALLS)
+        reward_models.encode(tokenizer(None), "p", CALLS)
 
 
 def test_prompts_of_a_run_have_tools_and_calls(tmp_path):

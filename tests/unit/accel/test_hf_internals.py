@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlzoo.accel import hf_internals
+from rlzoo.accel.passes import Packed
 
 
 def needs(owner, *names):
@@ -51,25 +51,14 @@ def test_a_softcap_is_left_out_and_comes_back():
     assert config.final_logit_softcapping == 30.0
 
 
-def test_a_kind_of_attention_is_taken_for_one_pass(model):
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
+def test_rows_in_a_line_are_read_by_our_attention_for_one_pass(model):
     needs(model.config, "_attn_implementation")
-    calls = []
-
-    def counted(*args, **kwargs):
-        calls.append(1)
-        return sdpa_attention_forward(*args, **kwargs)
-
-    AttentionInterface.register("counted", counted)
-    before = hf_internals.attention_of(model.config)
-    with hf_internals.attention_kind(model.config, "counted"):
-        model(input_ids=IDS)
-    assert calls == [1]
+    before, plain = hf_internals.attention_of(model.config), model(input_ids=IDS).logits
+    line = Packed(torch.arange(3)[None], torch.arange(3))
+    with hf_internals.in_line(model, line):
+        assert hf_internals.attention_of(model.config) == hf_internals.NAME
+        torch.testing.assert_close(model(input_ids=IDS).logits, plain)
     assert hf_internals.attention_of(model.config) == before
-    model(input_ids=IDS)
-    assert calls == [1]
 
 
 def test_a_layer_takes_over_what_a_filled_one_holds(model):
@@ -93,25 +82,6 @@ def test_adapters_are_known_and_forgotten(model):
     assert hf_internals.has_adapters(model)
     hf_internals.forget_adapters(model)
     assert not hf_internals.has_adapters(model)
-
-
-def test_a_layer_checkpoints_by_our_function(model):
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    asking = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
-    assert layers[0] in asking
-    calls = []
-
-    def counted(function, *args, **kwargs):
-        calls.append(function)
-        return function(*args, **kwargs)
-
-    for module in asking:
-        needs(module, "_gradient_checkpointing_func")
-        hf_internals.checkpoint_by(module, counted)
-    model.train()
-    model(input_ids=IDS, use_cache=False)
-    assert len(calls) == 1
 
 
 def test_an_embedding_leaves_a_sparse_gradient_and_is_itself_again():

@@ -16,11 +16,12 @@ from rlzoo.cli.verb import GROUPS, Verb
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
-from rlzoo.recipe.compose import compose, spell_out
+from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import describe, list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab import completion
+from rlzoo_lab.data.variants import spell_out
 from rlzoo_lab.sweep.plan import plan_sweep
 from rlzoo_zoo.rewards.python import load
 
@@ -486,7 +487,6 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
         ("-V", "--version"),
         ("push runs/a", "model export"),
         ("run grpo --dry-run", "rlzoo show"),
-        ("run grpo --quiet", "> FILE"),
         ("run grpo --push-to-hub", "rlzoo model export"),
         ("run recipe ppo_gae", "recipe=NAME"),
         ("run grpo lora=8", "model.lora.rank"),

@@ -449,14 +449,14 @@ def test_the_kl_wrapper_replays_what_sampling_keeps(zoo, model_dir, make):
              "rollout.replay=kept", "rollout.min_new_tokens=2"]  # fmt: skip
     world = make_world(zoo, model_dir, *words)
     favour(world.policy, LETTERS, eos=1.0)
-    favour(world.reference, LETTERS, eos=1.0, seed=1)
+    favour(world.engine.reference, LETTERS, eos=1.0, seed=1)
     batch = collect(world, draw(world, "train", 2, "train", 0), 2, stream="train", step=0)
     mask = batch["response_mask"].bool()
     again = world.policy.kept_tokens(batch)
     assert torch.equal(again[mask], batch["kept_tokens"][mask])
     add_columns(world, batch, stream="train", step=0)
     add_rewards(world.plan, batch, 0.3)
-    env = KLRewardWrapper(make(*words), world.policy, world.reference)
+    env = KLRewardWrapper(make(*words), world.policy, world.engine.reference)
     for i in range(batch.rows):
         rewards = torch.tensor([reward for _, reward, *_ in play(env, batch, i)])
         torch.testing.assert_close(rewards, batch["rewards"][i, : len(rewards)], atol=2e-5, rtol=0)
@@ -472,7 +472,7 @@ def test_the_kl_wrapper_pays_what_the_batch_pays(zoo, model_dir, make, penalty, 
     words = [*words, f"kl={penalty}", "kl.coef=0.3", f"kl.spread={spread}", "kl.place=reward"]
     words += ["rollout.temperature=0.7", f"teacher.path={model_dir}"]
     world = make_world(zoo, model_dir, *words)
-    other = world.reference or world.engine.teachers[None]
+    other = world.engine.reference or world.engine.teachers[None]
     favour(world.policy, characters, eos=1.0)
     favour(other, characters, eos=1.0, seed=1)
     batch = rows_of(world, 4, characters)

@@ -17,8 +17,9 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
-from rlzoo_lab import export, show
-from rlzoo_lab.supervised import fit, sft
+from rlzoo_lab import show
+from rlzoo_lab.models import export
+from rlzoo_lab.supervised import sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (
@@ -73,7 +74,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
     world = make(zoo, folder, "model.chat=always", "rollout.max_new_tokens=16")
     end = end_of(tokenizer)
     assert world.policy.eos_ids == sorted([tokenizer.eos_token_id, end])
-    assert [n for n in world.notes if "<|im_end|>" in n] == [
+    assert [n for n in world.engine.notes if "<|im_end|>" in n] == [
         "responses also end with <|im_end|>, the chat template's end of turn"
     ]
     head = world.policy.model.get_output_embeddings()
@@ -92,7 +93,7 @@ def test_a_response_ends_where_the_template_ends_a_turn(zoo, folder, tokenizer):
 def test_prompts_of_text_end_as_they_did(zoo, folder, tokenizer, chat):
     world = make(zoo, folder, f"model.chat={chat}")
     assert world.policy.eos_ids == [tokenizer.eos_token_id]
-    assert not any("im_end" in note for note in world.notes)
+    assert not any("im_end" in note for note in world.engine.notes)
 
 
 def test_messages_of_a_task_go_through_the_template(zoo, folder, tokenizer, monkeypatch):
@@ -159,7 +160,7 @@ def test_a_run_and_show_report_how_a_template_is_used(zoo, folder, chat, fits):
 def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
     plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
     monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
-    (note,) = about_prompts(build_world(plan).notes)
+    (note,) = about_prompts(build_world(plan).engine.notes)
     assert "are formatted with" in note
     assert "plain" not in note
 
@@ -186,7 +187,7 @@ def test_sft_reads_prompts_as_asked_and_reports_it(folder, tokenizer, tmp_path, 
     flags = ["--chat", chat] if chat else []
     asked = parser.parse_args(["data.jsonl", "--model", str(folder), "--out", "out", *flags])
     row = SimpleNamespace(prompt="1+2=")
-    reader = fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[row]))
+    reader = sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[row]))
     prompt, response = sft.encode(reader, "1+2=", "3")
     assert tokenizer.decode(prompt) == (reader.text(ASKED) if chat else "1+2=")
     assert response[-1] == (end_of(tokenizer) if chat else tokenizer.eos_token_id)
@@ -200,6 +201,6 @@ def test_a_preset_named_to_sft_brings_its_own(tokenizer, monkeypatch, tmp_path):
     (tmp_path / "configs" / "model" / "talker.yaml").write_text("model: {path: x, chat: always}\n")
     monkeypatch.chdir(tmp_path)
     asked = argparse.Namespace(model="talker", chat=None)
-    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "always"
+    assert sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "always"
     asked.chat = "never"
-    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "never"
+    assert sft.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "never"

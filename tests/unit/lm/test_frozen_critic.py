@@ -15,7 +15,7 @@ IN = {"trunk": "", "attention": ".self_attn.", "mlp": ".mlp.", "embed_tokens": "
 
 
 def weights(world) -> dict[str, torch.Tensor]:
-    own = [("trunk", world.critic.trunk), ("head", world.critic.head)]
+    own = [("trunk", world.engine.critic.trunk), ("head", world.engine.critic.head)]
     return {f"{part}.{n}": w.detach().clone() for part, m in own for n, w in m.named_parameters()}
 
 
@@ -23,7 +23,7 @@ def weights(world) -> dict[str, torch.Tensor]:
 def test_a_step_moves_all_but_the_frozen_weights(zoo, words, part):
     world = world_of(zoo, [*words, f"critic.freeze=[{','.join(part)}]"])
     with torch.no_grad():
-        world.critic.head.weight.fill_(0.1)  # at 0 it would pass no gradient to the trunk
+        world.engine.critic.head.weight.fill_(0.1)  # at 0 it would pass no gradient to the trunk
     before = weights(world)
     step(world)
     after = weights(world)

@@ -473,7 +473,7 @@ def test_a_run_reads_the_template_and_says_what_it_read(zoo, copy):
     assert batch["messages"][0] == [{"role": "system", "content": "Add."}, *ASKED]
     assert batch["messages"][2] == [{"role": "user", "content": "4+5="}]
     ids = batch["prompt_ids"][0][batch["prompt_mask"][0].bool()]
-    assert world.tokenizer.decode(ids) == "^s:Add.~u:1+2=~a:"
+    assert world.policy.tokenizer.decode(ids) == "^s:Add.~u:1+2=~a:"
 
 
 def test_always_without_a_template(zoo, llama):

@@ -18,8 +18,8 @@ from rlzoo.step.metrics import batch_metrics, explained
 def rolled(zoo, words, recipe="ppo_gae"):
     world = build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
     batch = collect(world, draw(world, "train", 4, "train", 0), 4, stream="train", step=0)
-    if world.critic is not None:
-        torch.nn.init.normal_(world.critic.head.weight)
+    if world.engine.critic is not None:
+        torch.nn.init.normal_(world.engine.critic.head.weight)
     add_columns(world, batch, stream="train", step=0)
     return world, batch
 
@@ -28,12 +28,12 @@ def rolled(zoo, words, recipe="ppo_gae"):
 def test_v_of_t_is_read_before_token_t(zoo, words, trunk):
     """V(s_t) knows the tokens before t and not token t, nor anything after it."""
     world, batch = rolled(zoo, [*words, f"critic.trunk={trunk}"])
-    values = world.critic.values(batch)["values"]
+    values = world.engine.critic.values(batch)["values"]
     t = 2
     columns = dict(batch)
     columns["response_ids"] = batch["response_ids"].clone()
     columns["response_ids"][:, t] = (columns["response_ids"][:, t] + 7) % 90 + 5
-    changed = world.critic.values(columns)["values"]
+    changed = world.engine.critic.values(columns)["values"]
     full = batch["response_mask"].sum(1) > t + 1
     assert full.any()
     torch.testing.assert_close(changed[full, : t + 1], values[full, : t + 1])
@@ -45,14 +45,14 @@ def test_the_value_after_the_last_token_knows_it(zoo, words):
     cut = batch["truncated"]
     assert cut.any()
     assert (~cut).any() or batch["terminated"].sum() == 0
-    after = world.critic.values(batch)["last_values"]
+    after = world.engine.critic.values(batch)["last_values"]
     torch.testing.assert_close(batch["bootstrap_values"], torch.where(cut, after, 0))
     columns = dict(batch)
     columns["response_ids"] = batch["response_ids"].clone()
     last = batch["response_attention"].long().sum(1) - 1
     rows = torch.arange(len(last))
     columns["response_ids"][rows, last] = (columns["response_ids"][rows, last] + 7) % 90 + 5
-    assert ((world.critic.values(columns)["last_values"] - after).abs() > 1e-6).all()
+    assert ((world.engine.critic.values(columns)["last_values"] - after).abs() > 1e-6).all()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -136,18 +136,18 @@ def test_onednn_gives_what_the_layers_give_and_leaves_them_as_they_were(packed):
 
 def test_the_reference_stays_where_the_policy_began(zoo, words):
     world, batch = rolled(zoo, words)
-    before = world.reference.log_probs(batch)
+    before = world.engine.reference.log_probs(batch)
     with torch.no_grad():
         for p in world.policy.model.parameters():
             p.add_(1.0)
-    assert torch.equal(world.reference.log_probs(batch), before)
-    assert not any(p.requires_grad for p in world.reference.model.parameters())
+    assert torch.equal(world.engine.reference.log_probs(batch), before)
+    assert not any(p.requires_grad for p in world.engine.reference.model.parameters())
 
 
 def test_a_critic_with_bins_predicts_inside_its_support(zoo, words):
     words = [*words, "value_loss=hl_gauss", "critic.low=0", "critic.high=1", "critic.bins=11"]
     world, batch = rolled(zoo, words)
-    columns = world.critic.columns(world.critic.predict(batch))
+    columns = world.engine.critic.columns(world.engine.critic.predict(batch))
     assert columns["value_logits"].shape == (16, batch.steps, 11)
     by_hand = columns["value_logits"].softmax(-1) @ columns["value_support"]
     torch.testing.assert_close(columns["value_preds"], by_hand)

@@ -5,7 +5,6 @@ import json
 from datetime import datetime
 from itertools import product
 from string import ascii_letters
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from transformers.utils import chat_template_utils
 from helpers import tokenizers
 from helpers.architectures import save_model
 from rlzoo.errors import ModelError, UsageError
-from rlzoo.lm import loading, templates
+from rlzoo.lm import templates
 from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo.lm.prompts import PromptFormat, affixes, how_read, opened
@@ -24,7 +23,7 @@ from rlzoo.lm.templates import bind
 from rlzoo.mdp.rules import decode
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.models import reward_models
 from rlzoo_lab.supervised import sft
 
 EOS, BOS, PAD, START, END = SPECIAL = ["</s>", "<s>", "<pad>", "<|start|>", "<|end|>"]
@@ -37,10 +36,6 @@ INST = (  # as Llama 2's: BOS, a system message within the first user's, EOS aft
     "{% if m.role == 'system' %}{% set s.t = m.content + '!' %}"
     "{% elif m.role == 'user' %}{{ '[INST]' + s.t + m.content + '[/INST]' }}{% set s.t = '' %}"
     "{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"
-)
-PARTS = (
-    "{% for m in messages %}{{ m.role + ':' }}{% for p in m.content %}{{ p.text }}{% endfor %}"
-    "<|end|>{% endfor %}assistant:"
 )
 DATED = [  # a constant format, and formats that are not
     f"{before}{{{{ 'on ' + strftime_now({how}) + '.' }}}}{CHATML}"
@@ -119,8 +114,8 @@ def test_ids_are_those_of_the_model(kind, adds, more, template):
     for response in ("3", "3</s>", "3</s> ", "3</s></s>"):  # ended once
         prompt, ids = sft.encode(form, "1+2=", response)
         assert (prompt, ids.count(0), ids[-1]) == (form.encode("1+2="), 1, 0)
-        scored = reward_model.encode(tokenizer, "1+2=", response)
-        assert scored == reward_model.encode(tokenizer, "1+2=", "3")
+        scored = reward_models.encode(tokenizer, "1+2=", response)
+        assert scored == reward_models.encode(tokenizer, "1+2=", "3")
     odd = len(tokenizer) + 5  # of a larger head
     row = {"response_ids": torch.tensor([[*tokenizer("4")["input_ids"][-1:], odd, 0]])}
     assert (
@@ -131,7 +126,7 @@ def test_ids_are_those_of_the_model(kind, adds, more, template):
 @pytest.mark.parametrize("adds", ADDS)
 def test_a_reward_model_without_a_template_reads_no_end_within(adds):
     tokenizer = make(letters, adds, template=None)
-    ids = reward_model.encode(tokenizer, "1+2=", "3</s>")
+    ids = reward_models.encode(tokenizer, "1+2=", "3</s>")
     assert ids == opened(tokenizer, tokenizer("1+2=")["input_ids"]) + tokenizer.encode(
         "3", add_special_tokens=False
     ) + [0]
@@ -165,9 +160,8 @@ def test_a_prompts_own_system_message_replaces_the_recipes():
         form.examined(["1+2="])
 
 
-def test_contents_become_parts_where_the_template_expects_them():
-    form = PromptFormat(make(template=PARTS), "always")
-    assert form.text("1+2=") == "user:1+2=<|end|>assistant:"
+def test_parts_of_text_are_joined():
+    form = PromptFormat(make(), "always")
     parts = [{"type": "text", "text": "1+"}, {"type": "text", "text": "2="}]
     assert form.text([{"role": "user", "content": parts}]) == form.text("1+2=")
     assert PromptFormat(make(), "never").text([{"role": "user", "content": parts}]) == "1+2="
@@ -241,7 +235,9 @@ def test_arguments_reach_the_template_everywhere(zoo, tmp_path):
         world = build_world(make_plan(compose([*words, setting], zoo), zoo))
         assert world.prompt_format.text("1+2=").endswith("<|start|>assistant:<none>")
     assert world.plan.recipe.config.model.chat_args == {"enable_thinking": False}
-    world.tokenizer.save_pretrained(tmp_path / "saved")  # the model's own template, as it was
+    world.policy.tokenizer.save_pretrained(
+        tmp_path / "saved"
+    )  # the model's own template, as it was
     assert load_tokenizer(tmp_path / "saved").chat_template == THINK
     for setting, said in [
         ("model.chat_args.enable_thinkin=false", "did you mean 'enable_thinking'"),
@@ -264,7 +260,7 @@ def test_a_reward_model_uses_the_arguments_that_it_was_trained_with(tmp_path):
     said = json.loads(file.read_text())
     file.write_text(json.dumps(said | {"chat_template": THINK}))
     (folder / "report.json").write_text(json.dumps({"chat_args": {"enable_thinking": False}}))
-    tokenizer = reward_model.load(folder, "cpu")[1]
+    tokenizer = reward_models.load(folder, "cpu")[1]
     assert tokenizer.apply_chat_template([USER], tokenize=False).endswith("<none>")
 
 
@@ -286,20 +282,3 @@ def test_a_date_does_not_change_overnight(monkeypatch, template):
                {"day": "Monday"})  # fmt: skip
     assert PromptFormat(own).text([USER]).startswith("Monday")
     assert not templates.prints_the_date(own)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "refused"),
-    [("tokenizer.model", b"\n\x0e\n\x05<unk>", True), ("spiece.model", b"\n\x0e", True),
-     ("tokenizer.model", b"IQ== 0\n", False)],
-)  # fmt: skip
-def test_a_missing_sentencepiece_is_named(tmp_path, monkeypatch, name, content, refused):
-    monkeypatch.setattr(loading, "find_spec", lambda module: None)
-    (tmp_path / name).write_bytes(content)
-    if not refused:
-        loading.need_sentencepiece(tmp_path)
-        return
-    with pytest.raises(ModelError, match=f"{name} needs sentencepiece: pip install sentencepiece"):
-        loading.need_sentencepiece(tmp_path)
-    monkeypatch.setattr(loading, "find_spec", lambda module: SimpleNamespace())
-    loading.need_sentencepiece(tmp_path)

@@ -39,7 +39,7 @@ def test_fp8_weights_become_float32_and_a_note_says_so(zoo, words, tmp_path):
     assert want
     for name, weight in want.items():
         torch.testing.assert_close(found[name].data, weight, atol=1e-6, rtol=0)
-    assert any("fp8" in note and "float32" in note for note in models.notes)
+    assert any("fp8" in note and "float32" in note for note in models.engine.notes)
     models.policy.model.save_pretrained(tmp_path / "saved")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     for name, weight in again.named_parameters():
@@ -48,4 +48,4 @@ def test_fp8_weights_become_float32_and_a_note_says_so(zoo, words, tmp_path):
 
 def test_other_folders_have_no_such_note(zoo, words):
     models = build_world(make_plan(compose(["recipe=grpo", *words], zoo), zoo))
-    assert not any("weights" in note for note in models.notes)
+    assert not any("weights" in note for note in models.engine.notes)

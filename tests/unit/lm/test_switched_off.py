@@ -32,7 +32,7 @@ def world(request, zoo, tmp_path):
         "rollout.prompts=4", "rollout.max_new_tokens=6", "actor.entropy_coef=0.01",
         "train.minibatches=1",
     )  # fmt: skip
-    for network in (world.policy.model, world.reference.model):
+    for network in (world.policy.model, world.engine.reference.model):
         head = network.lm_head
         new = (Masked if request.param == "its own code" else nn.Linear)(*head.weight.T.shape)
         new.load_state_dict({"weight": head.weight, "bias": torch.zeros(len(head.weight))})
@@ -58,12 +58,12 @@ def test_its_numbers_are_those_of_torch(world):
     theirs = torch.autograd.grad((want["entropy"] * mask).sum(), weights)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-    assert not policy.full_kl(batch, world.reference)["full_kl"].any()
-    world.reference.model.lm_head.weight.data.mul_(1.1)
+    assert not policy.full_kl(batch, world.engine.reference)["full_kl"].any()
+    world.engine.reference.model.lm_head.weight.data.mul_(1.1)
     free = [i for i in range(logits.shape[-1]) if i not in OFF]
-    other = world.reference.logits(batch)[:, :-1, free] / policy.temperature
+    other = world.engine.reference.logits(batch)[:, :-1, free] / policy.temperature
     log_p, log_q = logits[..., free].log_softmax(-1), other.log_softmax(-1)
-    kl = policy.full_kl(batch, world.reference)["full_kl"]
+    kl = policy.full_kl(batch, world.engine.reference)["full_kl"]
     torch.testing.assert_close(kl, (log_p.exp() * (log_p - log_q)).sum(-1) * mask)
 
 
@@ -84,7 +84,7 @@ def test_it_trains(world):
 
 @pytest.mark.parametrize("world", ["a bias"], indirect=True)
 def test_a_reference_without_a_token_of_the_policy_is_reported(world):
-    head = world.reference.model.lm_head
+    head = world.engine.reference.model.lm_head
     head.bias.data[: len(head.bias) // 2] = -torch.inf
     with pytest.raises(RlzooError, match="ref_log_probs is -inf for token 0"):
         step(world)

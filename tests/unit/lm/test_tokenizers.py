@@ -13,7 +13,7 @@ from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued, decode_tokens, token_texts
 from rlzoo.mdp.turns import Conversation, Turns
 from rlzoo.plugin.protocols import Abilities
-from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.models import reward_models
 from rlzoo_lab.supervised import sft
 
 CHATML = (
@@ -96,7 +96,7 @@ def test_a_demonstration_and_a_reward_model_read_the_response_as_it_follows(tmp_
     tokenizer.chat_template = None
     prompt = tokenizer("ab:")["input_ids"]
     response = tokenizer.convert_tokens_to_ids(["c", "d", "</s>"])
-    assert reward_model.encode(tokenizer, "ab:", "cd") == prompt + response
+    assert reward_models.encode(tokenizer, "ab:", "cd") == prompt + response
     assert sft.encode(PromptFormat(tokenizer), "ab:", "cd") == (prompt, response)
 
 

@@ -48,21 +48,13 @@ def make(zoo, *given):
 
 def test_they_are_dropped_and_counted(zoo, model, data):
     world = make(zoo, *words(model, data))
-    assert [note for note in world.notes if "longer" in note] == [
+    assert [note for note in world.engine.notes if "longer" in note] == [
         "2 of 40 prompts longer than 56 tokens dropped, the first in row 7 (task.too_long=drop): "
         "longer than the 56 tokens that rollout.max_new_tokens leaves of the model's positions"
     ]
     left = [e.prompt for rows in world.plan.task.rows.values() for e in rows]
     assert len(left) == 38
     assert max(map(len, left)) == 56
-
-
-def test_tokenizing_many_prompts_reports_its_progress(zoo, model, data, monkeypatch, capsys):
-    make(zoo, *words(model, data))
-    assert "tokenized" not in capsys.readouterr().err
-    monkeypatch.setattr("rlzoo.lm.build.PATIENCE", -1.0)
-    make(zoo, *words(model, data))
-    assert "30 prompts tokenized" in capsys.readouterr().err
 
 
 def test_they_are_refused_where_the_key_says_so(zoo, model, data):
@@ -155,11 +147,3 @@ def test_a_row_ends_where_the_positions_do(tight, zoo):
     assert drawn["truncated"].all()
     with pytest.raises(ModelError, match="prompts of 7 tokens and 8 new tokens exceed"):
         world.policy.generate(ids, mask, None, 8)
-
-
-def test_a_critic_that_reads_the_answer_has_to_fit_too(tight, zoo):
-    folder, more = tight
-    with pytest.raises(ModelError, match=r"critic.privileged=answer: .* are 17 tokens"):
-        build_world(make_plan(compose(
-            ["recipe=ppo_gae", f"model.path={folder}", *more, "critic.privileged=answer"], zoo
-        ), zoo))  # fmt: skip

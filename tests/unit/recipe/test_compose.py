@@ -61,6 +61,20 @@ def test_task_presets_name_the_component_and_its_options(zoo):
     assert value(recipe, "task.dense") is True
 
 
+@pytest.mark.parametrize(
+    ("words", "pair"),
+    [
+        ([], ("speller", "spelling")),
+        (["task=reverse"], ("tiny", "reverse")),
+        (["model=nano"], ("nano", "addition")),
+        (["teacher.name=nano"], ("tiny", "addition")),
+    ],
+)
+def test_a_recipe_without_a_model_and_a_task_trains_a_pair_that_learns(zoo, words, pair):
+    recipe = compose(["recipe=grpo", *words], zoo)
+    assert (value(recipe, "model.name"), value(recipe, "task.name")) == pair
+
+
 def test_model_path_replaces_model_name(zoo):
     recipe = compose(["recipe=grpo", "model.path=/x"], zoo)
     assert (value(recipe, "model.name"), value(recipe, "model.path")) == (None, "/x")

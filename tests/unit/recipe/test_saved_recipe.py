@@ -50,7 +50,8 @@ def test_an_older_saved_recipe_takes_what_it_does_not_know_from_the_defaults(zoo
 
 
 @pytest.mark.parametrize(
-    ("key", "other"), [("model.tf32", True), ("train.token_budget", 512), ("model.compile", True)]
+    ("key", "other"),
+    [("model.tf32", True), ("train.token_budget", 512), ("critic.privileged", "answer")],
 )
 def test_a_saved_recipe_may_have_a_key_that_is_gone(zoo, tmp_path, key, other):
     saved = compose(["recipe=grpo"], zoo)

@@ -26,7 +26,7 @@ def test_truncation_switch_sets_the_bootstrap(zoo, words):
     words = [*words, "rollout.max_new_tokens=2", "critic.lr=0.1"]
     for mode in ("zero", "bootstrap"):
         world = world_of(zoo, [*words, f"rollout.truncation={mode}"])
-        torch.nn.init.ones_(world.critic.head.bias)
+        torch.nn.init.ones_(world.engine.critic.head.bias)
         batch = rolled(world)
         expected = batch["truncated"].float() if mode == "bootstrap" else torch.zeros(batch.rows)
         torch.testing.assert_close(batch["bootstrap_values"], expected)

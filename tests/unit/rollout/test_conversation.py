@@ -57,7 +57,7 @@ def rows_of(world, n, **options):
 
 def by_hand(world, batch, i):
     """A row's columns, told anew from its tokens by rules written down a second time."""
-    tokenizer, (eos,) = world.tokenizer, world.policy.eos_ids
+    tokenizer, (eos,) = world.policy.tokenizer, world.policy.eos_ids
     limit = world.plan.recipe.config.rollout.max_new_tokens
     queue = batch["response_ids"][i].tolist()
     ids, mask, turn_ids, turns, ending = [], [], [], [], None
@@ -157,7 +157,9 @@ def test_stepping_gives_every_column_of_the_samplers_batch(
                 theirs = theirs[:, :n]
             assert same(mine, theirs), (name, i)
         ids = batch["response_ids"][i][batch["response_mask"][i].bool()].tolist()
-        said = [world.tokenizer.decode([k]) if k not in world.policy.eos_ids else "" for k in ids]
+        said = [
+            world.policy.tokenizer.decode([k]) if k not in world.policy.eos_ids else "" for k in ids
+        ]
         assert batch["response_tokens"][i] == said
         torch.testing.assert_close(paid, batch["scores"][i])
         assert info["response"] == batch["responses"][i]
@@ -250,14 +252,14 @@ def test_state_keys_are_those_of_the_turns_beginning(zoo, model_dir):
 def test_a_sampler_that_knows_no_stops_gives_the_same_rows(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 8)
-    tokens = world.meter.tokens
+    tokens = world.engine.meter.tokens
     world = changed(
         world, stops=()
     )  # generation goes on; what comes after a turn's end is not taken
     again = rows_of(world, 8)
     assert torch.equal(batch["response_ids"], again["response_ids"])
     torch.testing.assert_close(batch["old_log_probs"], again["old_log_probs"])
-    assert world.meter.tokens == 2 * tokens == 2 * int(batch["response_mask"].sum())
+    assert world.engine.meter.tokens == 2 * tokens == 2 * int(batch["response_mask"].sum())
 
 
 @pytest.mark.parametrize(
@@ -338,8 +340,8 @@ def recipe_world(zoo, model_dir, case):
     ]  # fmt: skip
     world = build_world(make_plan(compose(words, zoo), zoo))
     favour(world.policy, LETTERS, eos=0.5)
-    if world.reference is not None:  # KL is of something
-        favour(world.reference, LETTERS, eos=0.5, seed=1)
+    if world.engine.reference is not None:  # KL is of something
+        favour(world.engine.reference, LETTERS, eos=0.5, seed=1)
     return world
 
 
@@ -369,7 +371,7 @@ def test_without_the_mask_of_their_tokens_both_fail(zoo, model_dir, case, monkey
 def test_a_row_continues_from_any_action_as_it_went_on(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 16)
-    rules = Turns(world.plan, world.tokenizer, world.policy.eos_ids)
+    rules = Turns(world.plan, world.policy.tokenizer, world.policy.eos_ids)
     for i in range(batch.rows):
         ids, mask = batch["response_ids"][i].tolist(), batch["response_mask"][i]
         for at in mask.nonzero()[:, 0].tolist():
@@ -395,9 +397,9 @@ def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
     batch = rows_of(world, 8)
     sample = resources(world, batch, "abc", 0)["sample"]
     of = torch.tensor([5, 2, 11])
-    tokens = world.meter.tokens
+    tokens = world.engine.meter.tokens
     found = sample(batch["prompt_ids"][of], batch["prompt_mask"][of], greedy=True, of=of)
-    assert world.meter.tokens - tokens == int(found["response_mask"].sum())
+    assert world.engine.meter.tokens - tokens == int(found["response_mask"].sum())
     prompts = {n: batch[n][of] for n in ("prompt_ids", "prompt_mask", "group_ids")}
     likeliest = world.policy.log_prob_stats(found | prompts, want=("log_pi",))["log_pi"].argmax(-1)
     acts = found["response_mask"].bool()
@@ -489,7 +491,7 @@ def test_chat_answers_stand_where_the_template_puts_them(zoo, chat_dir, found_by
     for i in range(batch.rows):
         prompt = batch["prompt_ids"][i][batch["prompt_mask"][i].bool()].tolist()
         n = int(batch["response_attention"][i].sum())
-        read = world.tokenizer.decode(prompt + batch["response_ids"][i, :n].tolist())
+        read = world.policy.tokenizer.decode(prompt + batch["response_ids"][i, :n].tolist())
         messages = list(batch["messages"][i])
         assert [m["role"] for m in messages] == ["system", "user"]
         for k, text in enumerate(batch["turns"][i]):
@@ -497,7 +499,7 @@ def test_chat_answers_stand_where_the_template_puts_them(zoo, chat_dir, found_by
             if k % 2:
                 kinds.add(batch["turns"][i][k - 1].endswith(("?", "xy")))
         begins = messages[-1]["role"] == "user"
-        whole = world.tokenizer.apply_chat_template(
+        whole = world.policy.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=begins
         )
         assert whole.startswith(read)
@@ -517,7 +519,7 @@ def test_chat_answers_stand_where_the_template_puts_them(zoo, chat_dir, found_by
 def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch):
     world = talking(zoo, chat_dir, "task=echo", "model.chat=always", "rollout.max_new_tokens=40")
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-    world.tokenizer.chat_template = refuses + TEMPLATE
+    world.policy.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
     vars(world.plan)["abilities"] = abilities(world.plan.task)  # looked up once for a plan
     with pytest.raises(RlzooError, match="not accept an answer from 'tool': no tools .*turn 1"):

@@ -41,7 +41,7 @@ def test_the_chance_of_the_answer_is_what_accuracy_estimates(zoo, model_dir):
     p = answer_probs(world, 5)
     from rlzoo.rollout.sample import draw
 
-    policy, tokens = world.policy, world.tokenizer
+    policy, tokens = world.policy, world.policy.tokenizer
     for example, found in zip(draw(world, "test", 5, "eval", 0), p, strict=True):
         ids = tokens(example.prompt + example.answer)["input_ids"] + policy.eos_ids[:1]
         at = len(tokens(example.prompt)["input_ids"])

@@ -15,7 +15,7 @@ from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.sample import collect, draw
-from rlzoo_lab import tiny as base
+from rlzoo_lab.models import tiny as base
 
 LIMIT = 6
 WORDS = ["task=addition", f"rollout.max_new_tokens={LIMIT}"]
@@ -108,7 +108,7 @@ def test_rows_of_one_prompt_differ_and_steps_differ(world):
 
 def test_every_token_is_metered(world):
     batch = rows_of(world, 16)
-    assert world.meter.tokens == int(batch["response_mask"].sum())
+    assert world.engine.meter.tokens == int(batch["response_mask"].sum())
 
 
 # ---------------------------------------------------------------- what is sampled from
@@ -300,6 +300,7 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
     from types import SimpleNamespace
 
     from rlzoo.accel.engine import Engine
+    from rlzoo.accel.passes import Passes
     from rlzoo.accel.ranks import Ranks
     from rlzoo.rollout import sample
 
@@ -311,7 +312,7 @@ def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
         raise Reached(*rows.tolist())
 
     monkeypatch.setattr(sample, "_prompts", seen)
-    world = SimpleNamespace(plan=None, policy=None, engine=Engine(None, None, ranks=Ranks(1, 2)))
+    world = SimpleNamespace(plan=None, policy=None, engine=Engine(None, Passes(None, Ranks(1, 2))))
     sampler = SimpleNamespace(needs=())
     with pytest.raises(Reached) as found:
         sample.collect(world, [*"abcd"], 4, stream="x", step=0, first_row=10, sampler=sampler)

@@ -11,8 +11,8 @@ from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.train.start import open_recipe, resume
-from rlzoo_lab.preview import estimate
-from rlzoo_lab.tiny import build_model, build_tokenizer, save
+from rlzoo_lab.models.preview import estimate
+from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
 
 WIDER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
          "num_attention_heads": 2, "max_position_embeddings": 64}  # fmt: skip
@@ -56,7 +56,7 @@ def test_teacher_log_probs_are_its_own_of_the_students_tokens(zoo, asked):
         torch.testing.assert_close(batch["teacher_log_probs"][i, :n], want, atol=1e-5, rtol=1e-5)
         assert not batch["teacher_log_probs"][i, n:].any()
     assert "teacher_kl" not in batch
-    assert world.reference is None
+    assert world.engine.reference is None
 
 
 def test_teacher_kl_is_of_the_whole_vocabulary(zoo, asked):

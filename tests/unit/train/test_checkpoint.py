@@ -16,3 +16,6 @@ def test_a_state_of_another_step_is_refused(tmp_path):
     assert _read_state(tmp_path / "step-2") == state
     with pytest.raises(ValueError, match="another step"):
         _read_state(tmp_path / "step-3")
+    (tmp_path / "step-2" / "state.json").write_text(json.dumps(state | {"optimizers": {}}))
+    with pytest.raises(ValueError, match="earlier version"):
+        _read_state(tmp_path / "step-2")

@@ -94,7 +94,7 @@ def test_trust_in_what_happened_falls_with_lambda(zoo, words):
     for lam in (1.0, 0.5, 0.0):
         world = world_of(zoo, [*words, *LETTERS, f"estimator.lam={lam}"])
         with torch.no_grad():
-            world.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+            world.engine.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
         found.append(batch_metrics(world.plan, rolled(world))["critic/mc_corr"])
     assert found[0] == pytest.approx(1, abs=1e-5)
     assert found[0] > found[1] > found[2]
@@ -134,7 +134,7 @@ def test_the_last_advantage_is_its_reward_less_v_whatever_lambda(zoo, words):
     for lam in (1.0, 0.0):
         world = world_of(zoo, [*words, *LETTERS, f"estimator.lam={lam}"])
         with torch.no_grad():
-            world.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+            world.engine.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
         batch = rolled(world)
         put(batch, "terminated", torch.ones_like(batch["terminated"]))
         assert measure(world.plan, batch)["critic/last_corr"] == pytest.approx(1, abs=1e-5)

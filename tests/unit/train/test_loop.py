@@ -132,9 +132,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(zoo, words, tmp_path):
     """)
     )
     zoo = rlzoo.load_zoo([plugin])
-    with pytest.raises(
-        rlzoo.RlzooError, match="nothing was learned: .* of the actor was never finite"
-    ):
+    with pytest.raises(rlzoo.RlzooError, match="nothing was learned: .* was not finite"):
         rlzoo.run("grpo", [*words, "policy_loss=explode", "kl.place=none",
                            f"run.dir={tmp_path / 'a'}"], zoo=zoo)  # fmt: skip
     steps = lines(tmp_path / "a")[1:]

@@ -58,7 +58,7 @@ def gradient_of(world):
 def test_the_kl_to_the_rollout_begins_at_0_and_is_exact_later(zoo, three, penalty):
     words = [*FIXED, *KL, f"kl={penalty}", "kl.reference=rollout", "model.dtype=float64"]
     world = make_world(zoo, three, *words)
-    assert world.reference is None
+    assert world.engine.reference is None
     policy = world.policy
     batch = all_responses(world, torch.arange(3))
     assert torch.equal(batch["ref_log_probs"], batch["old_log_probs"])
@@ -99,12 +99,12 @@ def test_one_reference_copies_and_one_averages(zoo, model_dir):
         world = make_world(zoo, model_dir, *FIXED, *KL, "actor.lr=0.01", "rollout.prompts=8",
                            "kl.reference=" + words[0], words[1])  # fmt: skip
         trainer = Trainer(world)
-        expected = parameters_to_vector(world.reference.model.parameters())
+        expected = parameters_to_vector(world.engine.reference.model.parameters())
         for share in shares:
             trainer.step()
             now = parameters_to_vector(world.policy.model.parameters()).detach()
             expected = expected + share * (now - expected)
-            found = parameters_to_vector(world.reference.model.parameters())
+            found = parameters_to_vector(world.engine.reference.model.parameters())
             torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-6)
             assert not torch.equal(now, expected) or share == 1.0
 

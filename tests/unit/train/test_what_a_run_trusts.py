@@ -97,10 +97,9 @@ def test_other_versions_and_other_code_are_said_and_written_down(cut, zoo):
 DATA = [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(40)]
 CHANGES = {  # what is changed, how -> the key that is named
     "d.jsonl": (lambda text: text.replace('"answer": "2"', '"answer": "9"'), "task.path"),
-    "pay_of_then.py": (lambda text: text.replace("near_of_then.m", "-"), "rewards.python.function"),
-    "near_of_then.py": (lambda text: text + "\n", "rewards.python.function"),
+    "pay_of_then.py": (lambda text: text.replace("1.0", "-1.0"), "rewards.python.function"),
     "start/tokenizer_config.json": (lambda text: text + "\n", "model.path"),
-    "far_of_then.py": (lambda text: text + "\n", "estimator own"),
+    "own.py": (lambda text: text + "\n", "estimator own"),
 }
 
 
@@ -110,15 +109,11 @@ def named(model_dir, tmp_path_factory):
     place = tmp_path_factory.mktemp("named")
     shutil.copytree(model_dir, place / "start")
     (place / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DATA))
-    (place / "pay_of_then.py").write_text(
-        "import near_of_then\ndef f(p, r, a): return [near_of_then.m * len(x) for x in r]"
-    )
-    (place / "near_of_then.py").write_text("m = 1.0")
-    (place / "far_of_then.py").write_text("one = 1.0")
+    (place / "pay_of_then.py").write_text("def f(p, r, a): return [1.0 * len(x) for x in r]")
     (place / "own.py").write_text(
-        "import far_of_then\nfrom rlzoo import hookimpl\n"
+        "from rlzoo import hookimpl\n"
         "def own(sequence_rewards, response_mask):\n"
-        "    return far_of_then.one * sequence_rewards[:, None] * response_mask\n"
+        "    return sequence_rewards[:, None] * response_mask\n"
         "@hookimpl\ndef register_estimators(register): register(own)\n"
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -149,7 +144,7 @@ def test_other_contents_of_what_a_recipe_names_are_said_once(file, named):
     if file:
         (place / file).write_text(text)
         assert [n.partition(": ")[2].partition(": ")[0] for n in notes] == [key]
-        assert any(name in notes[0] for name in (file, "start", "pay_of_then.py with its imports"))
+        assert any(name in notes[0] for name in (file, "start"))
     else:
         assert notes == []
     parts = json.loads((path / provenance.FILE).read_text())
@@ -227,24 +222,6 @@ def test_a_damaged_file_of_a_run_is_one_line(cut, zoo, name, text):
     with pytest.raises(RunError, match=name) as caught:
         resume(cut, zoo)
     assert "\n" not in str(caught.value)
-
-
-def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
-    from rlzoo.runs.folder import RunFolder
-    from rlzoo_lab.display.tables import closing
-
-    folder = RunFolder(trained[0])
-    for i, text in enumerate(["[]", "{", '{"task": "reverse"}']):
-        neighbour = folder.path.parent / f"bad{i}"
-        neighbour.mkdir()
-        (neighbour / "summary.json").write_text(text)
-    for i, text in enumerate(["x", [1], [[], {}], [10**400, 1]]):
-        odd = shutil.copytree(folder.path, folder.path.parent / f"odd{i}") / "summary.json"
-        odd.write_text(json.dumps(json.loads(odd.read_text()) | {"eval_after_interval": text}))
-    good = folder.path.parent / "good"
-    shutil.copytree(folder.path, good)
-    (good / "metrics.jsonl").write_text("[1]\n")
-    assert len(closing(folder.summary(), folder)[1].columns[0].cells) == 2
 
 
 def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, monkeypatch):
@@ -370,23 +347,3 @@ def test_a_checkpoint_that_is_falsely_vouched_for_is_not_taken(fault, trained, z
     (path / "summary.json").unlink()
     with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
         resume(path, zoo)
-
-
-def rewritten(file, keep):
-    file.write_text("".join(x for x in file.read_text().splitlines(True) if keep(json.loads(x))))
-
-
-def test_what_a_run_has_lost_is_noted(trained, zoo, tmp_path):
-    cut = tmp_path / "run"
-    shutil.copytree(trained[0], cut)
-    (cut / "summary.json").unlink()
-    shutil.copytree(cut, tmp_path / "whole")
-    notes = resume(tmp_path / "whole", zoo)
-    assert notes == ["resumed at step 2"]
-    rewritten(cut / "metrics.jsonl", lambda line: line["step"] != 1)
-    rewritten(cut / "samples.jsonl", lambda line: line["step"] != 2)
-    shutil.rmtree(cut / "evaluations")
-    notes = "\n".join(resume(cut, zoo))
-    for name, step in (("metrics.jsonl", "of step 1"), ("samples.jsonl", "from step 2"),
-                       ("evaluations/", "after")):  # fmt: skip
-        assert any(name in note and step in note for note in notes.split("\n")), (name, notes)

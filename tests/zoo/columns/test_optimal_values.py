@@ -49,14 +49,14 @@ def test_it_is_the_reference_that_is_drawn_from_and_metered():
     with torch.no_grad():  # a policy that only ever says its end
         for weight in world.policy.model.parameters():
             weight.zero_()
-    before = world.meter.tokens
+    before = world.engine.meter.tokens
     drawn = more["sample"](*prompts, reference=True)
-    again = world.reference.generate(
+    again = world.engine.reference.generate(
         *prompts, _uniforms(world, len(batch["prompt_ids"])), drawn["response_ids"].shape[1]
     )
     width = min(drawn["response_ids"].shape[1], again["response_ids"].shape[1])
     assert torch.equal(drawn["response_ids"][:, :width], again["response_ids"][:, :width])
-    assert world.meter.tokens == before + int(drawn["response_mask"].sum())
+    assert world.engine.meter.tokens == before + int(drawn["response_mask"].sum())
 
 
 def _uniforms(world, rows):

@@ -12,7 +12,7 @@ from helpers.worlds import rolled, world_of
 from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.tiny import build_tokenizer, save
+from rlzoo_lab.models.tiny import build_tokenizer, save
 from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, mixed_log_probs, peers
 
 TEACHER = "columns.self_teacher_log_probs"
@@ -88,13 +88,13 @@ def test_what_it_says_is_read_off_a_plain_pass(batches, mix):
             assert torch.equal(got, batch["old_log_probs"][i, :n])
             continue
         text = f"{batch['responses'][peer]};{batch['prompts'][i]}"
-        prompt = torch.tensor(world.tokenizer(text)["input_ids"])
+        prompt = torch.tensor(world.policy.tokenizer(text)["input_ids"])
         response = batch["response_ids"][i, :n]
         ids = torch.cat([prompt, response])[None]
         with torch.no_grad():
             logits = [
                 m(ids).logits[0, len(prompt) - 1 : -1]
-                for m in (world.reference.model, world.policy.model)
+                for m in (world.engine.reference.model, world.policy.model)
             ]
         mixed = (1 - mix) * logits[0] + mix * logits[1]
         want = mixed.log_softmax(-1).gather(-1, response[:, None])[:, 0]
@@ -108,7 +108,7 @@ def test_float64_stays_float64(zoo, model_dir):
     world = world_of(zoo, words, "sdpo")
     batch = rolled(world)
     with torch.no_grad():  # policy and reference are the same: so is their mixture
-        got = mixed_log_probs(world.policy, world.reference, batch, 0.4)
+        got = mixed_log_probs(world.policy, world.engine.reference, batch, 0.4)
         want = world.policy.log_probs(batch)
     assert got.dtype == torch.float64
     mask = batch["response_mask"].bool()

@@ -9,8 +9,8 @@ from rlzoo import RlzooError
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models import reward_model
-from rlzoo_lab.tiny import EOS
+from rlzoo_lab.models import reward_models
+from rlzoo_lab.models.tiny import EOS
 from rlzoo_zoo.rewards import reward_model as component
 
 ROWS = [("ab:", "cd"), ("a:", ""), ("abcdefgh:", "xyzxyz"), ("q:", "a b c")]
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 def ids_of(tokenizer, **options):
-    return [reward_model.encode(tokenizer, p, r, **options) for p, r in ROWS]
+    return [reward_models.encode(tokenizer, p, r, **options) for p, r in ROWS]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "bert"])
@@ -30,10 +30,12 @@ def ids_of(tokenizer, **options):
 def test_padding_moves_no_score(architecture, pad):
     model, tokenizer = make_model(architecture, pad=pad), make_tokenizer(pad=pad)
     rows = ids_of(tokenizer) + ids_of(tokenizer, ended=False)
-    alone = torch.stack([reward_model.score(model, [row])[0] for row in rows])
+    alone = torch.stack([reward_models.score(model, [row])[0] for row in rows])
     assert alone.std() > 0.01
     for batch in (2, 3, 64):
-        torch.testing.assert_close(reward_model.score(model, rows, batch), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            reward_models.score(model, rows, batch), alone, atol=1e-5, rtol=0
+        )
     assert model.config.pad_token_id == tokenizer.pad_token_id
 
 
@@ -41,31 +43,31 @@ def test_padding_moves_no_score(architecture, pad):
 def test_a_score_sees_whether_the_response_ended(pad):
     """Also where the tokenizer pads with EOS, which transformers alone would not see."""
     model, tokenizer = make_model(pad=pad), make_tokenizer(pad=pad)
-    ended = reward_model.score(model, ids_of(tokenizer))
-    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
+    ended = reward_models.score(model, ids_of(tokenizer))
+    cut = reward_models.score(model, ids_of(tokenizer, ended=False))
     assert ((ended - cut).abs() > 1e-3).all()
 
 
 def test_a_plain_prompt_is_read_as_the_policy_reads_it(golden):
     tokenizer = make_tokenizer()
-    ids = reward_model.encode(tokenizer, "ab:", "cd")
+    ids = reward_models.encode(tokenizer, "ab:", "cd")
     assert tokenizer.decode(ids) == f"ab:cd{EOS}"
-    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
-    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
+    assert tokenizer.decode(reward_models.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
+    assert tokenizer.decode(reward_models.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
     with golden.refuses(RlzooError):
-        reward_model.encode(tokenizer, [USER], "cd")
+        reward_models.encode(tokenizer, [USER], "cd")
 
 
 def test_a_chat_template_writes_the_whole_conversation():
     tokenizer = make_tokenizer(chat=True)
     turns = [USER, said("yes"), USER]
     whole = f"u|hi\na|yes{EOS}\nu|hi\na|no{EOS}\n"
-    assert tokenizer.decode(reward_model.encode(tokenizer, turns, "no")) == whole
-    cut = tokenizer.decode(reward_model.encode(tokenizer, turns, "no", ended=False))
+    assert tokenizer.decode(reward_models.encode(tokenizer, turns, "no")) == whole
+    cut = tokenizer.decode(reward_models.encode(tokenizer, turns, "no", ended=False))
     assert cut == f"u|hi\na|yes{EOS}\nu|hi\na|no"
-    empty = tokenizer.decode(reward_model.encode(tokenizer, turns, "", ended=False))
+    empty = tokenizer.decode(reward_models.encode(tokenizer, turns, "", ended=False))
     assert empty == f"u|hi\na|yes{EOS}\nu|hi\na|"
-    assert reward_model.encode(tokenizer, "hi", "no") == reward_model.encode(
+    assert reward_models.encode(tokenizer, "hi", "no") == reward_models.encode(
         tokenizer, [USER], "no"
     )
 
@@ -85,17 +87,17 @@ def columns(texts=ROWS, terminated=None):
 
 
 def test_the_reward_is_the_models_score(zoo, folder):
-    model, tokenizer = reward_model.load(folder, "cpu")
+    model, tokenizer = reward_models.load(folder, "cpu")
     given = zoo.rewards["reward_model"](columns(), path=str(folder))
     torch.testing.assert_close(
-        given, reward_model.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0
+        given, reward_models.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0
     )
     some = torch.tensor([True, False, True, False])
     mixed = zoo.rewards["reward_model"](columns(terminated=some), path=str(folder), batch=2)
-    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
+    cut = reward_models.score(model, ids_of(tokenizer, ended=False))
     torch.testing.assert_close(mixed, torch.where(some, given, cut), atol=1e-5, rtol=0)
     short = zoo.rewards["reward_model"](columns(), path=str(folder), max_length=3)
-    expected = reward_model.score(model, ids_of(tokenizer, limit=3))
+    expected = reward_models.score(model, ids_of(tokenizer, limit=3))
     torch.testing.assert_close(short, expected, atol=1e-5, rtol=0)
 
 
@@ -119,8 +121,8 @@ def test_a_model_with_a_template_reads_the_messages(zoo, tmp_path):
     given["messages"] = [[{"role": "system", "content": "be kind"}, *m] for m in given["messages"]]
     scores = zoo.rewards["reward_model"](given, path=str(tmp_path))
     asked = zip(given["messages"], given["responses"], strict=True)
-    rows = [reward_model.encode(tokenizer, *pair) for pair in asked]
-    torch.testing.assert_close(scores, reward_model.score(make_model(), rows), atol=1e-5, rtol=0)
+    rows = [reward_models.encode(tokenizer, *pair) for pair in asked]
+    torch.testing.assert_close(scores, reward_models.score(make_model(), rows), atol=1e-5, rtol=0)
 
 
 def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):

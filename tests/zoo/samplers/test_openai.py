@@ -82,13 +82,13 @@ def gap(batch):
 
 def test_it_gives_the_tokens_and_log_probs_that_the_server_drew(make, server):
     world = make("rollout.temperature=0.8", "rollout.max_new_tokens=5", "task.min_digits=1")
-    spent = world.meter.tokens
+    spent = world.engine.meter.tokens
     batch = roll(world, prompts=5)
     assert gap(batch) < 1e-5
     mask = batch["response_mask"].bool()
     assert (batch["sampler_log_probs"][~mask] == 0).all()
     assert (batch["terminated"] ^ batch["truncated"]).all()
-    assert world.meter.tokens - spent == int(mask.sum())
+    assert world.engine.meter.tokens - spent == int(mask.sum())
     drawn = {json.dumps(ask["prompt"]) + str(ask["seed"]): ask for ask in server.asked}
     assert len(drawn) == 10  # samples of a prompt differ in their seed
     prompts = [world.prompt_format.encode(text) for text in batch["prompts"]]

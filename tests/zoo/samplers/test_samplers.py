@@ -30,7 +30,9 @@ def test_dynamic_sampling_draws_groups_without_signal_again(zoo):
     redo = ["sampler=dynamic", "sampler.tries=6"]
     world, batch = rolled(zoo, [*words, *redo], "grpo", 16)
     assert flat_groups(plain) > flat_groups(batch)
-    assert world.meter.tokens > plain_world.meter.tokens  # every token drawn is metered
+    assert (
+        world.engine.meter.tokens > plain_world.engine.meter.tokens
+    )  # every token drawn is metered
     for i in range(0, batch.rows, 4):  # groups that had a signal are left as they were
         rows = slice(i, i + 4)
         if not group_degenerate(plain["sequence_scores"][rows], plain["group_ids"][rows]).any():
@@ -61,7 +63,9 @@ def test_columns_of_their_own_are_made_metered_and_repeatable(zoo, words, recipe
     runs = [rolled(zoo, [*words, *extra], recipe) for _ in range(2)]
     (world, batch), (_, again) = runs
     assert torch.equal(batch[column], again[column])
-    assert (world.meter.tokens > plain_world.meter.tokens) == (recipe in ("remax", "vineppo"))
+    assert (world.engine.meter.tokens > plain_world.engine.meter.tokens) == (
+        recipe in ("remax", "vineppo")
+    )
 
 
 def test_full_kl_is_the_sum_over_the_vocabulary(zoo, words):
@@ -71,7 +75,7 @@ def test_full_kl_is_the_sum_over_the_vocabulary(zoo, words):
         for p in world.policy.model.parameters():
             p.add_(0.1 * torch.randn_like(p))
         ours = world.policy.log_prob_stats(batch, want=("log_pi",))["log_pi"]
-        theirs = world.reference.log_prob_stats(batch, want=("log_pi",))["log_pi"]
+        theirs = world.engine.reference.log_prob_stats(batch, want=("log_pi",))["log_pi"]
     by_hand = (ours.exp() * (ours - theirs)).sum(-1) * batch["response_mask"]
     assert (by_hand > -1e-6).all()
     fresh = collect(world, draw(world, "train", 4, "train", 1), 4, stream="train", step=1)

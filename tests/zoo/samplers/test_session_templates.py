@@ -61,7 +61,7 @@ def made(of, place, more=0):
     """The folder of a random model with such a tokenizer, and rows of its head without a token."""
     import torch
 
-    from rlzoo_lab.tiny import build_model, save
+    from rlzoo_lab.models.tiny import build_model, save
 
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=of, eos_token="<|eos|>", bos_token="<s>", pad_token="<|eos|>",
@@ -155,7 +155,7 @@ def test_a_row_is_what_the_template_gives_for_the_messages_sent(world, folder, n
     w = world(f"model.path={folder}", "task=sessions", "rollout.prompts=6",
               "rollout.max_new_tokens=250", "rollout.old_log_probs=recomputed",
               "eval.samples=1", "seed=1")  # fmt: skip
-    tokenizer, form = w.trainer.world.tokenizer, w.trainer.world.prompt_format
+    tokenizer, form = w.trainer.world.policy.tokenizer, w.trainer.world.prompt_format
     tokenizer.chat_template = TEMPLATES[name]
     vars(form).pop("end_of_turn", None)
     refused, done = set(), 0
@@ -201,11 +201,11 @@ def test_a_template_that_rewrites_replies_is_known_at_the_start(folder, template
 
 def test_and_said_when_agents_may_begin(world, folder):
     w = world(f"model.path={folder}", "task=sessions", "seed=1", "eval.samples=1")
-    w.trainer.world.tokenizer.chat_template = LAST
+    w.trainer.world.policy.tokenizer.chat_template = LAST
 
     def agent(w):
         for _ in range(4):
-            played(w, w.trainer.world.tokenizer, [[HI]], {})
+            played(w, w.trainer.world.policy.tokenizer, [[HI]], {})
 
     with pytest.warns(UserWarning, match="writes replies in another way"):
         w.sample(agent)
@@ -214,7 +214,7 @@ def test_and_said_when_agents_may_begin(world, folder):
 def test_the_recipes_system_message_is_before_messages_without_one(world, folder):
     w = world(f"model.path={folder}", "task=sessions", "model.chat=always", "seed=1",
               "model.system=Be brief.", "rollout.max_new_tokens=250", "eval.samples=1")  # fmt: skip
-    tokenizer, own = w.trainer.world.tokenizer, said("system", "Be long.")
+    tokenizer, own = w.trainer.world.policy.tokenizer, said("system", "Be long.")
 
     def agent(w):
         for n in range(4):
@@ -230,7 +230,7 @@ def test_the_recipes_system_message_is_before_messages_without_one(world, folder
 def test_a_reply_ends_where_the_template_ends_a_turn(world, folder):
     """Although prompts of the task are plain text, for which only EOS ends a response."""
     w = world(f"model.path={folder}", "task=sessions", "rollout.max_new_tokens=250", "seed=1")
-    end, replies = w.trainer.world.tokenizer.convert_tokens_to_ids("<|end|>"), []
+    end, replies = w.trainer.world.policy.tokenizer.convert_tokens_to_ids("<|end|>"), []
     assert end not in w.trainer.world.policy.eos_ids
 
     def agent(w):
@@ -252,7 +252,7 @@ def test_a_space_before_a_reply_is_a_part_of_its_first_token(world, tmp_path):
     """Llama 2 and Mistral: the template writes a space, and the policy's token has it."""
     w = world(f"model.path={made(of_pieces(), tmp_path)}", "task=sessions", "task.prompt=a",
               "rollout.max_new_tokens=100", "seed=1")  # fmt: skip
-    tokenizer, found = w.trainer.world.tokenizer, []
+    tokenizer, found = w.trainer.world.policy.tokenizer, []
     tokenizer.chat_template = (
         "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[ {{ m.content }} /]"
         "{% else %} {{ m.content.strip() }} {{ eos_token }}{% endif %}{% endfor %}"
@@ -282,7 +282,7 @@ def test_a_space_before_a_reply_is_a_part_of_its_first_token(world, tmp_path):
 def test_ids_without_a_token_are_shown_and_their_replies_are_continued(world, tmp_path):
     folder = made(of_bytes(), tmp_path, 300)
     w = world(f"model.path={folder}", "task=sessions", "rollout.max_new_tokens=250", "seed=1")
-    tokenizer, shown = w.trainer.world.tokenizer, []
+    tokenizer, shown = w.trainer.world.policy.tokenizer, []
 
     def agent(w):
         for _ in range(4):

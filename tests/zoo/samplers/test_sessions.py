@@ -166,7 +166,7 @@ def test_a_reply_continues_its_prompt_token_by_token(world):
 
 def test_a_chat_template_writes_between_the_turns(world):
     w = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90")
-    tokenizer = w.trainer.world.tokenizer
+    tokenizer = w.trainer.world.policy.tokenizer
     eos = tokenizer.eos_token
     tokenizer.chat_template = TEMPLATE.replace("<eos>", eos)
     seen = {}
@@ -195,7 +195,7 @@ CALL = '<tool_call>{"name": "guess", "arguments": {"n":3, "why": "h"}}</tool_cal
 
 def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world, monkeypatch):
     w, seen = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90"), {}
-    tokenizer = w.trainer.world.tokenizer
+    tokenizer = w.trainer.world.policy.tokenizer
     tokenizer.chat_template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
     decode = type(tokenizer).decode
     tools = [{"type": "function", "function": {"name": "guess", "parameters": {}}}]
@@ -231,7 +231,7 @@ def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world,
 def test_what_a_template_or_tokenizer_cannot_write_is_that_requests_fault_alone(world):
     """Faults of a request do not end the run; nor do edits of what was rendered."""
     w = world(*ONE, "rollout.max_new_tokens=90")
-    tokenizer = w.trainer.world.tokenizer
+    tokenizer = w.trainer.world.policy.tokenizer
     template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
     tokenizer.chat_template = (
         "{{ tools | tojson if tools }}{{ messages[0].content + 1 if messages[0].content == 'add' }}"

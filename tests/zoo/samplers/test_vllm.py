@@ -116,7 +116,7 @@ def test_its_log_probs_are_the_samplers_and_the_policys_are_computed_anew(make):
     torch.testing.assert_close(batch["tis"][mask], weight[mask])
     assert (batch["sampler_log_probs"][~mask] == 0).all()
     assert (batch["terminated"] ^ batch["truncated"]).all()
-    assert world.meter.tokens == int(mask.sum())
+    assert world.engine.meter.tokens == int(mask.sum())
 
 
 def gap(batch):

@@ -38,7 +38,7 @@ def test_a_character_that_has_no_token_stops_at_the_start(words, zoo, golden):
 def test_or_is_skipped_and_counted(words, zoo):
     bad = {"prompt": "\u00fc+1=", "answer": "2"}
     models = build_world(make_plan(compose([*words(bad, bad), "task.on_bad_row=skip"], zoo), zoo))
-    assert f"2 of {ROWS + 2} prompts skipped, first prompt 300" in " ".join(models.notes)
+    assert f"2 of {ROWS + 2} prompts skipped, first prompt 300" in " ".join(models.engine.notes)
 
 
 @pytest.mark.parametrize("key", ["prompt", "answer"])

@@ -149,7 +149,7 @@ def pushes(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
 
 
 def is_reinforce(s: Subject, **options) -> bool:
-    """Whether log_probs alone are pushed, in proportion to the advantages, whatever they are."""
+    """Whether only log_probs are pushed, in proportion to the advantages, whatever they are."""
     a = s.batch()["advantages"]
     gradients = on_own_data(s, a, **options)
     got = -gradients.pop("log_probs")

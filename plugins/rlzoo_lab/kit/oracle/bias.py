@@ -10,16 +10,13 @@ A recipe's own gradient differs: its aggregation weights tokens, for example by 
 row, and its whitening subtracts a mean (`means.Loss`). `cosine`, `gain` and the results of sampled
 batches belong to that gradient, and `own_cosine` to the estimator only.
 
-How the mean over A^ is taken depends on how far one row's A^ depends on others:
-- by itself, or on its group, and the columns that it sees distinguish few rows (an outcome and a
-  length, say): one call on every multiset of one or G of them; exact.
-- else: every episode in turn among the same M draws of partners ("paired": what a draw adds to all
-  actions alike cancels in b_perp), with the standard error.
+The mean over A^ is exact: one call on every multiset of one row or G rows that differ for the
+estimator (in an outcome and a length, say). An estimator that couples the batch, or distinguishes
+too many rows, is measured only in drawn batches.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,15 +25,14 @@ from rlzoo.mdp.noise import generator
 from rlzoo_lab.kit.oracle.means import Means, means
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
-from rlzoo_lab.stats import jackknife_se
 
 STEP_KL = 0.01  # nats per response, of the steps that are compared
 
 
 @dataclass
 class Report:
-    """The measurements of one estimator. Means are over tokens as visited; `_se`: standard errors,
-    0 if exact.
+    """The measurements of one estimator; None if its mean cannot be enumerated. Means are over
+    tokens as visited.
 
     sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not
     scale. cosine, gain: for the gradient of the recipe's loss; own_cosine, scale, snr:
@@ -44,23 +40,19 @@ class Report:
     the gain of a step along the natural gradient.
     """
 
-    b_perp2: float
-    b_perp2_se: float
-    bias2: float
-    variance: float
-    relative_variance: float | None
-    squared_error: float
-    sign: float
-    own_cosine: float
-    own_cosine_se: float
-    cosine: float
-    cosine_se: float
-    scale: float
-    snr: float
-    gain: float
     true_gain: float
-    method: str
-    batches: dict[int, dict[str, float]] = field(default_factory=dict)
+    batches: dict[int, dict[str, float]]
+    b_perp2: float | None = None
+    bias2: float | None = None
+    variance: float | None = None
+    relative_variance: float | None = None
+    squared_error: float | None = None
+    sign: float | None = None
+    own_cosine: float | None = None
+    cosine: float | None = None
+    scale: float | None = None
+    snr: float | None = None
+    gain: float | None = None
 
 
 def truth(subject: EstimatorInWorld) -> Tensor:
@@ -70,16 +62,16 @@ def truth(subject: EstimatorInWorld) -> Tensor:
 
 def expected_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
     """E[g^] (S, V), per row, with sum aggregation."""
-    return _gradient(subject, a.mean.mean(0))
+    return _gradient(subject, a.mean)
 
 
 def loss_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
     """E[g^] (S, V) as the recipe's loss weighs tokens, up to its length."""
-    return _gradient(subject, a.pull.mean(0))
+    return _gradient(subject, a.pull)
 
 
 def b_perp(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
-    """b - sum_a pi b (..., S, V) of E[A^ | s, a], 0 in states that no row reaches."""
+    """b - sum_a pi b (S, V) of E[A^ | s, a], 0 in states that no row reaches."""
     b = mean - subject.oracle.advantages
     return torch.where(_reached(subject), b - (subject.oracle.pi * b).sum(-1, keepdim=True), 0)
 
@@ -99,83 +91,45 @@ def report(
     subject: EstimatorInWorld, *, sizes: tuple[int, ...] = (), kl: float = STEP_KL
 ) -> Report:
     """Every number of one estimator. kl: nats per response of the steps that are compared."""
-    o, a = subject.oracle, subject.oracle.advantages
-    estimated = means(subject)
-    star, reached = truth(subject), _reached(subject)
+    o, a, star, reached = (
+        subject.oracle, subject.oracle.advantages, truth(subject), _reached(subject)
+    )  # fmt: skip
+    natural = natural_gradient(subject)
+    (true_gain,) = _gain(o, star[None], natural, kl)
+    found = Report(true_gain, _batches(subject, sizes, star, kl) if sizes else {})
+    if (estimated := means(subject)) is None:
+        return found
+
+    def cosine(g: Tensor) -> float:
+        return float(((g * star).sum() / (g.norm() * star.norm()).clamp(min=1e-300)).clamp(-1, 1))
+
     visits = torch.where(reached, o.visits[:, None] * o.pi, 0)
-    weight, ones = visits / visits.sum(), torch.ones_like(star)
-
-    def squares(mean: Tensor) -> Tensor:
-        """(b_perp^2, bias^2) of replicas (R, S, V), corrected for sampling noise."""
-        b = torch.where(reached, mean - a, 0)
-        return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight)])
-
-    def cosine(mean: Tensor) -> Tensor:
-        """Likewise for the gradient and the true one."""
-        g = _gradient(subject, mean)
-        length = _square(g, ones).clamp(min=0).sqrt()
-        found = (g.mean(0) * star).sum() / (length * star.norm()).clamp(min=1e-300)
-        return found.clamp(-1, 1)[None]
-
-    b_perp2, bias2 = squares(estimated.mean).tolist()
-    b_perp2_se, _ = _jackknife(squares, estimated.mean).tolist()
-    g = expected_gradient(subject, estimated)
-    squared = estimated.square - 2 * a * estimated.mean.mean(0) + a.square()
-    squared_error = float((weight * squared).sum())
+    weight = visits / visits.sum()
+    g, mine = expected_gradient(subject, estimated), loss_gradient(subject, estimated)
+    found.b_perp2 = float((weight * b_perp(subject, estimated.mean).square()).sum())
+    found.bias2 = float((weight * torch.where(reached, estimated.mean - a, 0).square()).sum())
+    squared = estimated.square - 2 * a * estimated.mean + a.square()
+    found.squared_error = float((weight * squared).sum())
+    found.variance = found.squared_error - found.bias2
     right = (1 + a.sign() * estimated.sign) / 2
+    stake = weight * a.abs()
+    found.sign = float((stake * right).sum() / stake.sum().clamp(min=1e-300))
+    found.own_cosine, found.cosine = cosine(g), cosine(mine)
+    found.scale = float((g * star).sum() / star.square().sum().clamp(min=1e-300))
+    if abs(found.scale) > 1e-9:
+        found.relative_variance = found.variance / found.scale**2
     # For one row: its states are distinct, so the squared norm is a sum over its tokens.
     norm = 1 - 2 * o.pi + o.pi.square().sum(-1, keepdim=True)
-    total = float((visits * estimated.square * norm).sum())
-    signal = float(_square(_gradient(subject, estimated.mean), ones).clamp(min=0))
-    scale = float((g * star).sum() / star.square().sum().clamp(min=1e-300))
-    variance = squared_error - bias2
-    both = torch.stack([star, loss_gradient(subject, estimated)])
-    true_gain, gain = _gain(o, both, natural_gradient(subject), kl)
-    return Report(
-        b_perp2=b_perp2,
-        b_perp2_se=b_perp2_se,
-        bias2=bias2,
-        variance=variance,
-        relative_variance=variance / scale**2 if abs(scale) > 1e-9 else None,
-        squared_error=squared_error,
-        sign=float((weight * a.abs() * right).sum() / (weight * a.abs()).sum().clamp(min=1e-300)),
-        own_cosine=cosine(estimated.mean).item(),
-        own_cosine_se=_jackknife(cosine, estimated.mean).item(),
-        cosine=cosine(estimated.pull).item(),
-        cosine_se=_jackknife(cosine, estimated.pull).item(),
-        scale=scale,
-        snr=signal / max(total - signal, 1e-300),
-        gain=gain,
-        true_gain=true_gain,
-        method=estimated.method,
-        batches=_batches(subject, sizes, star, kl) if sizes else {},
-    )
+    total, signal = float((visits * estimated.square * norm).sum()), float(g.square().sum())
+    found.snr = signal / max(total - signal, 1e-300)
+    (found.gain,) = _gain(o, mine[None], natural, kl)
+    return found
 
 
 def natural_gradient(subject: EstimatorInWorld) -> Tensor:
     """(S, V) the natural gradient: A itself. It gains most for its KL of all directions, to first
     order."""
     return torch.where(_reached(subject), subject.oracle.advantages, 0)
-
-
-def _square(x: Tensor, weight: Tensor) -> Tensor:
-    """sum weight E[x]^2 of replicas x (R, S, V): pairs of different ones only, so that their
-    spread does not count as bias."""
-    n = len(x)
-    if n == 1:
-        return (weight * x[0].square()).sum()
-    apart = x.sum(0).square() - x.square().sum(0)
-    return (weight * apart).sum() / (n * (n - 1))
-
-
-def _jackknife(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Standard errors of `function` of replicas x (R, ...); 0 if there are fewer than three."""
-    n = len(x)
-    if n < 3:
-        return torch.zeros_like(function(x))
-    keep = torch.arange(n)
-    left = torch.stack([function(x[keep != i]) for i in range(n)])
-    return torch.as_tensor(jackknife_se(left.numpy()))
 
 
 BATCHES = 256  # of a size, at most

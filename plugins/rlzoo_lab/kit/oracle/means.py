@@ -1,4 +1,4 @@
-"""E[A^ | s, a] of an estimator: from every group, of one row or more, or from sampled partners."""
+"""E[A^ | s, a] of an estimator, by every group of rows that differ for it."""
 
 import math
 from dataclasses import dataclass
@@ -6,34 +6,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlzoo.mdp.noise import generator
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
 
 
 @dataclass
 class Means:
-    """A^ at each choice, over R replicas (1 if exact). mean (R, S, V); square, sign (S, V).
-
-    sign: that of A^ minus its mean in the state, which is a harmless baseline.
-    pull: (R, S, V) of A^ as the loss weighs it.
-    """
+    """A^ at each choice, all (S, V): its mean, its square, the sign of A^ minus its mean in the
+    state, which is a harmless baseline, and its pull, which is A^ as the loss weighs it."""
 
     mean: Tensor
     square: Tensor
     sign: Tensor
     pull: Tensor
-    method: str
 
 
-ROWS = 400_000  # that an estimator is called on, at most, for a mean
+ROWS = 400_000  # that an estimator is called on, at most
 
 
-def means(subject: EstimatorInWorld) -> Means:
-    """E[A^ | s, a] and related moments."""
+def means(subject: EstimatorInWorld) -> Means | None:
+    """None if A^ depends on the batch, or on more groups than can be enumerated."""
     kinds, size = _kinds(subject), 1 if subject.couples == "row" else subject.samples
     groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
     if subject.couples == "batch" or (size > 1 and groups * size * len(kinds) > ROWS):
-        return _paired(subject, kinds)
+        return None
     return _all_groups(subject, kinds, size)
 
 
@@ -75,7 +70,6 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
 
 def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind], size: int) -> Means:
     """Every multiset of `size` kinds, weighted by its multinomial probability."""
-    sums = _Sums(subject)
     # A^, its square and what the loss makes of it, at each token of each episode.
     expected = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
     drawn = []
@@ -97,19 +91,23 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind], size: int) -> Mea
             total.index_add_(0, which, weight[:, None] * x)
             mean[kind.members] = (total / kind.share[:, None])[kind.which]
         drawn.append((kind, which, weight, a))
-    sums.add(*expected)
-    if size == 1:
-        sums.drawn.append(expected[0])
-        return sums.done(0)
-    base, sign = sums.baseline(), torch.zeros_like(subject.episodes.scores)
-    for kind, which, weight, a in drawn:
+    at = _Choices(subject)
+    mean, square, pull = map(at.mean, expected)
+    base = (subject.oracle.pi * mean).sum(-1)[subject.episodes.states.clamp(min=0)]  # (B, T)
+    sign = _sign(expected[0] - base)
+    for kind, which, weight, a in drawn if size > 1 else ():
         for k in range(len(kind.rows)):
             mine, members = which == k, kind.members[kind.which == k]
             gap = a[mine, None] - base[members]  # (groups, members, T)
             share = weight[mine] / weight[mine].sum()
             sign[members] = (share[:, None, None] * _sign(gap)).sum(0)
-    sums.sign = sums.gather(sign)
-    return sums.done(0)
+    loss = subject.loss
+    if loss is not None and loss.whiten == "batch":  # of a growing batch: an affine map
+        share = at.mass / at.mass.sum()
+        middle = (share * mean).sum()
+        spread = ((share * square).sum() - middle.square()).clamp(min=0)
+        pull = (pull - middle * at.mean(loss.weight)) * (spread + 1e-8).rsqrt()
+    return Means(mean, square, at.mean(sign), pull)
 
 
 def _sign(gap: Tensor) -> Tensor:
@@ -117,142 +115,19 @@ def _sign(gap: Tensor) -> Tensor:
     return torch.where(gap.abs() < 1e-9, 0, gap).sign()
 
 
-CALLS = 1_500  # at most, of an estimator that couples the batch
-
-REPLICAS = 64  # partner draws, at most
-
-
-def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
-    """Each kind of row in turn among the same partners, M times over."""
-    size, batch = subject.samples, subject.couples == "batch"
-    draw = generator(subject.seed, "diagnose/partners")
-    count = sum(len(k.rows) for k in kinds)
-    most = CALLS // count if batch else ROWS // (count * size)
-    replicas = max(3, min(REPLICAS, most))
-    sums, level = _Sums(subject), _levels(subject, kinds)
-    columns = subject.columns
-    for _ in range(replicas):
-        estimates, pulls = (torch.zeros_like(subject.episodes.scores) for _ in range(2))
-        for kind, usual in zip(kinds, level, strict=True):
-            drawn = torch.empty(0, dtype=torch.long)
-            if size > 1:
-                drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
-            rows = kind.rows
-            partners = rows[drawn]
-            if batch:
-                rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
-                ids = torch.arange(subject.prompts * size) // size
-                batches = [torch.cat([row[None], partners, rest]) for row in rows]
-                made = [(subject.among(columns, b, ids), b) for b in batches]
-                a = torch.stack([x[0] for x, _ in made])
-                pull = torch.stack([subject.in_groups(x, b, ids)[0] for x, b in made])
-            else:
-                among = torch.cat([rows[:, None], partners.expand(len(rows), -1)], 1).flatten()
-                ids = torch.arange(len(rows)).repeat_interleave(size)
-                x = subject.among(columns, among, ids)
-                a, pull = x[::size], subject.in_groups(x, among, ids)[::size]
-            estimates[kind.members] = a[kind.which]
-            # What these partners add to all actions alike is not a baseline once lengths weigh it:
-            # taken off, but for what it is on average.
-            mine = pull[kind.which]
-            pulls[kind.members] = mine - _level(subject, kind.members, mine) + usual
-        sums.add(estimates, estimates.square(), subject.weight * pulls)
-        sums.drawn.append(estimates)
-    return sums.done(replicas)
-
-
-def _level(subject: EstimatorInWorld, rows: Tensor, a: Tensor) -> Tensor:
-    """() the mean over tokens of A^ of rows, as likely as they are."""
-    on = subject.episodes.mask[rows] * subject.episodes.probability[rows, None]
-    return (on * a).sum() / on.sum()
-
-
-def _levels(subject: EstimatorInWorld, kinds: list[_Kind]) -> list[Tensor]:
-    """E[A^] over tokens for each prompt, of groups drawn at random."""
-    draw = generator(subject.seed, "diagnose/levels")
-    size, e = subject.samples, subject.episodes
-    alone = subject.couples == "batch"
-    calls, groups = (CALLS // 8, subject.prompts) if alone else (1, ROWS // (4 * size))
-    total, count = (torch.zeros(len(kinds), dtype=torch.float64) for _ in range(2))
-    for _ in range(calls):
-        rows = _draw_groups(subject, kinds, groups, draw)
-        ids = torch.arange(len(rows)) // size
-        a = subject.in_groups(subject.among(subject.columns, rows, ids), rows, ids)
-        on = e.mask[rows]
-        total.index_add_(0, e.prompt[rows], torch.where(on, a, 0).sum(1))
-        count.index_add_(0, e.prompt[rows], on.sum(1).double())
-    return list(total / count.clamp(min=1))
-
-
-def _draw_groups(
-    subject: EstimatorInWorld, kinds: list[_Kind], n: int, draw: torch.Generator
-) -> Tensor:
-    """(n G,) rows of n further groups, each of one prompt."""
-    prompt = torch.randint(len(kinds), (n,), generator=draw)
-    rows = torch.empty(n, subject.samples, dtype=torch.long)
-    for i, kind in enumerate(kinds):
-        groups = (prompt == i).nonzero()[:, 0]
-        need = len(groups) * subject.samples
-        if need:
-            picks = torch.multinomial(kind.share, need, replacement=True, generator=draw)
-            rows[groups] = kind.rows[picks].view(len(groups), -1)
-    return rows.flatten()
-
-
-class _Sums:
-    """Collects A^ of every episode, weighted by its probability, at each choice (S, V).
-
-    drawn: A^ (B, T) of each replica, for the sign, unless `sign` is put there.
-    """
+class _Choices:
+    """Means over the episodes' tokens (B, T) at each choice (S, V), as likely as the episodes."""
 
     def __init__(self, subject: EstimatorInWorld):
         e, tree = subject.episodes, subject.oracle.tree
-        self.subject = subject
-        self.shape = (tree.states, tree.vocabulary)
-        self.on = e.mask
-        self.states = e.states.clamp(min=0)
+        self.shape, self.on = (tree.states, tree.vocabulary), e.mask
         self.cell = (e.states * tree.vocabulary + e.actions)[self.on]
         self.weight = e.probability[:, None].expand_as(e.scores)[self.on]
-        self.mass = self.gather(torch.ones_like(e.scores))
-        self.means: list[Tensor] = []
-        self.pulls: list[Tensor] = []
-        self.drawn: list[Tensor] = []
-        self.square: Tensor | float = 0.0
-        self.sign: Tensor | None = None
+        self.mass = self._sum(torch.ones_like(e.scores))
 
-    def gather(self, x: Tensor) -> Tensor:
+    def _sum(self, x: Tensor) -> Tensor:
         flat = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.float64)
         return flat.index_add_(0, self.cell, self.weight * x[self.on].double()).view(self.shape)
 
-    def add(self, a: Tensor, square: Tensor, pull: Tensor) -> None:
-        self.means.append(self._per_choice(a))
-        self.pulls.append(self._per_choice(pull))
-        self.square = self.square + self.gather(square)
-
-    def _per_choice(self, x: Tensor) -> Tensor:
-        return self.gather(x) / self.mass.clamp(min=1e-300)
-
-    def baseline(self) -> Tensor:
-        """(B, T) the mean of A^ in each token's state."""
-        mean = torch.stack(self.means).mean(0)
-        return (self.subject.oracle.pi * mean).sum(-1)[self.states]
-
-    def done(self, replicas: int) -> Means:
-        count, mass = len(self.means), self.mass.clamp(min=1e-300)
-        if self.sign is None:
-            signs = [_sign(a - self.baseline()) for a in self.drawn]
-            self.sign = self.gather(torch.stack(signs).mean(0))
-        mean, square = torch.stack(self.means), torch.as_tensor(self.square) / (count * mass)
-        method = f"Monte Carlo, {replicas} draws" if replicas else "exact"
-        return Means(mean, square, self.sign / mass, self._whitened(mean, square), method)
-
-    def _whitened(self, mean: Tensor, square: Tensor) -> Tensor:
-        """(R, S, V) the weights in the gradient; with whitening, those of a growing batch:
-        an affine map."""
-        pull, loss = torch.stack(self.pulls), self.subject.loss
-        if loss is None or loss.whiten != "batch":
-            return pull
-        share = self.mass / self.mass.sum()
-        middle = (share * mean.mean(0)).sum()
-        spread = ((share * square).sum() - middle.square()).clamp(min=0)
-        return (pull - middle * self._per_choice(loss.weight)) * (spread + 1e-8).rsqrt()
+    def mean(self, x: Tensor) -> Tensor:
+        return self._sum(x) / self.mass.clamp(min=1e-300)

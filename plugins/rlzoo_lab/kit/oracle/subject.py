@@ -70,7 +70,6 @@ class EstimatorInWorld:
     episodes: EpisodeTable
     columns: Columns
     samples: int = 4
-    prompts: int = 8  # per batch; matters to estimators that couple the batch
     loss: Loss | None = None  # None: all tokens count the same
     seed: int = 0
 

@@ -161,7 +161,8 @@ def test_the_columns_are_a_batchs():
 @pytest.mark.parametrize("critic", ["exact", "noisy", "zero"])
 def test_full_returns_are_unbiased_under_any_critic(zoo, name, critic):
     oracle = world(name, prompts=2)
-    for estimator, options in (("mc", {}), ("gae", {"lam": 1.0}), ("rloo", {})):
+    group = [("rloo", {})] if name not in ("dense", "graded") else []  # rewards that all differ
+    for estimator, options in (("mc", {}), ("gae", {"lam": 1.0}), *group):
         assert worst_b_perp(subject(zoo, estimator, oracle, critic, **options)) < TIGHT, estimator
 
 
@@ -203,7 +204,7 @@ def test_the_gradients_bias_is_d_pi_b_perp(zoo, estimator, critic):
                 brute[state, action] += w * x
     mean = means(found).mean
     assert torch.allclose(brute, expected_gradient(found, means(found)), atol=TIGHT)
-    gap = o.visits[:, None] * o.pi * b_perp(found, mean).mean(0)
+    gap = o.visits[:, None] * o.pi * b_perp(found, mean)
     assert torch.allclose(brute - o.gradient(), gap, atol=TIGHT)
 
 

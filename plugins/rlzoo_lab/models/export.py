@@ -225,23 +225,13 @@ def _results(folder: RunFolder, weights: Weights) -> str:
 
 
 def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) -> str:
-    last = None
+    last = {TOKENS: 0, SECONDS: 0}
     for line in folder.lines("metrics.jsonl"):
         last = line if TOKENS in line and line["step"] <= weights.step else last
-    task = {k: v for k, v in recipe["task"].items() if k != "name"}
-    rows = {
-        "task": recipe["task"]["name"] + (f" {json.dumps(task)}" if task else ""),
-        "rewards": ", ".join(f"{n} x {r.get('weight', 1)}" for n, r in recipe["rewards"].items()),
-        "prompts": PROMPTS[recipe["model"].get("chat", "auto")],
-        "seed": recipe["seed"],
-        "steps": weights.step,
-        "tokens generated": f"{last[TOKENS]:,}" if last else "0",
-        "seconds": f"{last[SECONDS]:.0f}" if last else "0",
-        "why it ended": folder.summary().get("stopped", "it has not"),
-        "exported with": ", ".join(f"{n} {v}" for n, v in versions().items()),
-    }
-    return "\n".join(
-        ["| | |", "|---|---|", *(f"| {k} | {in_markdown(str(v))} |" for k, v in rows.items())]
+    made = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return in_markdown(
+        f"{weights.step} steps, {last[TOKENS]:,} generated tokens, {last[SECONDS]:.0f} s; "
+        f"{PROMPTS[recipe['model'].get('chat', 'auto')]}. Exported with {made}."
     )
 
 

@@ -16,7 +16,7 @@ from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import RunFolder
-from rlzoo_lab import export
+from rlzoo_lab.models import export
 
 
 def train(place, model_dir, *more):
@@ -90,10 +90,8 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
         numbers = f"{run.summary[f'eval_{key}']:.3f} | {low:.3f} to {high:.3f}"
         counts = f"8 | {run.summary['eval_prompts']} |"
         assert f"| {run.summary['eval_metric']} | {numbers} | {counts}" in text, key
-    assert "| prompts | text prompts are unchanged, and messages use the chat template |" in text
-    assert f"| tokens generated | {run.summary['tokens']:,} |" in text
-    assert "| seed | 0 |" in text
-    assert "| why it ended | budget |" in text
+    assert "text prompts are unchanged, and messages use the chat template" in text
+    assert f"{run.summary['tokens']:,} generated tokens" in text
     for name, version in export.versions().items():
         assert f"{name} {version}" in text
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
@@ -114,7 +112,7 @@ def test_a_recipe_s_texts_stay_within_their_places_on_the_card(run, tmp_path):
     assert yaml.safe_load(shown.removesuffix("`````\n")) == recipe
     assert len(re.findall("^#+ ", text, re.MULTILINE)) == 5
     assert not re.search(r"(?<!\\)<img", text)
-    assert {len(re.findall(r"(?<!\\)\|", x)) for x in text.splitlines() if x[:1] == "|"} == {3, 7}
+    assert {len(re.findall(r"(?<!\\)\|", x)) for x in text.splitlines() if x[:1] == "|"} == {7}
 
 
 def test_samples_of_prompts_that_came_again_are_counted_as_such(run, tmp_path):
@@ -231,7 +229,6 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path, g
     assert not (tmp_path / "out").exists()
     rlzoo.export(cut, tmp_path / "out", checkpoint="last")
     assert torch.equal(logits(load(tmp_path / "out")), logits(load(run.path / "model")))
-    assert "| why it ended | it has not |" in front_of(tmp_path / "out")[1]
 
 
 def test_what_fails_leaves_nothing_behind(run, lora, tmp_path, golden):

@@ -18,7 +18,7 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.reward_models.reward_model import RewardModel, encode, longest
+from rlzoo_lab.models.reward_models import RewardModel, encode, longest
 from rlzoo_lab.supervised import reward as trainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz:"
@@ -170,7 +170,7 @@ def test_a_critic_starts_from_a_reward_model_with_a_padding_token_of_its_own(zoo
     theirs.save_pretrained(tmp_path / "reward")
     words = [f"model.path={policy}", f"critic.init={tmp_path}/reward", "device=cpu"]
     plan = make_plan(compose(["recipe=ppo_gae", *words], zoo), zoo)
-    critic = build_world(plan).critic
+    critic = build_world(plan).engine.critic
     assert torch.equal(critic.trunk.embed_tokens.weight, model.model.embed_tokens.weight)
 
 

@@ -1,15 +1,19 @@
-"""A reward model: a sequence classifier with one label; reading one, and scoring with it."""
+"""Reward models: loaded from folders, and called for scores.
+
+One is a sequence classifier with one label; a process reward model is a token classifier with two,
+read at the end of each step.
+"""
 
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlzoo.accel.device import pick_device
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
-from rlzoo.lm.loading import need_sentencepiece, resolve_path
+from rlzoo.lm.loading import resolve_path
 from rlzoo.lm.prompts import Prompt, PromptFormat, opened
 from rlzoo.lm.templates import bind, through_template
 from rlzoo.lm.weights import load_weights, reading
@@ -17,6 +21,14 @@ from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued, token_name
 from rlzoo.plugin.protocols import Tokenizer
 from rlzoo.runs.disk import read_mapping
+
+WHOLE, TOKENS = "SequenceClassification", "TokenClassification"
+LABELS = {WHOLE: 1, TOKENS: 2}  # of TOKENS, label 1: the step is right
+NOUNS = {  # kind -> what it is, and what makes one
+    WHOLE: ("sequence classifier", "`rlzoo model reward`"),
+    TOKENS: ("token classifier", "`rlzoo model reward --per-step`"),
+}
+SEPARATOR = "\n"  # after each step, by default
 
 
 class RewardModel:
@@ -63,7 +75,75 @@ class RewardModel:
             return score(self.model, rows, batch)
 
 
-def check(path: str, device: str = "auto", **what: Any) -> None:
+class Steps(NamedTuple):
+    """Token ids of a prompt and its steps, and where in them each step ends."""
+
+    ids: list[int]
+    ends: list[int]
+
+
+class ProcessRewardModel:
+    """A frozen process reward model with its own tokenizer, in eval mode.
+
+    path:      a folder that `rlzoo model reward --per-step` made, or a hub id
+    device:    a device of torch, by name; dtype: float32, bfloat16 or float16
+    separator: the text after each step; None: the one in the folder's report.json, else a newline
+    key:       the recipe key that an error names
+    """
+
+    def __init__(
+        self,
+        path: str,
+        device: str,
+        dtype: str = "float32",
+        *,
+        separator: str | None = None,
+        key: str = "path",
+    ):
+        self.check(path)
+        folder = resolve_path(path, key)
+        self.model, self.tokenizer = load(folder, device, dtype, TOKENS)
+        self.separator = separator or trained_separator(folder)
+
+    @staticmethod
+    def check(path: str, device: str = "auto") -> None:
+        """Raise RlzooError if the model or device does not exist; reads only small files."""
+        check(path, device, TOKENS)
+
+    def steps(self, response: str) -> list[str]:
+        """The pieces of a response between separators; white space is not a step."""
+        return response.split(self.separator)
+
+    def probabilities(
+        self,
+        prompts: Sequence[str],
+        messages: Sequence[Prompt],
+        responses: Sequence[str],
+        *,
+        max_length: int | None = None,
+        batch: int = 64,
+    ) -> list[list[float | None]]:
+        """P(right) of each piece of `steps(response)`; None for a piece that is not a step, or
+        ends beyond `max_length` tokens. With a chat template the tokenizer reads
+        `messages`, without one `prompts`; batch: rows per pass."""
+        import torch
+
+        limit = longest(self.model, max_length)
+        asked = messages if self.tokenizer.chat_template else prompts
+        pieces = [self.steps(response) for response in responses]
+        rows = [
+            encode_steps(self.tokenizer, prompt, filter(str.strip, texts), self.separator, limit)
+            for prompt, texts in zip(asked, pieces, strict=True)
+        ]
+        with torch.no_grad():
+            found = [iter(row) for row in score_steps(self.model, rows, batch)]
+        return [
+            [next(scores, None) if piece.strip() else None for piece in texts]
+            for texts, scores in zip(pieces, found, strict=True)
+        ]
+
+
+def check(path: str, device: str = "auto", kind: str = WHOLE) -> None:
     """Raise RlzooError if the model or device does not exist; reads only small files."""
     if not path:
         raise RlzooError(
@@ -73,19 +153,13 @@ def check(path: str, device: str = "auto", **what: Any) -> None:
         pick_device(device)
     folder = typed_path(path)
     if folder.is_dir():
-        refuse(folder, **what)
+        refuse(folder, kind)
     elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id
         beside = [p.name for p in folder.parent.glob("*") if p.is_dir()]
         raise RlzooError(f"path: there is no folder {path!r}{nearest(folder.name, beside)}")
 
 
-NOUNS = {  # kind -> what it is, and what makes one
-    "SequenceClassification": ("sequence classifier", "`rlzoo model reward`"),
-    "TokenClassification": ("token classifier", "`rlzoo model reward --per-step`"),
-}
-
-
-def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) -> None:
+def refuse(folder: Path, kind: str = WHOLE) -> None:
     """Raise if `folder` is not a reward model of this kind; reads only small files."""
     file = folder / "config.json"
     if not file.is_file():
@@ -99,32 +173,26 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
         noun, maker = NOUNS[kind]
         raise ModelError(f"{folder}: {architecture} is not a {noun}; use {maker} to make one")
     there = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
-    _refuse_labels(folder, there, labels)
+    _refuse_labels(folder, there, kind)
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
     if not any((folder / name).is_file() for name in names):
         raise ModelError(f"{folder}: has no tokenizer (none of {', '.join(names)})")
 
 
-def _refuse_labels(folder: Path, there: int, labels: int) -> None:
-    if there != labels:
+def _refuse_labels(folder: Path, there: int, kind: str) -> None:
+    if there != (labels := LABELS[kind]):
         many = "one label" if labels == 1 else f"{labels} labels"
         raise ModelError(
             f"{folder}: a reward model of this kind has {many}, but this one has {there}"
         )
 
 
-def load(
-    folder: Path,
-    device: Any,
-    dtype: str = "float32",
-    kind: str = "SequenceClassification",
-    labels: int = 1,
-) -> tuple[Any, Any]:
+def load(folder: Path, device: Any, dtype: str = "float32", kind: str = WHOLE) -> tuple[Any, Any]:
     """(model, tokenizer) of a reward model, frozen, in eval mode."""
     import torch
     import transformers
 
-    refuse(folder, kind, labels)
+    refuse(folder, kind)
     with _quiet(folder):
         model = load_weights(
             getattr(transformers, f"AutoModelFor{kind}"),
@@ -138,7 +206,7 @@ def load(
 
 
 def make(
-    folder: Path, kind: str, labels: int, chat_args: dict[str, Any] | None = None
+    folder: Path, kind: str = WHOLE, chat_args: dict[str, Any] | None = None
 ) -> tuple[Any, Any]:
     """(model, tokenizer): the network in `folder` under a new head, or one that it has. chat_args:
     arguments of the chat template."""
@@ -150,9 +218,9 @@ def make(
     with _quiet(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **how)
         if kind in (config.architectures or [""])[0]:  # it has a head
-            _refuse_labels(folder, config.num_labels, labels)
+            _refuse_labels(folder, config.num_labels, kind)
         model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
-            folder, num_labels=labels, dtype=torch.float32, use_safetensors=True, **how
+            folder, num_labels=LABELS[kind], dtype=torch.float32, use_safetensors=True, **how
         )
     return model, tokenizer
 
@@ -160,7 +228,6 @@ def make(
 def load_tokenizer(folder: Path, chat_args: dict[str, Any] | None = None) -> Any:
     from transformers import AutoTokenizer
 
-    need_sentencepiece(folder)
     with _quiet(folder):
         found = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -291,3 +358,49 @@ def without_end(tokenizer: Tokenizer, response: str, end: int | None = None) -> 
     ends = {tokenizer.eos_token_id, tokenizer.eos_token_id if end is None else end}
     names = "|".join(re.escape(token_name(tokenizer, i)) for i in ends if i is not None)
     return re.sub(rf"(?:{names})(?:\s|{names})*$", "", response) if names else response
+
+
+def trained_separator(folder: Path) -> str:
+    file = folder / "report.json"
+    return read_mapping(file).get("separator", SEPARATOR) if file.is_file() else SEPARATOR
+
+
+def encode_steps(
+    tokenizer: Any, prompt: Prompt, steps: Iterable[str], separator: str, limit: int | None = None
+) -> Steps:
+    """A prompt, then each step and the separator, encoded separately as TRL's PRMTrainer does: a
+    step ends at the last token of its separator. BOS and the chat template are the tokenizer's.
+    limit: tokens that are kept, and with them the steps that end there."""
+    if tokenizer.chat_template:
+        said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        ids = through_template(tokenizer, said, add_generation_prompt=True, return_dict=False)
+    elif not isinstance(prompt, str):
+        raise ModelError("the prompt has chat messages, but the tokenizer has no template")
+    else:
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        ids = [tokenizer.bos_token_id] * (tokenizer.bos_token_id is not None) + ids
+    after = continued(tokenizer, separator)
+    if not after:
+        raise ModelError(f"the separator {separator!r} has no tokens in this tokenizer")
+    ends = []
+    for step in steps:
+        ids = [*ids, *continued(tokenizer, step), *after]
+        ends.append(len(ids) - 1)
+    return Steps(ids[:limit], [end for end in ends if limit is None or end < limit])
+
+
+def score_steps(model: Any, rows: Sequence[Steps], batch: int = 64) -> list[list[float]]:
+    """P(label 1) at each step's end."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))  # little padding
+    found: list[list[float]] = [[] for _ in rows]
+    device = next(model.parameters()).device
+    for start in range(0, len(rows), batch):
+        part = [i for i in order[start : start + batch] if rows[i].ends]
+        if not part:
+            continue
+        ids, mask = right_pad([rows[i].ids for i in part], 0)  # the mask marks the tokens
+        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        right = logits.float().softmax(-1)[..., 1].cpu()
+        for i, row in zip(part, right, strict=True):
+            found[i] = row[rows[i].ends].tolist()
+    return found

@@ -1,5 +1,4 @@
-"""Previews a run for `rlzoo show`: prompt format and memory.
-Nothing is loaded; `show` finds `preview` by the entry point of that name.
+"""Previews a run for `rlzoo show`: prompt format and memory. Nothing is loaded.
 
 The sizes come from a `config.json` if the model is stored here, otherwise from the recipe's
 `model.shape`. Only the bytes of weights, gradients and optimizer states are counted: parameters x
@@ -14,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
-from rich.text import Text
 
 from rlzoo.accel.sampling_copy import sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
-from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
+from rlzoo_lab.view.blocks import Block, Column, Table, Text
 from rlzoo_lab.view.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -32,17 +29,10 @@ HEADS = ("lm_head", "embed_out")  # what transformers calls the layer that gives
 
 @dataclass(frozen=True)
 class Sizes:
-    """A causal LM's.
+    """A causal LM: its width, and the shapes of its parameters by name. exact: whether these are
+    the model's own, not those of a similar model."""
 
-    inner: width of the feed-forward layers
-    shapes: of its parameters, by name
-    exact: whether `shapes` are the model's own, not those of a similar model
-    """
-
-    layers: int
     hidden: int
-    inner: int
-    vocabulary: int
     shapes: Mapping[str, Sequence[int]]
     exact: bool
 
@@ -67,49 +57,8 @@ class Sizes:
         return rank * sides
 
 
-@dataclass(frozen=True)
-class Preview:
-    """prompts: a line on the prompt format; None without a chat template. memory: None if the
-    model's sizes are unknown. code: a line if the model needs its own code."""
-
-    prompts: str | None
-    memory: "Estimate | None"
-    code: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "prompts": self.prompts,
-            "memory": self.memory and self.memory.document(),
-            "code": self.code,
-        }
-
-    def view(self, width: int) -> list[Any]:
-        """The output of `show`: lines and, if the terminal has `width` columns, a table."""
-        said: list[Any] = [line for line in (self.code, self.prompts) if line]
-        if self.memory:
-            return [*said, *self.memory.view(width)]
-        text = "memory: unknown, because there is neither a config.json nor a model.shape"
-        return [*said, Text(text)]
-
-
-def preview(plan: Plan) -> Preview:
-    """The information about a run that is available before it starts."""
-    return Preview(_prompts_read(plan), estimate(plan), _own_code(plan.recipe.config.model))
-
-
-def _own_code(model: Any) -> str | None:
-    file = config_file(str(model.path)) if model.path else None
-    said = json.loads(file.read_text(encoding="utf-8")) if file else {}
-    if "auto_map" not in said or model.trust_remote_code:
-        return None
-    from transformers import CONFIG_MAPPING
-
-    if said.get("model_type") in CONFIG_MAPPING:
-        return None
-    return f"{file}: its own code is needed, which runs only with model.trust_remote_code=true"
-
-
-def _prompts_read(plan: Plan) -> str | None:
+def prompts_read(plan: Plan) -> str | None:
+    """How prompts are formatted, in words; None without a chat template."""
     model = plan.recipe.config.model
     file = config_file(str(model.path)) if model.path else None
     names = ("chat_template.jinja", "tokenizer_config.json")
@@ -123,26 +72,19 @@ def _prompts_read(plan: Plan) -> str | None:
 
 def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
     """Reads a `config.json` and the weights next to it; None if it has too few entries."""
-    said = {**config, **config.get("text_config", {})}
-    several = said.pop("text_config", None) is not None
-
-    def first(*names: str) -> Any:
-        return next((said[n] for n in names if said.get(n) is not None), None)
-
-    hidden, layers = first("hidden_size", "n_embd"), first("num_hidden_layers", "n_layer")
-    vocabulary = first("vocab_size")
-    inner = first("intermediate_size", "n_inner") or 4 * (hidden or 0)  # some: one for each layer
-    if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, vocabulary)):
+    known = {**config, **config.get("text_config", {})}
+    several = known.pop("text_config", None) is not None
+    hidden: Any = known.get("hidden_size") or known.get("n_embd")
+    needed = (
+        hidden,
+        known.get("num_hidden_layers") or known.get("n_layer"),
+        known.get("vocab_size"),
+    )
+    if not all(isinstance(n, int) and n > 0 for n in needed):
         return None
     file = folder / "model.safetensors" if folder and not several else None
-    shapes, exact = (_stored(file, said), True) if file and file.is_file() else _made(said)
     return Sizes(
-        layers=layers,
-        hidden=hidden,
-        inner=max(inner) if isinstance(inner, list) else inner,
-        vocabulary=vocabulary,
-        shapes=shapes,
-        exact=exact,
+        hidden, *((_stored(file, known), True) if file and file.is_file() else _made(known))
     )
 
 
@@ -229,7 +171,6 @@ class Estimate:
     device: str
     sizes: Sizes
     source: str
-    prompt: int
     items: list[Item]
 
     @property
@@ -243,28 +184,27 @@ class Estimate:
             "parameters": self.sizes.parameters,
             "parameters_exact": self.sizes.exact,
             "from": self.source,
-            "prompt_tokens": self.prompt,
             "items": [{**vars(i), "bytes": i.bytes} for i in self.items],
             "total_bytes": self.total,
         }
 
-    def view(self, width: int) -> list[Any]:
+    def blocks(self) -> list[Block]:
         """One row per item, and a line that explains what was counted."""
-        narrow = width < 100
-        table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
-        table.title = f"memory on {self.device} of weights and optimizers: {show_bytes(self.total)}"
-        table.title_justify, table.show_header = "left", True
-        for name in ("what", "parameters", "bytes", "how"):
-            table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
-        for i in self.items:
-            each = f"{count(i.parameters)} x {i.width} B x {i.copies}"
-            table.add_row(i.what, each, show_bytes(i.bytes), i.how)
+        items = self.items
+        columns = [
+            Column("what", [i.what for i in items]),
+            Column("parameters", [f"{count(i.parameters)} x {i.width} B x {i.copies}"
+                                  for i in items], left=True),
+            Column("bytes", [show_bytes(i.bytes) for i in items]),
+            Column("how", [i.how for i in items], left=True),
+        ]  # fmt: skip
+        title = f"memory on {self.device} of weights and optimizers: {show_bytes(self.total)}"
         text = (
             f"{'' if self.sizes.exact else 'about '}{self.sizes.parameters:,} parameters, by "
             f"{self.source}. Activations, caches and logits come on top: train.steps=2 measures "
-            "the peak (peak_rss_mb in summary.json)"
+            "the peak (peak_rss_mb in summary.json) and the time of a step"
         )
-        return [table, Text(text)]
+        return [Table(columns, title), Text(text)]
 
 
 def estimate(plan: Plan) -> Estimate | None:
@@ -318,19 +258,10 @@ def estimate(plan: Plan) -> Estimate | None:
             add_network("critic", sizes.trunk, head)
         else:
             add("critic: head", head, 4, 4, "on the policy's trunk, with AdamW's two moments")
-    return Estimate(device, sizes, source, _prompt_tokens(plan, sizes), items)
+    return Estimate(device, sizes, source, items)
 
 
 def _device(name: str) -> str:
     if name != "auto":
         return name.partition(":")[0]
     return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
-
-
-def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:
-    """Tokens of the longest of a few prompts, taken as a token per character where the vocabulary
-    is of characters, else per three of them."""
-    some = draw_examples(plan.task, plan.task_name, "train", 32, torch.Generator().manual_seed(0))
-    texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in some]
-    per_token = 1 if sizes.vocabulary < 1000 else 3
-    return max(-(-len(text) // per_token) for text in texts)
