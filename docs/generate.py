@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import rlzoo
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -508,7 +508,8 @@ def resources_block(zoo: Zoo) -> str:
 
 
 def stages_block(zoo: Zoo) -> str:
-    rows = [[KINDS[k].singular.replace("_", " "), stage] for k, stage in STAGE_OF_KIND.items()]
+    kinds = sorted(KINDS.values(), key=lambda kind: STAGES.index(kind.stage))
+    rows = [[kind.singular.replace("_", " "), kind.stage] for kind in kinds]
     return table(["kind", "latest stage whose columns it may use"], rows)
 
 

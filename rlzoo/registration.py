@@ -1,12 +1,12 @@
 """Registers the environment with gymnasium, without importing gymnasium.
 
-Gymnasium 1.0 dropped its entry points for environments, so an import has to do it. `import rlzoo`
-must stay cheap, and gymnasium takes half a second: if it is not imported yet, registration waits
-until it is.
+Gymnasium 1.0 has no entry points for environments, and importing it takes half a second: if it is
+not imported yet, registration waits until it is.
 """
 
 import sys
 from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from typing import Any
 
 ENV_ID = "rlzoo/TokenMDP-v0"
@@ -33,10 +33,13 @@ class _WhenImported(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != "gymnasium":
             return None
-        others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
-        spec = next((s for f in others if (s := f.find_spec(fullname, path, target))), None)
+        sys.meta_path.remove(self)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
-            return None
+            return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:

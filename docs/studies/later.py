@@ -1,14 +1,24 @@
-"""Run the recipes of 2026 by the league's rules and write the tables of docs/results.md.
+"""Run recipes of 2025 and 2026, each at its best learning rate; write tables of docs/results.md.
 
-    python docs/studies/later.py [FOLDER] [--jobs N] [--seeds N]    about 6 CPU minutes; resumes
-    python docs/studies/later.py --table talk                       one of the tables
+    python docs/studies/later.py [FOLDER] [--minutes N] [--rows A,B]    resumes
+    python docs/studies/later.py --page-only
 
-Runs are those of docs/studies/league.py with its sizes, rates and budgets, in runs/later/TASK/
-ROW--seedN by default. Differences are paired by seed with GRPO's.
+Tasks, sizes and budgets are those of docs/studies/league.py. Every row gets the same search: five
+rates of the actor, two seeds each; then ten fresh seeds at the rate with the best mean. Differences
+are paired by seed with GRPO's. Scores are kept in later.json, so that runs on several machines add
+up; run folders are in runs/later.
 """
 
 import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+
+import torch
 
 import league
 import league_page
@@ -16,56 +26,119 @@ from common import DOCS, put, table
 from rlzoo import load_zoo
 from rlzoo_lab.stats import t_interval
 
-PAGE = DOCS / "results.md"
+PAGE, KEPT = DOCS / "results.md", Path(__file__).with_suffix(".json")
 FIRST = "grpo"
-# A table of the page: its task, and its rows, the last ones measured again for comparison.
+# A table of the page: its task, and its rows.
 TABLES = {
-    "later": ("marks", [*league.LATER, FIRST, "ppo_gae", "maxrl"]),
-    "talk": ("key_door", ["echo", "spo", FIRST, "ppo_gae"]),  # four prompts, which return
-}
+    "later": ("marks", [
+        FIRST, "ppo_gae", "sao", "softmax_grpo", "maxrl", "rloo", "dapo", "gspo", "cispo", "sapo",
+        "dr_grpo", "fipo", "gvpo", "raft", "v0_5", "vargrad", "bpco", "hl_gauss_ppo", "real",
+    ]),
+    "talk": ("key_door", [FIRST, "ppo_gae", "spo", "echo"]),  # four prompts, which return
+}  # fmt: skip
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the league's learning rate
+SEARCH, FRESH = (100, 101), tuple(range(10, 20))
 
 
-def interval(values: list[float]) -> str:
-    found = t_interval(values)
-    assert found is not None
-    mean = sum(values) / len(values)
-    return f"{mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+@dataclass(frozen=True)
+class Tuned(league.Cell):
+    factor: float = 1.0
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.task / f"{self.row}--x{self.factor:g}--seed{self.seed}"
+
+    @property
+    def words(self) -> list[str]:
+        return [*super().words, f"actor.lr={self.rate:g}"]
+
+    @property
+    def rate(self) -> float:
+        usual = next(w for w in league.TASKS[self.task].words if w.startswith("actor.lr="))
+        return self.factor * float(usual.partition("=")[2])
+
+    @property
+    def name(self) -> str:
+        return f"{self.task} {self.row} x{self.factor:g} {self.seed}"
 
 
-def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
-    """A line for each row: the mean score and the difference from GRPO's, by seed."""
-    lines = []
-    for row, own in found.items():
-        gaps = [a - b for a, b in zip(own, found[FIRST], strict=True)]
-        gap = "" if row == FIRST else interval(gaps)
-        lines.append([f"`{row}`", f"{sum(own) / len(own):.3f}", gap])
-    return lines
+Kept = dict[str, list[float]]  # a cell's name -> its score and its CPU seconds
+
+
+def search(kept: Kept, task: str, row: str, folder: Path) -> tuple[list[Tuned], list[Tuned]]:
+    """The row's cells: its search, then, once that is finished, those at the best rate."""
+    tries = [Tuned(task, row, seed, folder, f) for f in FACTORS for seed in SEARCH]
+    if any(cell.name not in kept for cell in tries):
+        return tries, []
+    means = {f: fmean(kept[c.name][0] for c in tries if c.factor == f) for f in FACTORS}
+    best = max(FACTORS, key=lambda f: means[f])
+    return tries, [Tuned(task, row, seed, folder, best) for seed in FRESH]
+
+
+def wanted(kept: Kept, task: str, row: str, folder: Path) -> list[Tuned]:
+    tries, fresh = search(kept, task, row, folder)
+    return tries + fresh
+
+
+def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
+    """The runs to do, row by row, each determined by those before it."""
+    for task, every in TABLES.values():
+        for row in every:
+            if rows and row not in rows.split(","):
+                continue
+            while left := [c for c in wanted(kept, task, row, folder) if c.name not in kept]:
+                yield left[0]
+
+
+def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str]]:
+    """A line for each row that is complete."""
+    scores, found = {}, []
+    for row in rows:
+        tries, fresh = search(kept, task, row, folder)
+        if fresh and all(cell.name in kept for cell in fresh):
+            scores[row] = [kept[cell.name][0] for cell in fresh]
+            gaps = [a - b for a, b in zip(scores[row], scores[FIRST], strict=True)]
+            cost = sum(kept[cell.name][1] for cell in tries)
+            each = fmean(kept[cell.name][1] for cell in fresh)
+            gap = "" if row == FIRST else interval(gaps, "+.3f")
+            found.append([f"`{row}`", f"{fresh[0].rate:g}", interval(scores[row], ".3f"), gap,
+                          f"{cost:.0f}", f"{each:.0f}"])  # fmt: skip
+    return found
+
+
+def interval(values: list[float], digits: str) -> str:
+    between = t_interval(values)
+    assert between is not None
+    low, high = (f"{x:{digits}}" for x in (between.low, between.high))
+    return f"{fmean(values):{digits}} [{low}, {high}]"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=DOCS.parent / "runs" / "later")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--table", choices=TABLES, nargs="*", default=list(TABLES))
+    add = parser.add_argument
+    add("folder", nargs="?", type=Path, default=DOCS.parent / "runs" / "later")
+    add("--rows", default="", help="these rows only")
+    add("--minutes", type=float, default=math.inf, help="begin no run after these")
+    add("--page-only", action="store_true")
     arguments = parser.parse_args()
-    for name in arguments.table:
-        write(name, arguments)
-
-
-def write(name: str, arguments: argparse.Namespace) -> None:
-    task, rows = TABLES[name]
-    every = list(league.cells(arguments.folder, [task], rows, arguments.seeds))
-    refused = {
-        (c.task, c.row): why for c in every if c.seed == 0 and (why := c.why_not(load_zoo()))
-    }
-    assert not refused, refused
-    league.play_all([cell for cell in every if not cell.done], arguments.jobs)
-    found: dict[str, list[float]] = {row: [] for row in rows}
-    for cell in every:
-        played = league_page.read(cell.path, league.TASKS[task].tokens)
-        found[cell.row].append(played.after)
-    put(PAGE, name, table(["recipe", task, "minus grpo"], rows_of(found)))
+    folder = arguments.folder.resolve()
+    kept: Kept = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
+    if not arguments.page_only:
+        torch.set_num_threads(1)
+        zoo, began = load_zoo(), time.time()
+        for cell in missing(kept, arguments.rows, folder):
+            if time.time() - began > 60 * arguments.minutes:
+                break
+            before = time.process_time()
+            cell.play(zoo)
+            score = league_page.read(cell.path, league.TASKS[cell.task].tokens).after
+            kept[cell.name] = [round(score, 6), round(time.process_time() - before, 1)]
+            print(cell.name, *kept[cell.name], flush=True)
+            text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items()))
+            KEPT.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+    head = ["recipe", "rate", "score", "minus grpo", "search, CPU s", "a run, CPU s"]
+    for name, (task, rows) in TABLES.items():
+        put(PAGE, name, table([*head[:2], task, *head[3:]], lines(kept, task, rows, folder)))
 
 
 if __name__ == "__main__":

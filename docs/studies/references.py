@@ -4,8 +4,9 @@
     python docs/studies/references.py [FOLDER] --page-only                   write the page
 
 Runs are ordinary run folders, runs/references/ROW--seedN by default, in order of importance: each
-row's first seeds before any row's later ones. The same command does what is missing. Settings are
-the sources'; none was tuned. Seed 1 tried this file out, and counts in no row.
+row's first seeds before any row's later ones. The same command does what is missing; errors are
+kept in references.json, so that runs on several machines add up. Settings are the sources'; none
+was tuned. Seed 1 tried this file out, and counts in no row.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.worlds import make_world
 from rlzoo_lab.stats import t_interval
 
-PAGE = DOCS / "references.md"
+PAGE, KEPT = DOCS / "references.md", Path(__file__).with_suffix(".json")
 TPO = "[TPO](https://arxiv.org/abs/2604.06159), table 3"
 SECOND = "[rl-experiments](https://github.com/deepakvijaykee/rl-experiments), 140833ab"
 
@@ -112,8 +113,9 @@ class Row:
     def path(self, folder: Path, seed: int) -> Path:
         return folder / f"{self.name}--seed{seed}"
 
-    def play(self, folder: Path, seed: int, zoo: Any) -> None:
-        """Do the run, or what is left of it; its weights are not kept."""
+    def play(self, folder: Path, seed: int, zoo: Any) -> tuple[float, float]:
+        """Do the run, or what is left of it; its weights are not kept. Its error, and CPU seconds
+        of the part that was done now."""
         path, began = self.path(folder, seed), time.process_time()
         if (path / "recipe.yaml").is_file():
             resume(path, zoo=zoo)
@@ -125,17 +127,10 @@ class Row:
             run(self.recipe, [*self.words, *more], zoo=zoo)
         for file in path.rglob("*.safetensors"):
             file.unlink()
-        with open(folder / "cpu.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps([path.name, time.process_time() - began]) + "\n")
-
-    def error(self, folder: Path, seed: int) -> float | None:
-        """The run's error; None if it is not finished."""
-        path = self.path(folder, seed)
-        if not (path / "summary.json").is_file():
-            return None
         lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
         name = "eval/score" if self.greedy else "reward/mean"
-        return 1 - [line for line in lines if name in line][-1][name]
+        error = 1 - [line for line in lines if name in line][-1][name]
+        return round(error, 6), round(time.process_time() - began)
 
 
 def reversal(length: int) -> tuple[str, ...]:
@@ -205,6 +200,7 @@ def second_rows() -> Iterator[Row]:
                   (*common, *words), ("abs", 21, relu), seeds=10, greedy=True)  # fmt: skip
 
 
+Kept = dict[str, dict[str, tuple[float, float]]]  # row -> seed -> error, CPU seconds (0: unknown)
 ROWS = [*second_rows(), *tpo_rows()]
 # What runs first: rows by the beginnings of their names, and how many seeds of each.
 ORDER = (
@@ -229,6 +225,7 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true")
     asked = parser.parse_args()
     rows = [row for row in ROWS if row.name.startswith(tuple(asked.rows.split(",")))]
+    kept: Kept = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
     if not asked.page_only:
         torch.set_num_threads(1)
         asked.folder.mkdir(parents=True, exist_ok=True)
@@ -236,10 +233,14 @@ def main() -> None:
         for row, seed in cells(rows):
             if time.time() - began > 60 * asked.minutes:
                 break
-            if row.error(asked.folder, seed) is None:
-                row.play(asked.folder.resolve(), seed, zoo)
-                print(f"{row.name} seed {seed}: {row.error(asked.folder, seed):.4f}", flush=True)
-    write(asked.folder)
+            if str(seed) not in kept.setdefault(row.name, {}):
+                kept[row.name][str(seed)] = row.play(asked.folder.resolve(), seed, zoo)
+                print(f"{row.name} seed {seed}: {kept[row.name][str(seed)]}", flush=True)
+                text = ",\n".join(
+                    f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items())
+                )
+                KEPT.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+    write(kept)
 
 
 # ---------------------------------------------------------------- the page
@@ -265,29 +266,23 @@ T3 = 4.303  # Student's t at 97.5 %, two degrees of freedom
 WIDE = 0.1  # an interval of more than plus or minus this agrees with too much
 
 
-def line(row: Row, folder: Path, seconds: dict[str, list[float]]) -> list[str]:
-    pairs = [(seed, row.error(folder, seed)) for seed in range(2, 2 + row.seeds)]
-    done = [(seed, x) for seed, x in pairs if x is not None]
+def line(row: Row, runs: dict[str, tuple[float, float]]) -> list[str]:
+    done = sorted((int(seed), error) for seed, (error, _) in runs.items())
     mean, sd = row.published
     said = f"{mean:.4f}" + (f" ± {sd:.4f}" if sd else "")
-    cost = seconds.get(row.name, [])
-    each = f"{sum(cost) / len(cost):.0f}" if cost else ""
     if not done:
         return [row.claim, said, "", "", "", f"`{row.name}`", "*not run*"]
+    costs = [cost for _, cost in runs.values() if cost]
+    each = f"{sum(costs) / len(costs):.0f}" if costs else ""
     text, verdict = interval([x for _, x in done], row.published)
     seeds = f"{done[0][0]}-{done[-1][0]}" if len(done) > 1 else f"{done[0][0]}"
     return [row.claim, said, text, seeds, each, f"`{row.name}`", verdict]
 
 
-def write(folder: Path) -> None:
-    seconds: dict[str, list[float]] = {}
-    costs = folder / "cpu.jsonl"
-    for text in costs.read_text("utf-8").splitlines() if costs.is_file() else ():
-        name, cost = json.loads(text)
-        seconds.setdefault(name.partition("--")[0], []).append(cost)
+def write(kept: Kept) -> None:
     head = ["error", "published", "ours, 95 % interval", "seeds", "CPU s a run", "row", "verdict"]
     for name, source in (("tpo", TPO), ("second", SECOND)):
-        rows = [line(row, folder, seconds) for row in ROWS if row.source == source]
+        rows = [line(row, kept.get(row.name, {})) for row in ROWS if row.source == source]
         put(PAGE, name, table(head, rows))
     put(PAGE, "kl", kl_table())
 

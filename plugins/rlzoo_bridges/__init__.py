@@ -12,4 +12,5 @@ prime_rl  a custom loss for prime-rl
 rllm      registered in rLLM
 lines     the lines that start a recipe's algorithm in each trainer
 command   `rlzoo show --for TRAINER`
+words     their words for rlzoo's keys
 """

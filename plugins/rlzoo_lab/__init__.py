@@ -9,6 +9,7 @@ with `add_arguments` imports no torch at its top.
     completion  shell completion
     credit      measures of each step that the doctor reads
     data        what a run's folder contains: the only code that opens its files
+    declared    a verb's options, as declared by its Python function
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows in a terminal
     doctor      what is wrong with a run

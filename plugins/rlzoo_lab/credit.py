@@ -85,19 +85,20 @@ def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
     texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
     ended = (last * batch["terminated"][:, None]).bool()
     due = batch["rewards"] - batch["values"] if "values" in batch else None
+    untaught = ends[:, taught].float().mean(1).max().item() if taught.any() else None
     return {
         names.RIGHT: None if right is None else right.float().mean().item(),
-        names.DISTINCT_TEXTS: len(set(batch["responses"])) / len(texts),
+        "response/distinct": len(set(batch["responses"])) / len(texts),
         names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
         names.SCORE_NOISE: _noise(total, texts),
         names.PULL_CORR: follows,
-        names.LAST_CORR: None if due is None else correlation(raw[ended], due[ended]),
-        names.UNTAUGHT: ends[:, taught].float().mean(1).max().item() if taught.any() else None,
+        "critic/last_corr": None if due is None else correlation(raw[ended], due[ended]),
+        "actor/untaught_ends": untaught,
         names.RIGHT_CORR: None if right is None else correlation(total[every], right),
-        names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
+        "score/at_end": (masked_sum(size * last, mask).sum() / size.sum()).item()
         if size.any()
         else None,
-        names.PAID_TOKENS: paid[paid > 0].mean().item() if paid.any() else None,
+        "score/paid_tokens": paid[paid > 0].mean().item() if paid.any() else None,
         names.ADVANTAGE_CORR: correlation(total, mean),
         names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }

@@ -5,7 +5,9 @@ import os
 import secrets
 import shlex
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rlzoo.cli.run.command import shown
 from rlzoo.cli.verb import QUIET_HELP, STORE_HELP, WORDS_HELP, Result
@@ -57,12 +59,26 @@ def run(arguments: argparse.Namespace) -> Result:
             zoo = load_zoo()
             recipe = compose(words, zoo)
             check_free(arguments.host, arguments.port)
-            train = lambda display: start(recipe, zoo, display, arguments.store)  # noqa: E731
-            return shown(train, arguments, begun)
+            train = lambda shows: start(recipe, zoo, Begun(shows, begun), arguments.store)  # noqa: E731
+            return shown(train, arguments)
     finally:
         FOUND.pop(VARIABLE, None)
         if given is None:
             del os.environ[VARIABLE]
+
+
+class Begun:
+    """A display that also calls `then` with the run folder's path before step 1."""
+
+    def __init__(self, display: Any, then: Callable[[Path], None]) -> None:
+        self._display, self._then = display, then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._display, name)
+
+    def start(self, plan: Any, folder: Any) -> None:
+        self._then(folder.path)
+        self._display.start(plan, folder)
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:

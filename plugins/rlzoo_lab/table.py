@@ -30,7 +30,6 @@ check = Verb(
         ("rlzoo check verl:grpo", "check verl's own function"),
         ("rlzoo check mine.py:advantages --map pay=rewards", "check yours"),
     ),
-    function="rlzoo_lab.api.verbs:check",
     group="plug in",
 )
 model = Verb(
@@ -69,7 +68,6 @@ sweep = Verb(
         ),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ),
-    function="rlzoo_lab.api.verbs:sweep",
     group="compare",
 )
 compare = Verb(
@@ -80,7 +78,6 @@ compare = Verb(
         ("rlzoo compare runs/a runs/b", "two runs"),
         ("rlzoo compare runs/sweep-x", "rows"),
     ),
-    function="rlzoo_lab.api.verbs:compare",
     group="compare",
 )
 diagnose = Verb(
@@ -91,7 +88,6 @@ diagnose = Verb(
         ("rlzoo diagnose ppo_gae estimator=gae,mc,td0,rloo", "in a small world, exactly"),
         ("rlzoo diagnose runs/a", "on a batch that a run saved"),
     ),
-    function="rlzoo_lab.api.verbs:diagnose",
     group="compare",
 )
 trace = Verb(
@@ -102,7 +98,6 @@ trace = Verb(
         ("rlzoo trace --rewards 0,0,1 --values 0.3,0.4,0.6 --lam 0.95", "typed numbers"),
         ("rlzoo trace runs/a --row 3 --html a.html", "write a response of a run as a page"),
     ),
-    function="rlzoo_lab.api.verbs:trace",
     group="study",
 )
 doctor = Verb(
@@ -114,7 +109,6 @@ doctor = Verb(
         ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
         ("rlzoo doctor --environment", "versions and devices for a bug report"),
     ),
-    function="rlzoo_lab.api.verbs:doctor",
     group="study",
 )
 report = Verb(
@@ -125,7 +119,6 @@ report = Verb(
         ("rlzoo report runs/a", "write a page to the run's folder"),
         ("rlzoo report runs/a --watch", "rewrite the page while it trains"),
     ),
-    function="rlzoo_lab.api.verbs:report",
     group="study",
 )
 play = Verb(
@@ -143,7 +136,6 @@ eval = Verb(
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "an untrained model"),
     ),
-    function="rlzoo_lab.api.verbs:evaluate",
     group="compare",
 )
 import_ = Verb(
@@ -161,7 +153,6 @@ export = Verb(
     "write a run's model as a transformers folder with a model card",
     "rlzoo_lab.models.export",
     examples=(("rlzoo model export runs/a my-model", "a transformers folder with a model card"),),
-    function="rlzoo_lab.api.verbs:export",
     group="carry over",
 )
 sft = Verb(

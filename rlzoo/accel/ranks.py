@@ -7,12 +7,11 @@ Then the passes of each mini-batch are divided, and gradients are summed. Only t
 writes.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -99,11 +98,9 @@ def open_ranks(device: str) -> Ranks:
     return Ranks(state.process_index, state.num_processes)
 
 
-def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
-    """Raise RunError if a rank has a different recipe or code digest from the first rank."""
-    digest = hashlib.sha256(recipe.encode()).hexdigest()
-    mine = {"recipe": digest, "code": code, "torch": torch.__version__}
-    everybody = ranks.gather(mine)
+def check_alike(ranks: Ranks, recipe: str, code: Mapping[str, Any]) -> None:
+    """Raise RunError if a rank has a different recipe or code from the first rank."""
+    everybody = ranks.gather({"recipe": recipe, **code})
     for i, other in enumerate(everybody):
         for what, value in other.items():
             if value != everybody[0][what]:

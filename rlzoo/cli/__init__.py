@@ -5,7 +5,6 @@ May import `train` and the packages below. A verb's module is imported on first 
 `--help` loads neither torch nor rich. All other verbs, including those of the lab, come from entry
 points of the group `rlzoo.verbs`.
 
-    declared    a verb's options, as declared by its Python function
     guide       first steps, and the keys
     plugins     `rlzoo plugins`: the components, and plugins that were left out
     recipes     `rlzoo recipes`: the recipes
@@ -18,20 +17,18 @@ import atexit
 import difflib
 import gc
 import os
-import re
 import signal
 import sys
 import traceback
 import warnings
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.cli import guide
-from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RecipeError, RlzooError, in_line, nearest, of_the_machine
 from rlzoo.format.text import printable, printable_logs, say
@@ -135,25 +132,10 @@ def every_verb() -> list[str]:
     return [*VERBS, *(name for name in brought() if name not in VERBS and " " not in name)]
 
 
-def parts(name: str) -> list[str]:
-    """The parts of a verb: `sft` and others of `model`."""
-    return [part.removeprefix(f"{name} ") for part in brought() if part.startswith(f"{name} ")]
-
-
 def split(words: list[str]) -> tuple[str, list[str]]:
     """The verb that words begin with, with its part if it has parts, and the other words."""
     n = 2 if " ".join(words[:2]) in brought() else 1
     return " ".join(words[:n]), list(words[n:])
-
-
-class _Help(argparse.HelpFormatter):
-    """argparse's, with texts folded as in all other help."""
-
-    def add_usage(self, usage: Any, *more: Any) -> None:
-        super().add_usage(guide.usage(str(usage)), *more)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return guide.fold(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,16 +157,22 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
         if message.startswith(head):
-            word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            gone = GONE.get(f"{self.prog.removeprefix('rlzoo ')} {word}")
-            message += f"; it is gone: {gone}" if gone else nearest(word, options)
-            key, equals, value = word.partition("=")
-            if equals and not key.startswith("-"):
-                option = f"--{key.replace('_', '-')}"
+            flag, equals, value = message.removeprefix(head).split()[0].partition("=")
+            key = flag.lstrip("-").replace("-", "_")
+            option = f"--{key.replace('_', '-')}"
+            if gone := GONE.get(f"{self.prog.removeprefix('rlzoo ')} {flag}"):
+                message += f"; it is gone: {gone}"
+            elif flag in SWITCHES:
+                raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
+            elif equals and not flag.startswith("-"):
                 known = option in options
                 meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
-                message = f"{word}: {meant}"
+                message = f"{flag}={value}: {meant}"
+            elif self.takes_keys and not difflib.get_close_matches(flag, options, 1, 0.8):
+                raise RlzooError(f"{flag}: write a recipe's key as {key}={value or 'VALUE'}")
+            else:
+                message += nearest(flag, options)
         elif "required" in message and (lines := self.examples()):
             message += f"; for example: {lines[0][0]}"
         super().error(in_line(printable(message).replace("\n", r"\n")))
@@ -197,24 +185,19 @@ def parser_of(name: str) -> _Parser:
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {about.usage} [--json] ...",
         description=about.help,
-        allow_abbrev=not is_open(name),
-        formatter_class=_Help,
+        allow_abbrev=False,
+        formatter_class=partial(argparse.HelpFormatter, width=guide.width()),
     )
     parser.set_defaults(command=name)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument(
-        "--allow-env",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="let the recipe read this environment variable; repeatable",
-    )
+    allowed = "let the recipe read this environment variable; repeatable"
+    parser.add_argument("--allow-env", action="append", default=[], metavar="NAME", help=allowed)
     if about.module:
         import_module(about.module).add_arguments(parser)
     else:
-        parser.add_argument("part", choices=parts(name), metavar=about.usage.split()[0])
-    if about.function:
-        add_declared(parser, resolve_name(about.function))
+        parts = [point.removeprefix(f"{name} ") for point in brought() if f"{name} " in point]
+        parser.add_argument("part", choices=parts, metavar=about.usage.split()[0])
+    parser.usage = guide.usage(str(parser.usage))
     positional = parser._get_positional_actions()
     for action in positional:  # argparse lists these as missing next to one that is
         action.required = action.required and action.nargs != "*"
@@ -229,90 +212,31 @@ def parse(argv: list[str]) -> argparse.Namespace:
         return _without_verb(argv)
     name, words = split(argv)
     parser = parser_of(name)
-    if is_open(name):
-        arguments, rest = parser.parse_known_args(_joined(words))
-        arguments.words, arguments.flags = _sorted(rest)
-    else:  # key=value may follow an option
-        words = _as_keys(words, parser) if parser.takes_keys else words
-        arguments = parser.parse_intermixed_args(words)
-    return named(arguments, parser)
-
-
-def is_open(name: str) -> bool:
-    """Whether a verb also takes options that only plugins define."""
     module = described(name).module
-    return bool(module) and getattr(import_module(module), "OPEN", False)
+    if read := getattr(import_module(module), "read", None) if module else None:
+        arguments: argparse.Namespace = read(parser, words)
+        return arguments
+    arguments = parser.parse_intermixed_args(words)  # key=value may follow an option
+    return named(arguments) if parser.takes_keys else arguments
 
 
-def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """(words, the name and value of each `--name X`) of what an open verb's parser leaves."""
-    words: list[str] = []
-    flags: list[tuple[str, str | None]] = []
-    queue = iter(rest)
-    for word in queue:
-        if not word.startswith("-") or re.match(r"-\.?\d", word):
-            words.append(word)
-        elif word != "--":
-            name, equals, value = word.partition("=")
-            flags.append(
-                (name.lstrip("-").replace("-", "_"), value if equals else next(queue, None))
-            )
-    return words, flags
+def named(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of a verb of recipes, with `recipe=` before the name of a recipe."""
+    from rlzoo.recipe.files import list_configs
+    from rlzoo.recipe.words import name_recipe
 
-
-def named(arguments: argparse.Namespace, parser: _Parser) -> argparse.Namespace:
-    """The arguments with `recipe=` before the name of a recipe."""
-    if parser.takes_keys or is_open(arguments.command):
-        from rlzoo.recipe.files import list_configs
-        from rlzoo.recipe.words import name_recipe
-
-        arguments.words = name_recipe(arguments.words)
-        keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
-        for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
-            warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
-        for word in arguments.words:  # a path, or a recipe misspelt
-            if "=" in word or os.path.exists(word):
-                continue
-            if word == "recipe":
-                raise RecipeError("recipe: write recipe=NAME, or only the name")
-            if near := nearest(word, list_configs("recipes")):
-                raise RecipeError(f"there is no recipe {word!r}{near}")
-    return arguments
-
-
-def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    """`--seed 1` and `--train.steps=3` as `seed=1` and `train.steps=3`, unless the verb has an
-    option of that name, or of one so near that it is rather misspelt."""
-    options = [o for action in parser._actions for o in action.option_strings]
-    out: list[str] = []
-    queue = iter(words)
-    for word in queue:
-        flag, equals, value = word.partition("=")
-        key = flag.removeprefix("--").replace("-", "_")
-        has_option = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
-            flag, options, n=1, cutoff=0.8
-        )
-        if not word.startswith("--") or has_option or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
-            out.append(word)
+    arguments.words = name_recipe(arguments.words)
+    keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
+    for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
+        warnings.warn(f"{key} is given {keys.count(key)} times; the last counts", stacklevel=1)
+    for word in arguments.words:  # a path, or a recipe misspelt
+        if "=" in word or os.path.exists(word):
             continue
-        given = value if equals else next(queue, None)
-        if flag in SWITCHES:
-            raise RlzooError(f"{flag}: there is no such option; {SWITCHES[flag]}")
-        if given is None or given.startswith("--"):
-            raise RlzooError(f"{flag}: needs a value; write {key}=VALUE")
-        out.append(f"{key}={given}")
-    return out
-
-
-def _joined(words: list[str]) -> list[str]:
-    """`--values -.01,.99` as `--values=-.01,.99`: argparse would read such a list as an option."""
-    out: list[str] = []
-    for word in words:
-        if re.match(r"-\.?\d", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):
-            out[-1] += f"={word}"
-        else:
-            out.append(word)
-    return out
+        if word == "recipe":
+            raise RecipeError("recipe: write recipe=NAME, or only the name")
+        if near := nearest(word, list_configs("recipes")):
+            raise RecipeError(f"there is no recipe {word!r}{near}")
+    return arguments
 
 
 def _without_verb(argv: list[str]) -> NoReturn:
@@ -339,14 +263,12 @@ def _commit() -> str:
     from pathlib import Path
 
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return ""
-    try:
-        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return f" ({done.stdout.strip()})"
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        if (root / ".git").exists():
+            text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            return f" ({text.strip()})"
+    return ""
 
 
 def no_verb(word: str) -> str:
@@ -398,10 +320,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as last:
         stopped: BaseException = last
-        how = getattr(last, "__notes__", [])  # how to continue
+        how: list[str] = []  # to continue
         while isinstance(stopped.__context__, KeyboardInterrupt):  # another came as it ended
-            stopped = stopped.__context__
-            how = getattr(stopped, "__notes__", how)
+            how, stopped = getattr(stopped, "__notes__", how), stopped.__context__
+        how = getattr(stopped, "__notes__", how)
         say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
         return getattr(stopped, "status", 128 + signal.SIGINT)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from rlzoo.cli.verb import GROUPS, Verb
 from rlzoo.errors import RlzooError, nearest
-from rlzoo.plugin.component import KINDS
 
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
@@ -29,9 +28,9 @@ KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout
                    "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
 
 WHERE_THE_REST = (
-    "lam=0.9 is short for estimator.lam=0.9 if no other key ends in lam; --seed 1 means "
-    "seed=1. `rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a "
-    "recipe, and docs/recipes.md explains them."
+    "`rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a recipe, "
+    "and docs/recipes.md explains them. lam=0.9 is short for estimator.lam=0.9 if no other key "
+    "ends in lam."
 )
 
 
@@ -69,11 +68,9 @@ def epilog(examples: Sequence[tuple[str, str]], takes_keys: bool) -> str:
     return "\n\n".join(parts)
 
 
-def usage(said: str) -> str:
+def usage(text: str) -> str:
     """A usage folded as argparse shows it, after `usage: `."""
-    return textwrap.fill(
-        " ".join(said.split()), width(), initial_indent=" " * 7, subsequent_indent=" " * 9
-    ).lstrip()
+    return textwrap.fill(text, width(), initial_indent=" " * 7, subsequent_indent=" " * 9).lstrip()
 
 
 def _common() -> Lines:
@@ -81,13 +78,11 @@ def _common() -> Lines:
     from rlzoo.recipe.files import list_configs
     from rlzoo.recipe.keys import KEYS, SECTIONS
 
-    kinds = {section: KINDS[kind] for section, kind in SECTIONS.items()}
     lines = []
     for key in KEYS_PEOPLE_SET:
         meaning = KEYS[key if key in KEYS else f"{key}.name"].meaning
-        if key == "model":
-            meaning = ", ".join(list_configs(key))
-        listed = f"; `rlzoo plugins {kinds[key].plural}`" if key in kinds else ""
+        meaning = ", ".join(list_configs(key)) if key == "model" else meaning
+        listed = f"; `rlzoo plugins {SECTIONS[key]}`" if key in SECTIONS else ""
         lines.append((f"{key}=...", meaning + listed))
     return lines
 

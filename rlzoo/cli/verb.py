@@ -1,8 +1,7 @@
 """Code shared by all verbs: their results, and the only place that prints them.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. If a Python
-function declares its options, `Verb.function` names it (`rlzoo.cli.declared`). `OPEN = True`: the
-verb also takes options that only plugins define, as `arguments.words` and `arguments.flags`.
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`; with `read(parser,
+words)`, it parses its words itself, such as options that only plugins define.
 """
 
 import json
@@ -32,7 +31,6 @@ class Verb:
     usage, help: the arguments after its name, and its purpose. module: where its `add_arguments`
     and `run` are, imported when the verb is used; "" for a verb of parts. examples: (what to type,
     what it does).
-    function: "module:name" of the Python function that declares its options, if there is one.
     group: one of `GROUPS`, under which the help lists it; any other is listed last.
     """
 
@@ -40,7 +38,6 @@ class Verb:
     help: str
     module: str
     examples: tuple[tuple[str, str], ...] = ()
-    function: str = ""
     group: str = ""
 
 

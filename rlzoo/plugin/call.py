@@ -24,7 +24,9 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
     """Call `component` on `columns`; `options` are checked and complete."""
     for name in component.needs:
         if name not in columns:
-            raise _unmet(component, name, columns)
+            given = ", ".join(columns) or "nothing"
+            line = f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
+            raise ComponentError(line, key=name, kind="unmet-need")
     mask = columns.get("response_mask")
     inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
     if component.parts:
@@ -38,15 +40,6 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
 
 # The outputs of these kinds have no gradient.
 NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
-
-
-def _unmet(component: Component, name: str, columns: Columns) -> ComponentError:
-    given = ", ".join(columns) or "nothing"
-    return ComponentError(
-        f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})",
-        key=name,
-        kind="unmet-need",
-    )
 
 
 def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
@@ -125,10 +118,9 @@ class _Call:
         return self.finite(x if self.mask is None else zero_off_mask(x, self.mask), what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
-        if not _is_finite(x.detach()):
-            given = (i for i in self.inputs.values() if isinstance(i, Tensor))
-            if all(_is_finite(i.detach()) for i in given):
-                raise self.fault(f"returned {what} with NaN or infinity for finite inputs")
+        tensors = [x, *(i for i in self.inputs.values() if isinstance(i, Tensor))]
+        if not _is_finite(x.detach()) and all(_is_finite(i.detach()) for i in tensors[1:]):
+            raise self.fault(f"returned {what} with NaN or infinity for finite inputs")
         return x
 
 
@@ -164,11 +156,8 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
-    if (
-        torch.is_grad_enabled()
-        and not loss.requires_grad
-        and any(getattr(x, "requires_grad", False) for x in call.inputs.values())
-    ):
+    with_gradient = any(getattr(x, "requires_grad", False) for x in call.inputs.values())
+    if torch.is_grad_enabled() and with_gradient and not loss.requires_grad:
         raise call.fault("returned a loss without a gradient; is it detached?")
     checked = {}
     for name, x in metrics.items():  # entries without weight may be anything
@@ -210,10 +199,8 @@ def scores(
     except (TypeError, ValueError) as error:
         raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):
-        raise fault(
-            f"returned scores of shape {tuple(score.shape)}; expected {tuple(mask.shape[:1])} "
-            f"for outcomes or {tuple(mask.shape)} for scores per token"
-        )
+        shapes = f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
+        raise fault(f"returned scores of shape {tuple(score.shape)}; expected {shapes}")
     return score
 
 
@@ -244,29 +231,21 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     known = [*TOKENS, *ROLLOUT, "task_scores"] if wraps else list(TOKENS)
     if other := [n for n in columns if n not in known]:
         close = nearest(str(other[0]), known)
-        raise call.fault(
-            f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
-        )
-    needed = [
-        *TOKENS[:2],
-        *(("kept_tokens",) if policy.replay else ()),
-        *(EPISODE if "response_mask" in columns else ()),
-    ]
+        line = f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
+        raise call.fault(line)
+    needed = [*TOKENS[:2], *(["kept_tokens"] if policy.replay else [])]
+    needed += EPISODE if "response_mask" in columns else ()
     if missing := [n for n in needed if n not in columns]:
         raise call.fault(f"returned no {missing[0]!r}")
     ids = columns["response_ids"]
     whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
     if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
-        raise call.fault(
-            f"returned response_ids is {_what(ids)}, but int64 of {rows} rows of 1 to {limit} "
-            "tokens were requested"
-        )
+        wanted = f"int64 of {rows} rows of 1 to {limit} tokens were requested"
+        raise call.fault(f"returned response_ids is {_what(ids)}, but {wanted}")
     low, high = (int(x) for x in ids.aminmax())
     if low < 0 or high >= policy.vocabulary:
-        raise call.fault(
-            f"returned token {low if low < 0 else high}, but the model has tokens 0 to "
-            f"{policy.vocabulary - 1}"
-        )
+        wrong, last = low if low < 0 else high, policy.vocabulary - 1
+        raise call.fault(f"returned token {wrong}, but the model has tokens 0 to {last}")
     double = next(policy.model.parameters()).dtype == torch.float64
     for name, x in columns.items():
         shape = COLUMNS[name].shape
@@ -274,9 +253,8 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
             if not isinstance(x, list) or len(x) != rows:
                 raise call.fault(f"returned {name} is not a list of {rows} entries")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, *ids.shape):
-            raise call.fault(
-                f"returned {name} is {_what(x)}, but response_ids has shape {tuple(ids.shape)}"
-            )
+            line = f"returned {name} is {_what(x)}, but response_ids has shape {tuple(ids.shape)}"
+            raise call.fault(line)
         elif x.device != ids.device:
             raise call.fault(f"returned {name} on {x.device} but response_ids on {ids.device}")
         elif name in {*TOKENS} - {"response_ids", "kept_tokens"}:

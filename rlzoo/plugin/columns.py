@@ -124,18 +124,3 @@ RESOURCES: dict[str, str] = {
     "tokenizer": "the tokenizer",
     "memory": "a dict of JSON values, passed from step to step and saved in checkpoints",
 }
-
-# The latest stage whose columns exist when a component of a kind is called.
-STAGE_OF_KIND: dict[str, str] = {
-    "tasks": "rollout",
-    "samplers": "rollout",
-    "rewards": "score",
-    "columns": "column",
-    "estimators": "estimate",
-    "kl_penalties": "update",
-    "policy_losses": "update",
-    "value_losses": "update",
-    "aggregations": "update",
-    "loggers": "update",
-    "executors": "rollout",
-}

@@ -33,27 +33,36 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of component: its hook `register_<plural>`, its recipe key, and what it maps."""
+    """A kind of component: its hook `register_<plural>`, its recipe key, the latest stage whose
+    columns exist when one is called, and what it maps."""
 
     plural: str
     singular: str
     key: str
+    stage: str
     what: str
 
 
 _ALL = (
-    Kind("estimators", "estimator", "estimator", "columns -> advantages (B, T)[, returns]"),
-    Kind("kl_penalties", "kl_penalty", "kl", "log_probs, ref_log_probs -> penalty (B, T)"),
-    Kind("policy_losses", "policy_loss", "policy_loss", "log_probs, ... -> loss (B, T)[, metrics]"),
-    Kind("value_losses", "value_loss", "value_loss", "value_preds, ... -> loss (B, T)[, metrics]"),
-    Kind("aggregations", "aggregation", "aggregation", "response_mask -> weights (B, T)"),
-    Kind("columns", "column", "columns", "columns -> the column of the function's name"),
-    Kind("tasks", "task", "task", "classes with `draw`, `score`, perhaps `is_correct`, ..."),
-    Kind("rewards", "reward", "rewards", "columns -> outcome (B,) or score per token (B, T)"),
-    Kind("samplers", "sampler", "sampler", "policy, prompt_ids, ... -> tokens and log-probs"),
-    Kind("loggers", "logger", "loggers", "classes with `log(metrics)` and `close()`"),
-    Kind("executors", "executor", "--on", "classes with `capacity` and `run`"),
-)
+    Kind("estimators", "estimator", "estimator", "estimate",
+         "columns -> advantages (B, T)[, returns]"),
+    Kind("kl_penalties", "kl_penalty", "kl", "update",
+         "log_probs, ref_log_probs -> penalty (B, T)"),
+    Kind("policy_losses", "policy_loss", "policy_loss", "update",
+         "log_probs, ... -> loss (B, T)[, metrics]"),
+    Kind("value_losses", "value_loss", "value_loss", "update",
+         "value_preds, ... -> loss (B, T)[, metrics]"),
+    Kind("aggregations", "aggregation", "aggregation", "update", "response_mask -> weights (B, T)"),
+    Kind("columns", "column", "columns", "column", "columns -> the column of the function's name"),
+    Kind("tasks", "task", "task", "rollout",
+         "classes with `draw`, `score`, perhaps `is_correct`, ..."),
+    Kind("rewards", "reward", "rewards", "score",
+         "columns -> outcome (B,) or score per token (B, T)"),
+    Kind("samplers", "sampler", "sampler", "rollout",
+         "policy, prompt_ids, ... -> tokens and log-probs"),
+    Kind("loggers", "logger", "loggers", "update", "classes with `log(metrics)` and `close()`"),
+    Kind("executors", "executor", "--on", "rollout", "classes with `capacity` and `run`"),
+)  # fmt: skip
 KINDS: dict[str, Kind] = {kind.plural: kind for kind in _ALL}
 
 
@@ -62,6 +71,12 @@ def plain(text: str) -> str:
     return re.sub(r"[\s-]+", "_", text.strip().lower())
 
 
+COUPLES = ("row", "group", "batch")
+SHAPES = ("B", "BT", "BTK", "K", "list")
+# What `register(f, ...)` takes: fields of a Component.
+REGISTERED = ("couples", "shape", "example", "caution", "check", "needs_signal", "parts")
+_OPTION = re.compile(r"\s*(\w+)\s*=([^,]*),?")
+_PART = re.compile(r"\s*([\w./-]+)\s*(?:\(((?:\s*\w+\s*=[^,]*,?)*)\s*\))?\s*")
 _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
@@ -106,14 +121,13 @@ class Component:
     def source(self) -> str:
         """The citation in a docstring: the text after `Source:`, or the phrase around an arXiv
         id."""
-        _, stated, after = self.doc.partition("Source:")
-        if stated:  # to the end of its paragraph
-            return " ".join(after.split("\n\n")[0].split())
+        _, _, after = self.doc.partition("Source:")
         arxiv = _ARXIV.search(self.doc)
-        if not arxiv:
-            return ""
-        before = re.split(r"[.\n(]", self.doc[: arxiv.start()].removesuffix("("))[-1]
-        return " ".join(f"{before}{arxiv.group()}".split()).strip(" (")
+        text = after.split("\n\n")[0]
+        if arxiv and not text:
+            before = re.split(r"[.\n(]", self.doc[: arxiv.start()].removesuffix("("))[-1]
+            text = f"{before}{arxiv.group()}".strip(" (")
+        return " ".join(text.split())
 
     @property
     def elsewhere(self) -> tuple[str, ...]:
@@ -131,18 +145,17 @@ class Component:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
         for name in options:
             if name not in self.options:
-                raise ComponentError(
-                    f"{self.label}: {self.no_option(name).removeprefix('has ')}",
-                    key=name,
-                    kind="unknown-key",
-                )
+                line = f"{self.label} {self.no_option(name)}"
+                raise ComponentError(line, key=name, kind="unknown-key")
         checked = {}
         for name, option in self.options.items():
             try:
                 checked[name] = option.check(options.get(name, option.default))
             except ValueError as error:
-                line = f"{self.label}: option {name!r} {error}"
-                kind = option.fault(options.get(name))
+                line, kind = (
+                    f"{self.label}: option {name!r} {error}",
+                    option.fault(options.get(name)),
+                )
                 raise ComponentError(line, key=name, kind=kind) from None
         return checked
 
@@ -161,17 +174,14 @@ class Component:
         return [self._part(text) for text in options[self.parts]] if self.parts else []
 
     def _part(self, text: str) -> tuple["Component", dict[str, Any]]:
-        shape = re.fullmatch(r"\s*([\w./-]+)\s*(?:\((.*)\))?\s*", text)
-        pairs = [] if shape is None else list(filter(str.strip, (shape[2] or "").split(",")))
-        if shape is None or not all("=" in pair for pair in pairs):
-            line = f"{self.label}: {self.parts}: {text!r} is not of the form NAME(OPTION=VALUE)"
-            raise ComponentError(line, key=self.parts, kind="wrong-type")
-        part = (self.peers or {})[shape[1]]
-        if part.parts:
-            line = f"{self.label}: {self.parts}: {part.name!r} has parts itself"
-            raise ComponentError(line, key=self.parts, kind="wrong-type")
-        split = (pair.split("=", 1) for pair in pairs)
-        return part, part.check_options({key.strip(): _value(text) for key, text in split})
+        shape, fault = _PART.fullmatch(text), "is not of the form NAME(OPTION=VALUE)"
+        if shape:
+            part, pairs = (self.peers or {})[shape[1]], _OPTION.findall(shape[2] or "")
+            if not part.parts:
+                return part, part.check_options({key: _value(value) for key, value in pairs})
+            fault = "has parts itself"
+        line = f"{self.label}: {self.parts}: {text!r} {fault}"
+        raise ComponentError(line, key=self.parts, kind="wrong-type")
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The needs of the component and of its parts, with these checked options."""
@@ -198,20 +208,21 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
             raise ValueError(f"has a name with letters other than ASCII: {name!a}")
         needs, options = _declaration(function)
         couples = extra.pop("couples", "group" if "group_ids" in needs else "row")
-        if couples not in ("row", "group", "batch"):
-            raise ValueError(f"couples must be one of row, group, batch. Got {couples!r}")
         shape = extra.get("shape", "")
-        if kind == "columns" and not shape:
-            raise ValueError("a column must declare its shape: register(f, shape='BT')")
+        if couples not in COUPLES:
+            raise ValueError(f"couples must be one of {', '.join(COUPLES)}. Got {couples!r}")
         if kind != "columns" and shape:
             raise ValueError("only a column has a shape")
+        if kind == "columns" and shape not in SHAPES:
+            raise ValueError(
+                "a column must declare its shape: register(f, shape='BT'), or "
+                f"{', '.join(SHAPES)}. Got {shape!r}"
+            )
         if extra.get("needs_signal") and couples != "row":
             raise ValueError(
                 f"needs_signal=True leaves out rows, but with couples={couples!r} other rows need "
                 "them; register it without needs_signal"
             )
-        if shape and shape not in ("B", "BT", "BTK", "K", "list"):
-            raise ValueError(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
     except ValueError as error:
         raise ComponentError(f"{KINDS[kind].singular} {name!r} ({place}): {error}") from None
     doc = inspect.cleandoc(function.__doc__ or "")
@@ -241,15 +252,14 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
                 raise ValueError(f"{p.name!r} has a default; make it keyword-only to be an option")
             needs.append(p.name)
             continue
-        if p.name not in hints:
-            raise ValueError(f"option {p.name!r} has no type")
-        if p.default is p.empty:
-            raise ValueError(f"option {p.name!r} has no default")
         try:
+            if p.name not in hints:
+                raise ValueError("has no type")
+            if p.default is p.empty:
+                raise ValueError("has no default")
             options[p.name] = Option.read(p.name, hints[p.name], p.default)
         except ValueError as error:
-            text = str(error)
-            raise ValueError(text if "option" in text else f"option {p.name!r} {text}") from None
+            raise ValueError(f"option {p.name!r} {error}") from None
     return tuple(needs), types.MappingProxyType(options)
 
 

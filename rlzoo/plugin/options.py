@@ -39,7 +39,8 @@ class _DiscountMark:
 
 Discount = Annotated[float, Range(0, 1), _DiscountMark()]
 
-_SCALARS = {bool: "a bool", int: "an int", float: "a float", str: "a str", dict: "a mapping"}
+_SCALARS = {bool: "a bool", int: "an int", float: "a float", str: "a str", dict: "a mapping",
+            Any: "?"}  # fmt: skip
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -81,7 +82,7 @@ class Option:
             return " or ".join("null" if a is type(None) else self._describe(a) for a in args)
         if origin is list and args:
             return f"a list of {self._describe(args[0]).removeprefix('a ').removeprefix('an ')}s"
-        raise ValueError(f"option {self.name!r} has no usable type. Got {kind!r}")
+        raise ValueError(f"has no usable type. Got {kind!r}")
 
     @property
     def type_text(self) -> str:
@@ -94,6 +95,9 @@ class Option:
             raise ValueError(f"must be {self.type_text}. Got {value!r}")
         return result
 
+    def allows(self, value: object) -> bool:
+        return self._coerce(value, self.type)[0]
+
     def fault(self, value: object) -> str:
         """The error kind of a value that this option does not allow."""
         return "out-of-range" if self.fits(value) else "wrong-type"
@@ -102,21 +106,11 @@ class Option:
         """Whether a value has this option's type, whatever its range."""
         return replace(self, range=None).allows(value)
 
-    def allows(self, value: object) -> bool:
-        return self._coerce(value, self.type)[0]
-
     def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
         origin, args = get_origin(kind), get_args(kind)
         if origin in (Union, types.UnionType):
-            for arm in args:
-                if arm is type(None):
-                    if value is None:
-                        return True, None
-                    continue
-                fits, result = self._coerce(value, arm)
-                if fits:
-                    return True, result
-            return False, None
+            arms = (self._coerce(value, arm) for arm in args)
+            return next((pair for pair in arms if pair[0]), (False, None))
         if origin is Literal:
             # True == 1 in Python: a bool must not pass for Literal[1].
             fits = any(type(value) is type(arm) and value == arm for arm in args)
@@ -126,6 +120,8 @@ class Option:
                 return False, None
             pairs = [self._coerce(item, args[0]) for item in value]
             return all(fits for fits, _ in pairs), [result for _, result in pairs]
+        if kind is Any:
+            return True, value
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             large = abs(value) >= 2**1023  # too large for a float
             value = float(value) if not large else math.inf if value > 0 else -math.inf

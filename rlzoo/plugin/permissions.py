@@ -1,8 +1,7 @@
-"""A recipe may read an environment variable only if the command line allows it with `--allow-env
-NAME`.
+"""A recipe may read an environment variable only if the command line allows it, `--allow-env NAME`.
 
-The environment variable `RLZOO_ALLOW_ENV` holds the names, separated by commas, so that workers
-and ranks inherit them; a notebook may set it.
+`RLZOO_ALLOW_ENV` has the names, separated by commas: workers and ranks inherit it, and a notebook
+may set it.
 """
 
 import os
@@ -12,8 +11,6 @@ from contextlib import contextmanager
 from rlzoo.errors import RecipeError
 
 VARIABLE = "RLZOO_ALLOW_ENV"
-
-
 FOUND: dict[str, str] = {}  # a variable that a command has set itself -> its value, for a shell
 
 
@@ -43,12 +40,9 @@ def secret(name: str) -> str:
 def allow_env(names: Iterable[str]) -> Iterator[None]:
     """Let recipes read these environment variables as well as those already allowed."""
     before = os.environ.get(VARIABLE)
-    if names := list(names):
-        os.environ[VARIABLE] = ",".join([*([before] if before else []), *names])
+    os.environ[VARIABLE] = ",".join([*allowed(), *names])
     try:
         yield
     finally:
-        if before is not None:
-            os.environ[VARIABLE] = before
-        else:
-            os.environ.pop(VARIABLE, None)
+        os.environ.pop(VARIABLE)
+        os.environ |= {VARIABLE: before} if before is not None else {}

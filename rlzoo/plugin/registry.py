@@ -7,7 +7,6 @@ a whole and listed in `Zoo.broken`; the others work.
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.util
 import inspect
 import os
@@ -16,9 +15,8 @@ import sys
 import types
 import warnings
 from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,8 @@ import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, nearest
 from rlzoo.plugin.border import told, watched
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
-from rlzoo.plugin.component import KINDS, Component, read_component
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES
+from rlzoo.plugin.component import KINDS, REGISTERED, Component, read_component
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.plugin.installed import GROUP, OWN, named, plugins
 
@@ -54,10 +52,7 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
 
 class Shelf(UserDict[str, Component]):
     """The components of one kind, by name, and by `distribution/name` if the plain name is taken
-    or disputed.
-
-    If several plugins claim a name, it refers to the shipped zoo's component, if there is one, and
-    otherwise to none. `distribution/name` always refers to one component.
+    (by the shipped zoo's component) or disputed (by several others; it then refers to none).
 
     claims: all components that register a plain name. clashes: for disputed names, an error that
     lists the plugins that claim it. notes: a line for each component that needs
@@ -93,7 +88,6 @@ class Shelf(UserDict[str, Component]):
                     )
 
     def _clash(self, name: str, claims: list[Component]) -> str:
-        """An error that names the plugins that claim a name."""
         ways = dict.fromkeys(c.full_name for c in claims)
         way = "uninstall or rename one" if len(ways) == 1 else f"use {' or '.join(ways)}"
         origins = " and by ".join(sorted(c.origin for c in claims))
@@ -119,10 +113,8 @@ class Shelf(UserDict[str, Component]):
 
 
 class Zoo:
-    """All components, by kind (`zoo.estimators["gae"]`), and the plugins that were left out.
-
-    notes: one line for each component whose name is longer than the one it registers.
-    """
+    """All components, by kind (`zoo.estimators["gae"]`), the plugins that were left out, and the
+    notes of all shelves."""
 
     def __init__(self, components: Sequence[Component] = (), broken: Sequence[Broken] = ()):
         self.broken = list(broken)
@@ -142,19 +134,6 @@ class Zoo:
         for shelf in self.shelves.values():
             yield from shelf.values()
 
-    def code_digest(self) -> str:
-        """SHA-256 of the source of rlzoo and of every package that a component comes from."""
-        tops = {"rlzoo"} | {c.function.__module__.partition(".")[0] for c in self}
-        digest = hashlib.sha256()
-        for top in sorted(tops):
-            file = getattr(sys.modules.get(top), "__file__", None)
-            if file is None:
-                continue
-            path = Path(file)
-            for one in sorted(path.parent.rglob("*.py")) if path.stem == "__init__" else [path]:
-                digest.update(one.read_bytes())
-        return digest.hexdigest()
-
 
 def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
@@ -170,21 +149,8 @@ def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
 
 
 def _load(plugins: Sequence[object]) -> Zoo:
-    components: list[Component] = []
     broken: list[Broken] = []
-    manager = pluggy.PluginManager(GROUP)
-    manager.add_hookspecs(HOOKS)
-    loader = _Loader(broken)
-    seen = set()
-    for origin, distribution, plugin in loader.discover(plugins):
-        file = getattr(plugin, "__file__", None)
-        one = os.path.realpath(file) if file else id(plugin)
-        if one in seen:
-            continue  # named twice, in RLZOO_PLUGINS and to load_zoo
-        seen.add(one)
-        with loader.attempt(origin):
-            for component in _components(manager, plugin, origin):
-                components.append(dataclasses.replace(component, distribution=distribution))
+    components = _discovered(plugins, broken)
     while True:  # until no component needs a column that no component makes
         known = {**COLUMNS, **{c.name: c for c in components if c.kind == "columns"}}
         needs = ((c, _fault(c, need, known)) for c in components for need in c.needs)
@@ -204,56 +170,51 @@ def _load(plugins: Sequence[object]) -> Zoo:
     return zoo
 
 
-Found = tuple[str, str, Any]  # origin, distribution, module or object
+def _discovered(extra: Sequence[object], broken: list[Broken]) -> list[Component]:
+    """The components of each plugin that works; `broken` gains the others."""
+    components: list[Component] = []
+    seen = set[Any]()  # files and objects: one may be named twice, in RLZOO_PLUGINS and here
+    failed: list[str] = []  # what is inside such a package needs it
+    typed = [plugin for x in extra if isinstance(x, str | Path) for plugin in named(str(x))]
+    for origin, distribution, name, _ in [*plugins(), *typed]:
+        file = os.path.realpath(name) if name.endswith(".py") else None
+        if file in seen or name.startswith(tuple(failed)):
+            continue  # a second module of a file would take the first one's place
+        plugin = None
+        with _attempt(origin, broken):
+            name = name if file or ":" in name else f"{name}:"
+            plugin = import_file(Path(name)) if file else pkgutil.resolve_name(name)
+        file = file or getattr(plugin, "__file__", None)
+        one = os.path.realpath(file) if file else id(plugin)
+        if plugin is None:
+            failed.append(f"{name.removesuffix(':')}.")
+            continue
+        hooks = any(member.startswith("register_") for member in dir(plugin))
+        if one not in seen and (hooks or not hasattr(plugin, "__path__")):  # no mere package
+            with _attempt(origin, broken):
+                components += _components(plugin, origin, distribution)
+        seen.add(one)
+    for plugin in extra:
+        file = getattr(plugin, "__file__", None)
+        if isinstance(plugin, str | Path) or (file and os.path.realpath(file) in seen):
+            continue
+        origin = getattr(plugin, "__name__", repr(plugin))
+        with _attempt(origin, broken):
+            components += _components(plugin, origin, origin.partition(".")[0])
+    return components
 
 
-@dataclass
-class _Loader:
-    """Imports plugins, and adds those that fail to the broken ones."""
-
-    broken: list[Broken]
-
-    def discover(self, extra: Sequence[object]) -> Iterator[Found]:
-        """Each plugin that can be imported."""
-        paths = [str(item) for item in extra if isinstance(item, str | Path)]
-        files: set[str] = set()
-        failed: list[str] = []  # what is inside such a package needs it
-        for origin, distribution, name, _ in [*plugins(), *(p for x in paths for p in named(x))]:
-            load: Callable[[], Any] = partial(importlib.import_module, name)
-            if name.endswith(".py"):
-                if (real := os.path.realpath(name)) in files:
-                    continue  # a second module of it would take the first one's place
-                files.add(real)
-                load = partial(import_file, Path(name))
-            elif ":" in name:
-                load = partial(pkgutil.resolve_name, name)
-            elif name.startswith(tuple(failed)):
-                continue
-            plugin = None
-            with self.attempt(origin):
-                plugin = load()
-            if plugin is None:
-                failed.append(f"{name}.")
-                continue
-            hooks = any(n.startswith("register_") for n in dir(plugin))
-            if hooks or not hasattr(plugin, "__path__"):  # else a package that holds plugins
-                yield origin, distribution, plugin
-        for item in extra:
-            if not isinstance(item, str | Path):
-                name = getattr(item, "__name__", repr(item))
-                yield name, name.partition(".")[0], item
-
-    @contextlib.contextmanager
-    def attempt(self, origin: str) -> Iterator[None]:
-        """Leave out a plugin that raises anything except Ctrl-C or a similar signal."""
-        try:
-            with watched(f"plugin {origin}"):
-                yield
-        except (Stopped, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            reason = str(error) if isinstance(error, RlzooError) else told(error)
-            self.broken.append(Broken(origin, reason))
+@contextlib.contextmanager
+def _attempt(origin: str, broken: list[Broken]) -> Iterator[None]:
+    """Leave out a plugin that raises anything except Ctrl-C or a similar signal."""
+    try:
+        with watched(f"plugin {origin}"):
+            yield
+    except (Stopped, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        reason = str(error) if isinstance(error, RlzooError) else told(error)
+        broken.append(Broken(origin, reason))
 
 
 def import_file(path: Path) -> types.ModuleType:
@@ -269,7 +230,7 @@ def import_file(path: Path) -> types.ModuleType:
     return module
 
 
-def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list[Component]:
+def _components(plugin: Any, origin: str, distribution: str) -> list[Component]:
     """One plugin's components, all read and checked; raises on the first fault."""
     hooks = [f"register_{kind}" for kind in KINDS]
     members = vars(plugin) if hasattr(plugin, "__dict__") else {}
@@ -278,6 +239,8 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         value = inspect.unwrap(getattr(value, "__func__", value))  # of a staticmethod
         if callable(value) and not hasattr(value, f"{GROUP}_impl"):
             raise ComponentError(f"{name} lacks @hookimpl")
+    manager = pluggy.PluginManager(GROUP)  # of only this plugin
+    manager.add_hookspecs(HOOKS)
     manager.register(plugin, origin)
     components: list[Component] = []
     for caller in manager.get_hookcallers(plugin) or ():
@@ -285,30 +248,27 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
             raise ComponentError(f"there is no hook {caller.name!r}{nearest(caller.name, hooks)}")
         kind = caller.name.removeprefix("register_")
 
-        def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
-            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "parts")
-            for word in set(extra).difference(allowed):
-                raise ComponentError(f"register() has no argument {word!r}{nearest(word, allowed)}")
+        def register(function: Any, kind: str = kind, **extra: Any) -> None:
+            for word in set(extra).difference(REGISTERED):
+                line = f"register() has no argument {word!r}{nearest(word, REGISTERED)}"
+                raise ComponentError(line)
+            extra["distribution"] = distribution
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
                 raise ComponentError(f"{component.label}: the core computes that column")
             components.append(component)
 
-        for impl in caller.get_hookimpls():
-            if impl.plugin is plugin:
-                impl.function(*(register for _ in impl.argnames))
-    if not components and hasattr(plugin, "__name__") and not hasattr(plugin, "__path__"):
-        inside_package = "." in plugin.__name__  # a helper module of a package may be silent
-        if not inside_package:
-            raise ComponentError("registers nothing")
+        caller(register=register)
+    inside_package = "." in getattr(plugin, "__name__", ".")  # a helper module of one may be silent
+    if not components and not inside_package and not hasattr(plugin, "__path__"):
+        raise ComponentError("registers nothing")
     return components
 
 
 def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     if need in RESOURCES:
-        if component.kind in ("columns", "samplers"):
-            return ""
-        return f"{need!r} is a resource, which only columns and samplers may use"
+        allowed = component.kind in ("columns", "samplers")
+        return "" if allowed else f"{need!r} is a resource, which only columns and samplers may use"
     if component.kind == "loggers":
         return "" if need == "path" else f"a logger takes only 'path', not {need!r}"
     if component.kind == "executors":
@@ -316,7 +276,7 @@ def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     if need not in known:
         return f"there is no column {need!r}{nearest(need, known)}"
     column = COLUMNS.get(need)
-    stage = STAGE_OF_KIND[component.kind]
+    stage = KINDS[component.kind].stage
     if column and STAGES.index(column.stage) > STAGES.index(stage):
         fault = f"column {need!r} exists only from stage {column.stage!r} on, not yet at {stage!r}"
         old = COLUMNS.get(f"old_{need}")

@@ -6,9 +6,8 @@ for shell completion. A sketch requires literal `register` calls.
 
 import ast
 import os
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 
 HOOKS = {f"register_{kind}": kind for kind in KINDS}
-Definition = ast.FunctionDef | ast.ClassDef
 
 
 def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
@@ -35,95 +33,55 @@ def sketch(*, own: bool = False) -> Zoo | None:
 
     It contains everything in the zoo, and also what a broken plugin would have registered.
     """
-    components: list[Component] = []
-    seen = set()
+    components: dict[str, list[Component]] = {}  # by file
     try:
         for origin, distribution, _, file in plugins():
             if file is None or (own and distribution != OWN):
-                raise _Unclear
-            if (real := os.path.realpath(file)) in seen:
+                return None
+            if (real := os.path.realpath(file)) in components:
                 continue
-            seen.add(real)
-            about = file.stat()
-            version = about.st_ino, about.st_mtime_ns, about.st_size
-            in_file = _read(file, version, origin, distribution)
-            if not in_file and origin.endswith(".py"):
-                raise _Unclear  # the user's file registers nothing: loading reports it
-            components += in_file
-    except (_Unclear, OSError, SyntaxError, ValueError):
+            components[real] = [*_components(file, origin, distribution)]
+            if not components[real] and origin.endswith(".py"):
+                return None  # the user's file registers nothing: loading reports it
+    except (OSError, SyntaxError, ValueError):
         return None
-    return Zoo(components)
+    return Zoo([c for in_file in components.values() for c in in_file])
 
 
-class _Unclear(Exception):
-    """The source does not show what it registers."""
-
-
-@dataclass(frozen=True)
-class _Unchecked(Option):
-    """An option whose type is unknown."""
-
-    def check(self, value: object) -> object:
-        return value
-
-    def allows(self, value: object) -> bool:
-        return True
-
-    @property
-    def type_text(self) -> str:
-        return "?"
-
-
-@cache
-def _read(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> list[Component]:
-    """A file's components, read again only if the file changed: a notebook calls this often."""
+def _components(file: Path, origin: str, distribution: str) -> Iterator[Component]:
+    """A file's components; raises ValueError where its text does not show what it registers."""
     source = file.read_text(encoding="utf-8")
-    if "register_" not in source:
-        return []
-    components = []
-    tree = ast.parse(source)
-    definitions: dict[str, Definition] = {}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            definitions[node.name] = node
-            continue
-        for part in ast.walk(node):  # imported, assigned, in a branch
-            names = (getattr(part, field, None) for field in ("id", "name", "asname"))
-            if not HOOKS.keys().isdisjoint(names):
-                raise _Unclear
-    for hook, kind in HOOKS.items():
-        if hook not in definitions:
-            continue
-        for name in _registered(definitions[hook]):
-            if (what := definitions.get(name)) is None:
-                raise _Unclear
-            line = min(node.lineno for node in (what, *what.decorator_list))
-            init: ast.stmt = what
+    mentioned = re.findall(r"\bregister_\w+", source)
+    if not mentioned:
+        return
+    body = ast.parse(source).body
+    defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    if sorted(mentioned) != sorted(HOOKS.keys() & defined.keys()):
+        raise ValueError("a hook is imported, assigned, or in a branch")
+    for hook in mentioned:
+        for name in _registered(defined[hook]):
+            what: Any = defined.get(name)
+            init = what
             if isinstance(what, ast.ClassDef):
                 init = next((n for n in what.body if getattr(n, "name", "") == "__init__"), what)
             if not isinstance(init, ast.FunctionDef):
-                raise _Unclear  # it is a base class's or a dataclass's
-            options = {o.arg: _Unchecked(o.arg, Any, None) for o in init.args.kwonlyargs}
-            components.append(Component(
-                kind, name_of(name), lambda: None, (), options,
+                raise ValueError("it is not defined here, or takes the options of a base class")
+            line = min(node.lineno for node in (what, *what.decorator_list))
+            yield Component(
+                HOOKS[hook], name_of(name), lambda: None, (),
+                {o.arg: Option(o.arg, Any, None) for o in init.args.kwonlyargs},
                 ast.get_docstring(what) or "", origin, f"{path_below_root(str(file))}:{line}",
                 "row", distribution=distribution,
-            ))  # fmt: skip
-    return components
+            )  # fmt: skip
 
 
-def _registered(hook: Definition) -> Iterator[str]:
+def _registered(hook: ast.stmt) -> Iterator[str]:
     """The names registered by a hook that consists of `register(NAME, ...)` calls."""
-    plain = [ast.unparse(d).rpartition(".")[2] == "hookimpl" for d in hook.decorator_list]
-    if isinstance(hook, ast.ClassDef) or plain != [True] or len(hook.args.args) != 1:
-        raise _Unclear
-    for statement in hook.body:
+    for statement in getattr(hook, "body", ()):
         match statement:
+            case ast.Expr(ast.Call(ast.Name("register"), [ast.Name(name)])):
+                yield name
             case ast.Expr(ast.Constant()):
                 continue
-            case ast.Expr(ast.Call(ast.Name(called), [ast.Name(name)])):
-                if called != hook.args.args[0].arg:
-                    raise _Unclear
-                yield name
             case _:
-                raise _Unclear
+                raise ValueError("it registers in its own way")

@@ -2,10 +2,9 @@
 
 May import `plugin`, `data`, `format` and the packages below. No torch.
 
-    cautions   warnings about unsuitable recipes
     compose    merges layers of values; each value keeps its origin
     elsewhere  the names of keys in other trainers
-    faults     contradictions among a recipe's keys
+    faults     contradictions among a recipe's keys, and warnings about them
     files      finds recipes and presets, and reads them as layers
     keys       every key of the core: type, range, meaning
     plan       which components run, which columns and models they need; unmet needs

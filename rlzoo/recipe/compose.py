@@ -26,7 +26,6 @@ from rlzoo.errors import RecipeError, first_line, nearest
 from rlzoo.plugin.permissions import secret
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
-    IMPORTED,
     Flat,
     Layer,
     config_dirs,
@@ -64,10 +63,8 @@ class Recipe:
 
     def options(self, section: str) -> dict[str, Any]:
         """The options of the component that `section` chooses."""
-        node = OmegaConf.to_container(self.value(section))
-        assert isinstance(node, dict)
-        named = {str(k): v for k, v in node.items()}
-        return {k: v for k, v in named.items() if f"{section}.{k}" not in KEYS}
+        node = cast(dict[str, Any], OmegaConf.to_container(self.value(section)))
+        return {k: v for k, v in node.items() if f"{section}.{k}" not in KEYS}
 
     def blame(self, key: str) -> str:
         """`key (where it was set)`, the start of an error."""
@@ -98,13 +95,6 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
-    if IMPORTED in layers[1].values:
-        raise RecipeError(
-            f"{file}: is of an imported run, not all of whose settings are known; choose a recipe "
-            "(`rlzoo recipes`) and give the settings that are: key=value",
-            key="recipe",
-            kind="unknown-key",
-        )
     named = {key.split(".")[0] for layer in layers[1:] for key in layer.values}
     if named.isdisjoint({"model", "teacher", "task"}) and (bare := find_config("", "bare")):
         layers.insert(1, read_layer(bare))
@@ -117,7 +107,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
         _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
-    if shorts := [key for key in layers[-1].values if is_short(key)]:
+    if shorts := [key for key in layers[-1].values if "." not in key and key not in WHOLE]:
         known = declared(resolved, origins, zoo)[1]
         for short, key in full_keys(shorts, known, layers[-1].values).items():
             merged[key], origins[key] = merged.pop(short), origins.pop(short)
@@ -137,13 +127,8 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     return Recipe(name, cast(Config, config), origins, written, chosen)
 
 
-# First words that stand for themselves.
+# First words that stand for themselves; another without a dot is the end of a longer key.
 WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key in KEYS)}
-
-
-def is_short(key: str) -> bool:
-    """Whether a word's key may be the end of a longer one: `lam` of `estimator.lam`."""
-    return "." not in key and key.isidentifier() and key not in WHOLE
 
 
 def full_keys(

@@ -70,7 +70,8 @@ def show_path(path: Path) -> str:
 
 
 def read_layer(path: Path) -> Layer:
-    """A YAML file as a layer; raises RecipeError with file and line if it is broken."""
+    """A YAML file as a layer; raises RecipeError with file and line if it is broken, or where it is
+    of an imported run."""
     origin = show_path(path)
     try:
         if path.stat().st_size > LARGEST:
@@ -84,10 +85,14 @@ def read_layer(path: Path) -> Layer:
         raise RecipeError(f"{origin}: cannot be read: {first_line(error)}") from None
     if tree is None:
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
+    if IMPORTED in (values := without_retired(flatten(tree))):
+        line = f"{origin}: is of an imported run, not all of whose settings are known; choose a"
+        line += " recipe (`rlzoo recipes`) and give the settings that are: key=value"
+        raise RecipeError(line, key="recipe", kind="unknown-key")
     # A resolved recipe, as a run saves it, names all sets: none is added to.
     saved = all(section in tree for section in COLLECTIONS)
     marks = dict.fromkeys((f"{section}!" for section in COLLECTIONS if saved), True)
-    return Layer(origin, marks | without_retired(flatten(tree)), saved)
+    return Layer(origin, marks | values, saved)
 
 
 def without_retired(flat: Mapping[str, Any]) -> Flat:

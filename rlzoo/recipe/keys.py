@@ -21,9 +21,7 @@ POSITIVE, SHARE = Range(0, closed="neither"), Range(0, 1, closed="right")
 
 
 class Section:
-    """The methods of every section, like those of omegaconf's DictConfig: `config["actor"]`."""
-
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # as omegaconf's DictConfig: `config["actor"]`
 
         def __getitem__(self, key: str) -> Any: ...
 
@@ -60,8 +58,6 @@ class Optimizer(Section):
 
 
 class Run(Section):
-    """The run folder and the process."""
-
     dir: Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"]
     overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
     save_batches: Annotated[int, FROM_0, "save the last N batches as safetensors"]
@@ -74,8 +70,6 @@ class Run(Section):
 
 
 class ModelLora(Section):
-    """LoRA adapters."""
-
     rank: Annotated[int, Range(0, MANY), "LoRA rank; 0: train all weights"]
     alpha: Annotated[float, POSITIVE, "adapters are scaled by alpha / rank"]
     targets: Annotated[
@@ -84,8 +78,6 @@ class ModelLora(Section):
 
 
 class Model(Section):
-    """The policy, and how it computes."""
-
     name: Annotated[str | None, "a preset of configs/model/"]
     path: Annotated[str | None, "a folder with a transformers causal LM, or a hub id"]
     shape: Annotated[Tree | None, "sizes as in config.json, to estimate memory without the model"]
@@ -135,8 +127,6 @@ class Parallel(Section):
 
 
 class Rollout(Section):
-    """How responses are sampled."""
-
     prompts: Annotated[int, SOME, "prompts per step"]
     samples: Annotated[int, SOME, "samples per prompt: the group size"]
     max_new_tokens: Annotated[int, SOME, "the length limit of a response"]
@@ -180,8 +170,6 @@ class Correction(Section):
 
 
 class Kl(Section):
-    """The penalty to the reference."""
-
     name: Annotated[str, "the KL penalty to the reference"]
     coef: Annotated[float, FROM_0, "coefficient; 0: no penalty and no reference model"]
     reference: Annotated[
@@ -203,14 +191,10 @@ class Kl(Section):
 
 
 class Actor(Optimizer):
-    """The policy's optimizer and loss."""
-
     entropy_coef: Annotated[float, FROM_0, "coefficient of the entropy bonus, in nats"]
 
 
 class Critic(Optimizer):
-    """The critic, its optimizer and loss."""
-
     trunk: Annotated[
         Literal["own", "shared"], "a separate network, or a value head on the policy's trunk"
     ]
@@ -233,8 +217,6 @@ class Critic(Optimizer):
 
 
 class Train(Section):
-    """The budget, and how the update uses a batch."""
-
     steps: Annotated[int | None, FROM_1, "budget: rollout-and-update steps"]
     tokens: Annotated[int | None, FROM_1, "budget: all generated tokens"]
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
@@ -248,8 +230,6 @@ class Train(Section):
 
 
 class Eval(Section):
-    """Evaluations on held-out prompts."""
-
     every: Annotated[int, FROM_0, "steps between evaluations; 0: only before and after training"]
     samples: Annotated[int, SOME, "held-out samples per evaluation"]
     temperature: Annotated[float, POSITIVE, "temperature of evaluations"]
@@ -261,16 +241,12 @@ class Eval(Section):
 
 
 class Checkpoint(Section):
-    """Files saved on disk."""
-
     every: Annotated[int, FROM_0, "steps between checkpoints; 0: only at the end"]
     keep: Annotated[int, FROM_1, "number of checkpoints to keep"]
     best: Annotated[bool, "keep the model of the best evaluation in best/"]
 
 
 class Stop(Section):
-    """Conditions that end a run early."""
-
     patience: Annotated[
         int | None, FROM_1, "stop after N evaluations without a new best; null: never"
     ]

@@ -15,7 +15,7 @@ from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.columns import COLUMNS, MODELS, RESOURCES
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import cautions, faults
+from rlzoo.recipe import faults
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS, Config
 
@@ -30,7 +30,9 @@ class Plan:
     takes. passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in
     each. one_update: whether one optimizer step of each network, in one piece, follows each
     rollout. actor_from: the first step (from 0) that trains the actor, after the critic's warm-up.
-    skips_silent: whether rows whose advantages are 0 need no backward pass.
+    skips_silent: whether rows whose advantages are 0 need no backward pass. old_in_loss: whether
+    nothing but the update's losses reads old_log_probs, so that a single update's own pass, whose
+    ratio is 1, may give them.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class Plan:
     one_update: bool
     actor_from: int
     skips_silent: bool
+    old_in_loss: bool
     warnings: tuple[str, ...] = ()
 
     @cached_property
@@ -110,8 +113,15 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
 
     Raises RecipeError where components, keys and budget contradict each other."""
     config = recipe.config
-    single = {key: _bound(recipe, key, zoo) for key in SECTIONS if recipe.value(key).name}
-    many = {key: _collection(recipe, key, zoo) for key in COLLECTIONS}
+    single = {
+        key: _bound(recipe, key, kind, name, zoo)
+        for key, kind in SECTIONS.items()
+        if (name := recipe.value(key).name)
+    }
+    many: dict[str, dict[str, Bound]] = {}
+    for key, kind in COLLECTIONS.items():
+        bounds = [_bound(recipe, f"{key}.{name}", kind, name, zoo) for name in recipe.value(key)]
+        many[key] = {bound.name: bound for bound in bounds}
     task = task or _make_task(single["task"])
     about = abilities(task)
     respond = about.respond
@@ -144,6 +154,12 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         columns, needs = _close(
             [*wanted, ("value_loss", single["value_loss"].needs)], extra_columns, zoo
         )
+    in_loss = {"policy_loss", "kl"} if recipe.config.kl.place == "loss" else {"policy_loss"}
+    _, before = _close([w for w in wanted if w[0] not in in_loss], extra_columns, zoo)
+    reread = (
+        kl and "loss" not in recipe.config.kl.place
+    ) or recipe.config.kl.reference == "rollout"
+    schedule = _schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss)
     plan = Plan(
         recipe=recipe,
         task=task,
@@ -165,12 +181,13 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         correction=correction.name if correction else None,
         loggers=tuple(many["loggers"].values()),
         needs=frozenset(needs),
-        **_schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss),
+        old_in_loss=schedule["one_update"] and "old_log_probs" not in before and not reread,
+        **schedule,
     )
     for key, text in faults.faults(plan):
         raise RecipeError(f"{recipe.blame(key)}: {text}", key=key, kind="unmet-need")
     _check_options(plan)
-    return dataclasses.replace(plan, warnings=tuple(cautions.warnings(plan)))
+    return dataclasses.replace(plan, warnings=tuple(faults.warnings(plan)))
 
 
 def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
@@ -194,22 +211,12 @@ def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound
     }
 
 
-def _bound(recipe: Recipe, section: str, zoo: Zoo) -> Bound:
-    name = recipe.value(section).name
-    called = "" if section == "correction" else name  # a column goes by the name that others use
-    return Bound.of(zoo.shelves[SECTIONS[section]][name], recipe.options(section), called)
-
-
-def _collection(recipe: Recipe, section: str, zoo: Zoo) -> dict[str, Bound]:
-    """The components of a collection; columns go by the name that others use."""
-    bounds = {}
-    for name in recipe.value(section):
-        options = recipe.options(f"{section}.{name}")
-        options.pop("weight", None)
-        called = "" if section == "columns" else name
-        bound = Bound.of(zoo.shelves[COLLECTIONS[section]][name], options, called)
-        bounds[bound.name] = bound
-    return bounds
+def _bound(recipe: Recipe, place: str, kind: str, name: str, zoo: Zoo) -> Bound:
+    """The component that a key chooses; columns go by the name that others use."""
+    options = recipe.options(place)
+    if kind == "rewards":
+        options.pop("weight")
+    return Bound.of(zoo.shelves[kind][name], options, "" if kind == "columns" else name)
 
 
 def _make_task(made_by: Bound) -> Task:

@@ -11,14 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, nearest
-from rlzoo.recipe.files import (
-    DEEPEST,
-    IMPORTED,
-    find_config,
-    list_configs,
-    read_layer,
-    refuse_odd_yaml,
-)
+from rlzoo.recipe.files import DEEPEST, find_config, list_configs, read_layer, refuse_odd_yaml
 
 
 def read_value(key: str, text: str) -> Any:
@@ -56,11 +49,8 @@ def name_recipe(words: list[str]) -> list[str]:
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """The error for a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(file := os.path.join(word, "recipe.yaml")):
-        again = (
-            "it was imported, so not all of its settings are known"
-            if IMPORTED in read_layer(Path(file)).values
-            else f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
-        )
+        read_layer(Path(file))  # which refuses that of an imported run
+        again = f"use `rlzoo resume {word}` to continue it, recipe={file} to repeat it"
         line = f"{word} is a run's folder; {again}; `rlzoo report {word}` reads it"
     elif os.path.isfile(word):
         line = f"{word} is a file; to train on its rows, write task={word}"

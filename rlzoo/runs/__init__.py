@@ -2,7 +2,6 @@
 
 May import `recipe`, `parallel` and the packages below. No torch and no model.
 
-    contents     hashes of the files that a recipe names
     disk         atomic, synced file writes; whether the disk is full
     display      interface of a run's display; `Silent` shows nothing
     evaluations  results of an evaluation per prompt, and its decoding settings

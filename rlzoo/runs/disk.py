@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,28 @@ def json_text(data: Any, indent: int | None = None) -> str:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON, replacing `path` atomically."""
     write_atomically(path, (json_text(data, indent=1) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, parse: Callable[[str], Any] = json.loads) -> Any:
     """The content of a JSON file; raises OSError, or ValueError if it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
 
 
-def read_mapping(path: Path, **kinds: type) -> dict[str, Any]:
-    """The same for a file with a mapping; raises RunError if it is damaged.
+def read_mapping(
+    path: Path, parse: Callable[[str], Any] = json.loads, kinds: Mapping[str, type] | None = None
+) -> dict[str, Any]:
+    """The mapping in a file that `parse` reads; raises RunError if it is damaged.
 
     kinds: the type of some of its values, where they are there and not null; float: any number."""
     try:
-        mapping = read_json(path)
+        mapping = read_json(path, parse)
         if not isinstance(mapping, dict):
             raise ValueError("it does not contain a mapping")
-        for key, kind in kinds.items():
+        for key, kind in (kinds or {}).items():
             value = mapping.get(key)
             fits = is_number(value) if kind is float else isinstance(value, kind)
             if value is not None and not fits:
@@ -110,12 +111,12 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     `refuse_devices` does."""
     root = os.path.realpath(place)
     for path, status in _below(root):
-        if stat.S_ISLNK(status.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
+        link = stat.S_ISLNK(status.st_mode)
+        if link and not Path(os.path.realpath(path)).is_relative_to(root):
             raise error(f"{path}: is a link to {os.readlink(path)}, outside the run's folder; "
                         "replace the link with its target, or remove it")  # fmt: skip
-        direct = stat.S_ISLNK(status.st_mode) and os.path.dirname(path) == root
-        if direct and not os.path.exists(path):  # a folder of a run cannot be made there
-            raise error(f"{path}: is a broken link; remove it")
+        if link and os.path.dirname(path) == root and not os.path.exists(path):
+            raise error(f"{path}: is a broken link; remove it")  # a run makes no folder there
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
             raise error(f"{path}: has another hard link; replace it with a copy")
     refuse_devices(place, error)

@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RecipeError, RunError, first_line
+from rlzoo.errors import RecipeError, RunError
 from rlzoo.format.text import say
 from rlzoo.plugin.protocols import Store
 from rlzoo.recipe.compose import COMMAND_LINE, Recipe
@@ -89,9 +89,8 @@ class RunFolder:
                 else:
                     bad.append(number)
         if bad and troubles is not None:
-            troubles.append(
-                f"{name}: line {bad[0]} cannot be read; ignoring {len(bad)} of {number} lines"
-            )
+            ignored = f"ignoring {len(bad)} of {number} lines"
+            troubles.append(f"{name}: line {bad[0]} cannot be read; {ignored}")
 
     def rewind(self, name: str, step: int) -> None:
         """Remove lines after `step` and an unfinished last line: a resumed run writes them again.
@@ -113,19 +112,12 @@ class RunFolder:
 
     def recipe(self) -> dict[str, Any]:
         """The content of recipe.yaml, as a tree; raises RunError if it is damaged."""
-        file = self.path / "recipe.yaml"
-        try:
-            tree = parse_yaml(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RunError(f"{file} cannot be read: {first_line(error)}") from None
-        if not isinstance(tree, dict):
-            raise RunError(f"{file} cannot be read: it is not a mapping")
-        return tree
+        return read_mapping(self.path / "recipe.yaml", parse_yaml)
 
     def summary(self) -> dict[str, Any]:
         """Empty while the run is not finished; raises RunError if it is damaged."""
         path = self.path / "summary.json"
-        return read_mapping(path, **SUMMARY) if path.exists() else {}
+        return read_mapping(path, kinds=SUMMARY) if path.exists() else {}
 
 
 @contextmanager
@@ -142,21 +134,16 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     by_file = recipe.origins.get("run.dir", COMMAND_LINE) != COMMAND_LINE
     below = (Path.cwd(), Path("runs").resolve())  # the latter may be a link of the user's
     if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
-        raise RecipeError(
-            f"{recipe.blame('run.dir')}: {path} is not below the current folder; only the command "
-            "line can set such a path (run.dir=...)"
-        )
+        line = "is not below the current folder; only the command line can set such a path"
+        raise RecipeError(f"{recipe.blame('run.dir')}: {path} {line} (run.dir=...)")
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
     with locked(path):
         if not _is_new(path):
             if not recipe.config.run.overwrite:
-                raise RunError(
-                    f"run.dir: {path} already exists; use `rlzoo resume {path}` to continue it, "
-                    "or run.overwrite=true on the command line to replace it",
-                    key="run.dir",
-                    kind="taken",
-                )
+                line = f"run.dir: {path} already exists; use `rlzoo resume {path}` to continue it,"
+                line += " or run.overwrite=true on the command line to replace it"
+                raise RunError(line, key="run.dir", kind="taken")
             _clear(path)
         refuse_links(path)
         write_synced(path / "metrics.jsonl", b"")
@@ -228,11 +215,8 @@ def _remove_own(folder: Path) -> None:
 def is_run(word: str) -> bool:
     """Whether a word is a run's folder or URL rather than key=value; the names of a sweep's runs
     also contain `=`."""
-    return (
-        "=" not in word
-        or "://" in word.partition("=")[0]
-        or os.path.isfile(os.path.join(word, "recipe.yaml"))
-    )
+    is_key = "=" in word and "://" not in word.partition("=")[0]
+    return not is_key or os.path.isfile(os.path.join(word, "recipe.yaml"))
 
 
 def latest_run() -> str:
@@ -240,19 +224,15 @@ def latest_run() -> str:
     lines = [p for p in Path("runs").glob("*/metrics.jsonl") if (p.parent / "recipe.yaml").exists()]
     if not lines:
         raise RunError("RUN: there is no run in runs/; give the folder of one")
-    found = str(max(lines, key=lambda path: path.stat().st_mtime_ns).parent)
-    say(f"rlzoo: the latest run, {found}")
-    return found
+    latest = str(max(lines, key=lambda path: path.stat().st_mtime_ns).parent)
+    say(f"rlzoo: the latest run, {latest}")
+    return latest
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:
     """The entries `step-N` plus the suffix in a folder, oldest first, complete or not."""
-    paths = [
-        path
-        for path in place.glob(f"step-*{suffix}")
-        if path.name[5:].removesuffix(suffix).isdecimal()
-    ]
-    return sorted(paths, key=step_of)
+    saved = re.compile(rf"step-\d+{re.escape(suffix)}").fullmatch
+    return sorted((p for p in place.glob("step-*") if saved(p.name)), key=step_of)
 
 
 def step_of(saved: Path) -> int:
@@ -271,11 +251,12 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
                 f"{path} is a folder of {len(inside)} runs; give one of them, such as "
                 f"{inside[0].parent}, or use `rlzoo compare {path}` to compare them"
             )
-        what = "no such folder" if not path.exists() else (
-            "it has no recipe.yaml; `rlzoo import` reads a run of another trainer")  # fmt: skip
-        raise RunError(
-            f"{path} is not a run folder: {what}{_nearby(path)}", key=str(path), kind="not-found"
-        )
+        parent = path.parent if path.parent.is_dir() else Path("runs")
+        runs = sorted(str(p.parent) for p in parent.glob("*/recipe.yaml"))[-5:]
+        nearby = f" (runs there: {', '.join(runs)})" if runs else ""
+        what = "it has no recipe.yaml; `rlzoo import` reads a run of another trainer"
+        line = f"{path} is not a run folder: {what if path.exists() else 'no such folder'}{nearby}"
+        raise RunError(line, key=str(path), kind="not-found")
     return RunFolder(path)
 
 
@@ -292,9 +273,3 @@ def taken_up(path: Path, url: str) -> RunFolder:
     store.take_up(path)
     write_atomically(path / NOTE, url.encode())
     return RunFolder(path, store)
-
-
-def _nearby(path: Path) -> str:
-    parent = path.parent if path.parent.is_dir() else Path("runs")
-    runs = sorted(p.parent for p in parent.glob("*/recipe.yaml"))
-    return f" (runs there: {', '.join(map(str, runs[-5:]))})" if runs else ""

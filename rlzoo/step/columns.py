@@ -47,7 +47,8 @@ def add_columns(
     plan, engine, kept = world.plan, world.engine, Kept()
     if for_update and plan.one_update and (engine.critic or "old_log_probs" not in batch):
         kept = engine.ahead(batch, actor=step >= plan.actor_from)
-    _add_scores(world, batch, kept)
+    spared = for_update and plan.old_in_loss and step >= plan.actor_from and engine.alone
+    _add_scores(world, batch, kept, old=not spared or kept.has("log_probs"))
     more = resources(world, batch, (f"{stream}/columns",), step)
     if stream == "train":  # others look on
         more["memory"] = world.memory
@@ -60,10 +61,10 @@ def add_columns(
     return kept
 
 
-def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
-    """Add the columns of the engine's networks."""
+def _add_scores(world: World, batch: Batch, kept: Kept, *, old: bool) -> None:
+    """Add the columns of the engine's networks; old_log_probs if `old`."""
     plan, engine = world.plan, world.engine
-    needs = plan.needs if "old_log_probs" in batch else {*plan.needs, "old_log_probs"}
+    needs = plan.needs - {"old_log_probs"} | ({"old_log_probs"} if old else set())
     needs = needs - {"ref_log_probs"} if plan.own_reference else needs
     want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
     values = () if engine.critic is None else ("values",)
@@ -96,9 +97,10 @@ def _add_scores(world: World, batch: Batch, kept: Kept) -> None:
 def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> float:
     """The mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
-    so that `GAP_ROWS` rows are scored for this, unless the update's passes are there."""
+    so that `GAP_ROWS` rows are scored for this, unless the update's passes are there; so where the
+    update is to give them."""
     columns: Columns = batch
-    if sampled:
+    if sampled := sampled or "old_log_probs" not in batch:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
         columns = take(batch, rows)
     if not sampled:

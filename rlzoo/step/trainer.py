@@ -111,14 +111,13 @@ class Trainer:
                 group["lr"] = group.get("scale", 1.0) * rate
         if self.delayed:
             self.delayed.remember()
-        seen = batch.cpu()
         seconds, tokens = dict(experience.seconds), experience.tokens
         with self._timed(seconds, "update"):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         if plan.moving_reference and self.steps % (config.kl.sync_steps or 1) == 0:
             self.engine.reference.move_towards(self.policy, config.kl.sync_mix or 1.0)
-        measured = batch_metrics(plan, seen)
+        measured = batch_metrics(plan, batch.cpu())
         if REF_KL_PER_RESPONSE in measured:
             self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
         return {

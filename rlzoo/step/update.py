@@ -69,7 +69,9 @@ def update(
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**take(batch, part), "response_mask": mask[part]}
-                sums = gradients(engine, plan, rows, kl_coef, names, kept)
+                old: dict[str, Tensor] = {}
+                sums = gradients(engine, plan, rows, kl_coef, names, kept, old)
+                batch.update({name: x[part.argsort()] for name, x in old.items()})
                 _step(engine, plan, optimizers, sums, names, totals)
     kept.clear()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
@@ -100,22 +102,30 @@ def gradients(
     kl_coef: float,
     names: Sequence[str] = ("actor", "critic"),
     kept: Kept = NOTHING,
+    old: dict[str, Tensor] | None = None,
 ) -> dict[str, float]:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums. rows: its columns, with `response_mask` (B, T) marking the tokens that count.
-    kept: passes that may have been made over these very rows."""
+    kept: passes that may have been made over these very rows. old: gets `old_log_probs` (B, T), the
+    log-probs of these passes, if the rows lack them, because a single update follows the rollout.
+    """
     mask, config = rows["response_mask"], plan.recipe.config
     names = tuple(name for name in names if name in engine.networks)
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if engine.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     whole: Sums = defaultdict(list)  # what is measured once, and not pass by pass
-    with_signal = None
+    with_signal, old = None, {} if old is None else old
     if "critic" not in names and plan.skips_silent and not kept.has("log_probs"):
-        with_signal = _with_signal(engine, plan, rows, weights["actor"], whole)
+        with_signal = _with_signal(engine, plan, rows, weights["actor"], whole, old)
 
     def couple(columns: Columns) -> Tensor:
         """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
+        if "old_log_probs" not in rows:
+            columns = {
+                **columns,
+                **_read_off(columns["log_probs"], torch.arange(len(mask)), mask, old),
+            }
         gradient, loss, metrics = policy_loss_gradient(plan, columns, weights["actor"])
         whole.clear()  # of an attempt that ran out of memory
         _note_policy(whole, columns, weights["actor"], loss, metrics)
@@ -132,6 +142,8 @@ def gradients(
         loss = torch.zeros((), device=mask.device)
         if "log_probs" in scored:
             w = weights["actor"][part]
+            if "old_log_probs" not in rows:
+                columns |= _read_off(scored["log_probs"], part, mask, old)
             if upstream is None:
                 token_loss, metrics = policy_loss(plan, columns)
                 pg_loss = (w * token_loss).sum()
@@ -171,8 +183,22 @@ def _value_loss(plan: Plan, columns: Columns, w: Tensor, sums: Sums) -> Tensor:
     return value_loss
 
 
+def _read_off(log_probs: Tensor, part: Tensor, like: Tensor, old: dict[str, Tensor]) -> Columns:
+    """`old_log_probs` of the rows `part` without them: the log-probs of their pass; these go into
+    `old` too, (B, T) as `like` is."""
+    old.setdefault("old_log_probs", log_probs.new_zeros(like.shape))[part] = log_probs.detach()
+    return {"old_log_probs": log_probs.detach()}
+
+
 @torch.no_grad()
-def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sums: Sums) -> Tensor:
+def _with_signal(
+    engine: Engine,
+    plan: Plan,
+    rows: Columns,
+    weights: Tensor,
+    sums: Sums,
+    old: dict[str, Tensor],
+) -> Tensor:
     """The rows (R,) whose pass may leave a gradient. The metrics of the others go into `sums`: from
     the sampler's log-probs and entropy where these are still the policy's, else from a pass."""
     signal = (rows["advantages"].cpu() != 0).any(1)
@@ -184,6 +210,8 @@ def _with_signal(engine: Engine, plan: Plan, rows: Columns, weights: Tensor, sum
             columns |= {n: columns[known[n]] for n in engine.outputs}
         else:
             columns |= engine.scores(columns, engine.outputs)
+            if "old_log_probs" not in rows:
+                columns |= _read_off(columns["log_probs"], silent, weights, old)
         loss, metrics = policy_loss(plan, columns)
         _note_policy(sums, columns, w, (w * loss).sum(), metrics)
     return signal.nonzero()[:, 0]

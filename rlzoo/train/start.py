@@ -28,6 +28,7 @@ from rlzoo.runs.folder import (
     taken_up,
 )
 from rlzoo.runs.lock import locked
+from rlzoo.runs.provenance import code_of
 from rlzoo.runs.store import NOTE, is_url, kept_at
 
 if TYPE_CHECKING:  # torch
@@ -87,7 +88,7 @@ def start(
     Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
     plan = prepare(recipe, zoo)
-    if _alike(recipe, zoo):
+    if _alike(plan):
         for text in plan.warnings:
             warnings.warn(text, stacklevel=3)
     return _train(plan, create_folder(recipe, store), display)
@@ -127,7 +128,7 @@ def resume(
     fading = [
         f"{n}.lr_schedule" for n in trained if plan.recipe.config[n].lr_schedule != "constant"
     ]
-    if _alike(recipe, zoo) and steps is not None and fading:
+    if _alike(plan) and steps is not None and fading:
         warnings.warn(
             f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
             f"{steps} steps from the beginning",
@@ -209,14 +210,14 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Tr
     return Trained(folder.path, folder.summary())
 
 
-def _alike(recipe: Recipe, zoo: Zoo) -> bool:
+def _alike(plan: Plan) -> bool:
     """Whether this is the first process of the run, after checking that all of them have the same
     recipe and code."""
     from rlzoo.accel.ranks import check_alike, open_ranks
 
-    ranks = open_ranks(recipe.config.device)
+    ranks = open_ranks(plan.recipe.config.device)
     if ranks.count > 1:
-        check_alike(ranks, recipe.to_yaml(), zoo.code_digest())
+        check_alike(ranks, plan.recipe.to_yaml(), code_of(plan))
     return ranks.first
 
 

@@ -1,6 +1,7 @@
 """docs/studies/references.py: its rows can run, its verdicts are right, its table is shown."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,19 +56,28 @@ def test_verdicts(references, values, published, verdict):
     assert references.interval(values, published)[1] == verdict
 
 
-def test_a_row_without_runs_is_not_run_and_one_with_runs_has_its_last_error(references, tmp_path):
+def test_a_row_without_runs_is_not_run_and_one_with_runs_has_its_errors(references):
     (row,) = [row for row in references.ROWS if row.name == "tpo-H7-dg"]
-    assert references.line(row, tmp_path, {})[-1] == "*not run*"
-    for seed, reward in ((2, 0.6), (3, 0.7)):
-        path = row.path(tmp_path, seed)
-        path.mkdir()
-        lines = [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": reward}, {"step": 2}]
-        (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        assert row.error(tmp_path, seed) is None  # not finished
-        (path / "summary.json").write_text("{}")
-    cells = references.line(row, tmp_path, {row.name: [90.0, 110.0]})
+    assert references.line(row, {})[-1] == "*not run*"
+    cells = references.line(row, {"3": (0.3, 110), "2": (0.4, 90), "4": (0.35, 0)})
     assert cells[2].startswith("0.3500 [")
-    assert cells[3:5] == ["2-3", "100"]
+    assert cells[3:5] == ["2-4", "100"]
+
+
+def test_the_last_error_of_a_run_is_its_rows(references, zoo, tmp_path):
+    (row,) = [row for row in references.ROWS if row.name == "second-dg"]
+    few = ("train.steps=1", "rollout.prompts=2", "eval.samples=8")
+    error, seconds = replace(row, words=(*row.words, *few)).play(tmp_path, 2, zoo)
+    summary = json.loads((row.path(tmp_path, 2) / "summary.json").read_text())
+    assert error == round(1 - summary["eval_after"], 6)
+    assert seconds > 0
+
+
+def test_the_page_has_the_runs_that_are_kept(references):
+    page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    kept = json.loads(references.KEPT.read_text(encoding="utf-8"))
+    for row in references.ROWS:
+        assert f"|{'|'.join(references.line(row, kept.get(row.name, {})))}|" in page
 
 
 def test_expected_gradients_of_kl_estimates_are_autograds(references):

@@ -43,6 +43,7 @@ SHARED = (
     "completion",
     "credit",
     "data",
+    "declared",
     "display",
     "kit",
     "models",

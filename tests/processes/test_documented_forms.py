@@ -14,7 +14,7 @@ from rlzoo.cli import VERBS, brought, main, parser_of
 # verb -> its command lines; `!N` at the end: the exit status.
 FORMS = {
     "run": ["grpo {few} run.dir=a --json --store file://{place}/store",
-            "recipe=grpo {few} --run.dir b --seed 1 --quiet --allow-env HOME",
+            "recipe=grpo {few} run.dir=b seed=1 --quiet --allow-env HOME",
             "r/recipe.yaml run.dir=c"],
     "resume": ["r", "cut --json --allow-env HOME --trust-remote-code --store file://{place}/s2",
                "file://{place}/s2 --dir again --quiet"],

@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
-from rlzoo.cli import is_open, named, parser_of, split
-from rlzoo.cli.declared import as_text, declared
+from rlzoo.cli import described, named, parser_of, split
 from rlzoo.errors import UsageError, nearest
+from rlzoo_lab.declared import as_text, declared
 
 
 def given(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) ->
     """The arguments of a verb that Python calls, as `parse` makes them of a command line. None and
     False leave an option out. Raises UsageError."""
     name, words = split([name, *words])
-    parser = parser_of(name)
+    parser, module = parser_of(name), described(name).module
+    is_open = bool(module) and hasattr(import_module(module), "read")
     arguments, flags = defaults(parser), []
     own = {a.dest: a for a in parser._actions if a.option_strings and a.dest != "help"}
     for option, value in options.items():
@@ -26,17 +28,17 @@ def arguments_of(name: str, words: Sequence[str], options: Mapping[str, Any]) ->
             continue
         if option in own:
             set_option(parser, arguments, own[option], value)
-        elif is_open(name):
+        elif is_open:
             flags.append((option, as_text(value)))
         elif parser.takes_keys and not nearest(option, own):
             words.append(f"{option}={as_text(value)}")
         else:
             raise UsageError(f"unrecognized arguments: --{option}{nearest(option, own)}")
-    if is_open(name):
+    if is_open:
         arguments.words, arguments.flags = words, flags
     else:
         place(parser, arguments, words)
-    return named(arguments, parser)
+    return named(arguments) if is_open or parser.takes_keys else arguments
 
 
 def defaults(parser: argparse.ArgumentParser) -> argparse.Namespace:

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Any
 
 from rlzoo.cli import described
-from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
 from rlzoo.errors import UsageError, nearest
 from rlzoo.format.text import printable
 from rlzoo.plugin.permissions import allow_env
 from rlzoo_lab.api.arguments import arguments_of
+from rlzoo_lab.declared import as_text
 from rlzoo_lab.view.blocks import Note
 from rlzoo_lab.view.figure import drawn
 from rlzoo_lab.view.html import notebook

@@ -9,7 +9,7 @@ from typing import Any
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.compose import Recipe, compose, full_keys, is_short, of_a_file
+from rlzoo.recipe.compose import WHOLE, Recipe, compose, full_keys, of_a_file
 from rlzoo.recipe.plan import Plan
 from rlzoo.recipe.words import name_recipe, split_values
 
@@ -46,10 +46,10 @@ def variants(
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:
     """Words of `key=A,B` with their short keys (`lam`) and files in full, as far as the recipes of
-    the other words' values know them; raises RecipeError where a short key is ambiguous."""
+    the other words' values contain them; raises RecipeError where a short key is ambiguous."""
     words = [new for word in name_recipe(words) for new in of_a_file(word, zoo)]
     keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
-    short = {key for key in keys if is_short(key)}
+    short = {key for key in keys if key and "." not in key and key not in WHOLE}
     rest = {k: split_values(w.partition("=")[2]) for k, w in zip(keys, words, strict=True)
             if k not in {*short, "", "seed"}}  # fmt: skip
     known: dict[str, str] = {}

@@ -11,6 +11,7 @@ from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.tables import blocks, curves
 from rlzoo_lab.view.blocks import Block
@@ -24,6 +25,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write the tables and curves as a page")
     add("--quiet", action="store_true", help=QUIET_HELP)
+    add_declared(sub, "rlzoo_lab.api.verbs:diagnose")
 
 
 def run(arguments: argparse.Namespace) -> Result:

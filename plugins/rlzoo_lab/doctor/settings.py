@@ -30,7 +30,7 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, f
 @cause()
 def actor_not_trained(run: Record) -> Finding | None:
     """The critic's warm-up takes most or all of the run."""
-    trained, warmup = len(run.series(names.PG_LOSS)), run.key("train.critic_warmup", 0)
+    trained, warmup = len(run.series("actor/pg_loss")), run.key("train.critic_warmup", 0)
     if not run.steps or not warmup or trained > 0.4 * len(run.steps):
         return None
     return Finding(

@@ -12,6 +12,7 @@ from rlzoo.errors import UsageError
 from rlzoo.format.console import doing
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.eval.tables import blocks
 from rlzoo_lab.view.shown import Shown
@@ -23,6 +24,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("words", nargs="*", metavar="RUN|key=value")
     add("--out", action=Written, metavar="FILE", help="write all samples as JSON lines")
     add("--quiet", action="store_true", help=QUIET_HELP)
+    add_declared(sub, "rlzoo_lab.api.verbs:evaluate")
 
 
 def run(arguments: argparse.Namespace) -> Result:

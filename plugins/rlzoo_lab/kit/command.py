@@ -10,11 +10,13 @@ from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo_lab.data.words import quoted, read_options
+from rlzoo_lab.declared import add_declared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("words", nargs="*", metavar="option=value", help="options to set")
+    add_declared(parser, "rlzoo_lab.api.verbs:check")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -23,6 +23,7 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import GAIN, SCORE, SECONDS, TOKENS, headline
 from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.data.weights import Weights, choose, open_own
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.view.numbers import gain_text
 from rlzoo_lab.view.texts import in_markdown
 
@@ -38,6 +39,7 @@ PROMPTS = {  # by `model.chat`
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("out", metavar="DIR", help="a new or empty folder")
+    add_declared(sub, "rlzoo_lab.api.verbs:export")
 
 
 def run(arguments: argparse.Namespace) -> Result:

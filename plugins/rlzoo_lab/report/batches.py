@@ -13,7 +13,6 @@ from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 SHOWN = 4  # samples of a step
 STEPS = 4  # saved batches on a page, the last of them
-NAN = float("nan")
 EPS = np.finfo(np.float32).eps
 
 
@@ -36,13 +35,7 @@ class Saved:
         return str(self.texts[name][row]) if name in self.texts else None
 
     def score(self, row: int) -> float:
-        """NaN if the batch has no scores."""
-        return float(self.columns["sequence_scores"][row]) if self.scored else NAN
-
-    @property
-    def scored(self) -> bool:
-        """An imported batch may lack scores, and advantages."""
-        return "sequence_scores" in self.columns
+        return float(self.columns["sequence_scores"][row])
 
     def length(self, row: int) -> int:
         """The number of tokens in the response, including those that the policy did not choose."""
@@ -50,9 +43,7 @@ class Saved:
         return int(seen[-1]) + 1 if len(seen) else 0
 
     def advantage(self, row: int) -> float:
-        """The mean over tokens that the policy chose; 0 if it chose none, NaN if there are none."""
-        if "advantages" not in self.columns:
-            return NAN
+        """The mean over tokens that the policy chose; 0 if it chose none."""
         chosen = self.columns["response_mask"][row] > 0
         return float(self.columns["advantages"][row][chosen].mean()) if chosen.any() else 0.0
 
@@ -66,16 +57,14 @@ class Saved:
     def flat(self, rows: Sequence[int]) -> bool:
         """Whether all responses of a group have the same score, up to rounding, and so carry no
         signal. A single response is never flat."""
-        if not self.scored:
-            return False
         scores = self.columns["sequence_scores"][list(rows)].astype(float)
         size = max(1.0, float(np.abs(scores).max()))
         return len(rows) > 1 and bool(scores.max() - scores.min() <= 4 * EPS * size)
 
 
-NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids")
 FINITE = ("sequence_scores", "advantages")
-USED = {*NEEDED, *FINITE, "raw_advantages", "rewards", "values", "returns", "log_probs",
+NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids", *FINITE)
+USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs",
         "old_log_probs", "ref_log_probs", "sampler_log_probs", "entropy", "old_entropy",
         "truncated"}  # fmt: skip
 
@@ -99,11 +88,11 @@ def _read(path: Path) -> Saved:
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     rows = len(columns["response_mask"])
-    for name in {*NEEDED, *columns.keys() & set(FINITE)}:
+    for name in NEEDED:
         if len(columns[name]) != rows:
             raise ValueError(f"{name} has {len(columns[name])} rows instead of {rows}")
     for name in FINITE:
-        if not np.isfinite(columns.get(name, 0.0)).all():
+        if not np.isfinite(columns[name]).all():
             raise ValueError(f"{name} is not finite")
     found = read_json(path.with_suffix(".json"))
     tokens = {int(i): str(text) for i, text in found.pop("token_texts", {}).items()}

@@ -8,6 +8,7 @@ from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, latest_run, open_folder
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.report.html import Report, page, read_report
 from rlzoo_lab.view.written import Written
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"where to write the page; default: RUN/{NAME}")  # fmt: skip
     again = "while the run trains, rewrite the page every N seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
+    add_declared(parser, "rlzoo_lab.api.verbs:report")
 
 
 def run(arguments: argparse.Namespace) -> Result:

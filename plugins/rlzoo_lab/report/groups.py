@@ -48,10 +48,9 @@ def step_section(batch: Saved) -> str:
     advantages = [batch.advantage(row) for row in range(batch.rows)]
     flat = sum(batch.flat(rows) for rows in groups)
     facts = [f"{batch.rows} responses", f"{len(groups)} group{'s' * (len(groups) != 1)}"]
-    if batch.scored:
-        facts[0] += f", mean reward {brief(sum(scores) / len(scores))}"
-        facts.append(f"{flat} of them flat (all responses have the same score)" if flat
-                     else "no group is flat")  # fmt: skip
+    facts[0] += f", mean reward {brief(sum(scores) / len(scores))}"
+    flats = f"{flat} of them flat (all responses have the same score)"
+    facts.append(flats if flat else "no group is flat")
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
     head = (
@@ -88,7 +87,7 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     answer = batch.text("answers", rows[0])
     scores = [batch.score(r) for r in rows]
     advantages = [batch.advantage(r) for r in rows]
-    told = f"mean {brief(sum(scores) / len(scores))}" if batch.scored else ""
+    told = f"mean {brief(sum(scores) / len(scores))}"
     head = (
         f'<span class="prompt mono"><bdi>{escape(_cut(prompt, 160))}</bdi></span>'
         f"{_strip(scores, spans[0], 'rewards')}{_strip(advantages, spans[1], 'advantages')}"

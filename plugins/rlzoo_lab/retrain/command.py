@@ -13,6 +13,7 @@ from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.series import Finding, learning
 from rlzoo_lab.doctor.suspects import Suspect, suspects
@@ -27,6 +28,7 @@ RUNS = 8  # retrainings, unless --runs sets another number
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     doctor.add_arguments(parser)
+    add_declared(parser, "rlzoo_lab.api.verbs:doctor")
 
 
 def run(arguments: argparse.Namespace) -> Result:

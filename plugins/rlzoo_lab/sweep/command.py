@@ -12,6 +12,7 @@ from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
 from rlzoo_lab.data.record import failure
 from rlzoo_lab.data.words import read_options
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.sweep.work import work
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     add("--quiet", action="store_true", help=QUIET_HELP)
+    add_declared(parser, "rlzoo_lab.api.verbs:sweep")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -1,10 +1,12 @@
 """`rlzoo trace`: one response, token by token.  No torch here."""
 
 import argparse
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rlzoo.cli import named
 from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS, MODELS
@@ -14,6 +16,7 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_own
+from rlzoo_lab.declared import add_declared
 from rlzoo_lab.trace.tables import blocks
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.view.html import page
@@ -21,7 +24,6 @@ from rlzoo_lab.view.numbers import is_number
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written
 
-OPEN = True  # an option that it does not declare is a column, or an option of an estimator
 MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed
 
 
@@ -40,6 +42,40 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
     add("--quiet", action="store_true", help=QUIET_HELP)
+    add_declared(sub, "rlzoo_lab.api.verbs:trace")
+
+
+def read(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """An option that is not declared is a column, or an option of an estimator."""
+    arguments, rest = parser.parse_known_args(_joined(words))
+    arguments.words, arguments.flags = _sorted(rest)
+    return named(arguments)
+
+
+def _sorted(rest: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """(words, the name and value of each `--name X`) of what an open verb's parser leaves."""
+    words: list[str] = []
+    flags: list[tuple[str, str | None]] = []
+    queue = iter(rest)
+    for word in queue:
+        if not word.startswith("-") or re.match(r"-\.?\d", word):
+            words.append(word)
+        elif word != "--":
+            name, equals, value = word.partition("=")
+            key = name.lstrip("-").replace("-", "_")
+            flags.append((key, value if equals else next(queue, None)))
+    return words, flags
+
+
+def _joined(words: list[str]) -> list[str]:
+    """`--values -.01,.99` as `--values=-.01,.99`: argparse would read such a list as an option."""
+    out: list[str] = []
+    for word in words:
+        if re.match(r"-\.?\d", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):
+            out[-1] += f"={word}"
+        else:
+            out.append(word)
+    return out
 
 
 def run(arguments: argparse.Namespace) -> Result:

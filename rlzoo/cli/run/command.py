@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import QUIET_HELP, STORE_HELP, WORDS_HELP, Result
@@ -42,30 +41,12 @@ def make_display(stderr: bool = False) -> Display:
     return display
 
 
-class Begun:
-    """A display that also calls `then` with the run folder's path before step 1."""
-
-    def __init__(self, display: Any, then: Callable[[Path], None]) -> None:
-        self._display, self._then = display, then
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._display, name)
-
-    def start(self, plan: Any, folder: Any) -> None:
-        self._then(folder.path)
-        self._display.start(plan, folder)
-
-
-def shown(
-    train: Callable[[Any], Any],
-    arguments: argparse.Namespace,
-    then: Callable[[Path], None] | None = None,
-) -> Result:
+def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
     """Train with a display, which shows everything, so the result has no view but, with --quiet,
-    the folder. `then` is called with the run folder's path before step 1."""
+    the folder."""
     display = Silent() if arguments.quiet else make_display(stderr=arguments.json)
     try:
-        path, summary = train(Begun(display, then) if then else display)
+        path, summary = train(display)
     finally:
         display.close()
     view = [f"run folder: {path}"] if arguments.quiet else []

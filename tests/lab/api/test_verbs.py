@@ -12,9 +12,9 @@ import pytest
 import rlzoo
 from helpers.made_up_runs import made_up_run
 from rlzoo.cli import main, parser_of
-from rlzoo.cli.declared import declared
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.api import verbs
+from rlzoo_lab.declared import declared
 
 # function -> its verb, and parameters that are words of the command line, not options
 FUNCTIONS = {

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import pytest
 
-from rlzoo.cli.declared import add_declared
 from rlzoo.errors import UsageError
 from rlzoo_lab.api.arguments import defaults, given, place, set_option
+from rlzoo_lab.declared import add_declared
 
 
 def made(
@@ -29,7 +29,7 @@ def made(
 def parser():
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=float, help="its own")
-    add_declared(parser, made)
+    add_declared(parser, f"{__name__}:made")
     return parser
 
 

@@ -138,7 +138,7 @@ def test_a_reward_by_its_long_name_keeps_its_weight(zoo):
 
 def test_plugins_lists_both_and_says_who_has_the_name(zoo, files, monkeypatch, capsys):
     pairs = [(name, c) for shelf in zoo.shelves.values() for name, c in shelf.items()]
-    assert "thief/gae" in "\n".join(plugins.names(pairs))
+    assert "thief/gae" in "\n".join(plugins.lists(pairs, whole=False))
     monkeypatch.setenv("RLZOO_PLUGINS", files[0])
     assert main(["plugins", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlzoo.errors import ComponentError, RecipeError
-from rlzoo.recipe import cautions
+from rlzoo.recipe import faults
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.keys import KEYS
@@ -20,7 +20,7 @@ def test_every_shipped_recipe_composes_and_plans(zoo):
     for name in list_configs("recipes"):
         plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
         assert plan.recipe.name == name
-        assert not list(cautions.warnings(plan))  # it heeds what its own components say
+        assert not list(faults.warnings(plan))  # it heeds what its own components say
 
 
 def test_the_five_cards_share_prompts_and_samples(zoo):

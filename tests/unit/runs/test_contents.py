@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from rlzoo.runs import contents as module
-from rlzoo.runs.contents import contents
+from rlzoo.runs import provenance as module
+from rlzoo.runs.provenance import contents
 
 FILES = {
     "d.jsonl": "{}\n" * 9,

@@ -2,12 +2,17 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, state_of, weights_after, world_of
+from rlzoo.accel.engine import Engine, Kept
+from rlzoo.lm.build import build_world
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 from rlzoo.step.trainer import Trainer
 
 
@@ -85,3 +90,61 @@ def test_the_samplers_entropy_serves_only_where_it_is_the_policys(other, there, 
     """Older weights, or half precision, have another one."""
     one = ["kl.place=none", "train.minibatches=1", *other]
     assert ("old_entropy" in rolled(world_of(zoo, [*words, *one], "grpo"))) == there
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [("grpo", ["kl.place=none"]), ("grpo", ["kl.place=loss", "kl.coef=0.1"]),
+     ("dr_grpo", ["policy_loss=vespo", "kl.place=none"]),
+     ("grpo", ["policy_loss=tpo", "kl.place=none"]),
+     ("ppo_gae", ["critic.trunk=shared", "kl.place=loss"])],
+)  # fmt: skip
+@pytest.mark.parametrize("microbatches", [False, True])
+def test_a_single_updates_pass_gives_the_old_log_probs(
+    recipe, more, microbatches, zoo, words, monkeypatch
+):
+    """What no component reads before the losses needs no pass of its own, and gives the same."""
+    words = [*words, *LETTERS, *more, "model.dtype=float64", "train.epochs=1",
+             "train.minibatches=1", "rollout.old_log_probs=recomputed"]  # fmt: skip
+    monkeypatch.setattr(Engine, "ahead", lambda *a, **k: Kept())  # no memory to keep a pass
+    scores, asked = Engine.scores, []
+    monkeypatch.setattr(
+        Engine, "scores",
+        lambda self, columns, want, *a: asked.append((len(columns["response_mask"]), set(want)))
+        or scores(self, columns, want, *a),
+    )  # fmt: skip
+
+    def step(spared):
+        plan = make_plan(compose([f"recipe={recipe}", *words], zoo), zoo)
+        assert plan.old_in_loss
+        trainer = Trainer(build_world(replace(plan, old_in_loss=spared)))
+        if microbatches:
+            trainer.engine.passes.scale = 1 / 4
+        asked.clear()
+        batch, metrics = trainer.step()
+        passes = sum("log_probs" in want for rows, want in asked if rows == batch.rows)
+        return batch, metrics, state_of(trainer.world), passes
+
+    batch, metrics, weights, passes = step(True)
+    again, others, expected, before = step(False)
+    assert passes == before - 1
+    assert metrics["actor/grad_norm"] > 0
+    assert metrics["actor/ratio_mean"] == 1
+    torch.testing.assert_close(batch["old_log_probs"], again["old_log_probs"], rtol=0, atol=1e-12)
+    for name, x in weights.items():
+        torch.testing.assert_close(x, expected[name], rtol=0, atol=1e-10)
+    timed = ("timing_s/", "perf/")
+    for name, value in others.items():
+        if not name.startswith((*timed, "rollout/")):
+            assert metrics[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
+
+
+@pytest.mark.parametrize(
+    "word", ["kl.place=reward", "kl.reference=rollout", "correction=tis", "train.epochs=2",
+             "estimator=otb"],
+)  # fmt: skip
+def test_old_log_probs_that_something_reads_before_the_losses_have_their_pass(word, zoo, words):
+    one = ["kl.place=loss", "train.epochs=1", "train.minibatches=1"]
+    plan = make_plan(compose(["recipe=grpo", *words, *one, word], zoo), zoo)
+    assert not plan.old_in_loss
+    assert make_plan(compose(["recipe=grpo", *words, *one], zoo), zoo).old_in_loss

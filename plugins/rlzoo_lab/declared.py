@@ -6,13 +6,14 @@ needed:
     threshold: Annotated[float | None, "X", "count the steps to this score"] = None,
     details: Annotated[bool, "show every pair"] = False,
 
-`Verb.function` names the function. A verb's `add_arguments` may add some of these options itself,
-with settings that only argparse has; these stay unchanged.
+A verb's `add_arguments` may first add some of these options itself, with settings that only
+argparse has; these stay unchanged.
 """
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
+from pkgutil import resolve_name
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -35,10 +36,10 @@ def declared(function: Callable[..., Any]) -> Iterator[Declared]:
             yield Declared(p.name, kind, p.default, texts[0] if texts[1:] else None, texts[-1])
 
 
-def add_declared(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Add the options that the parser does not have yet."""
+def add_declared(parser: argparse.ArgumentParser, function: str) -> None:
+    """Add the options of `module:function` that the parser does not have yet."""
     has = {action.dest for action in parser._actions}
-    for option in declared(function):
+    for option in declared(resolve_name(function)):
         if option.name not in has:
             flag = "--" + option.name.replace("_", "-")
             parser.add_argument(flag, help=option.help.replace("%", "%%"), **_settings(option))
