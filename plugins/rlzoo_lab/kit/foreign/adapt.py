@@ -171,7 +171,7 @@ def _names(ids: Tensor) -> list[str]:
     return [f"uid-{i}" for i in ids.tolist()]
 
 
-# What the mask, the ids of groups and `rewards` may be elsewhere, in the order of tries.
+# The mask, the ids of groups and `rewards` as they may be elsewhere, in the order of tries.
 MASKS = (Tensor.clone, Tensor.bool, Tensor.long)
 IDS = (lambda ids: np.array(_names(ids), dtype=object), Tensor.clone, _names)
 PAID = {"rewards": "sequence_rewards", "sequence_rewards": "rewards"}

@@ -1,4 +1,4 @@
-"""Functions that take more than columns: of a trainer, of a batch, of lists of groups.
+"""Functions that need more than columns: a trainer, a batch, or lists of groups.
 
 TRL's trainers compute inside methods that also generate and log. The lines that compute the
 advantages are run by themselves; the loss is the method of a trainer with its config's defaults.

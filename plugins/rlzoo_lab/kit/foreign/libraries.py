@@ -144,7 +144,7 @@ LIBRARIES = {
         "SkyRL", "skyrl.backends.skyrl_train.utils.ppo_utils",
         {"estimators": "AdvantageEstimatorRegistry._functions",
          "policy_losses": "PolicyLossRegistry._functions"},
-        {"value_loss": (Named("ppo_critic_loss", {"value_clip": 0.2}, kind="value_losses"),),
+        {"value_loss": (Named("ppo_critic_loss", kind="value_losses"),),
          "whiten": (Named("masked_whiten", couples="batch"),)},
         {kind: {"config": Make("skyrl.train.config:AlgorithmConfig")}
          for kind in ("estimators", "policy_losses", "value_losses")},
