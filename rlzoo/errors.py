@@ -109,7 +109,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
     if not close and len(word) > 1:
         close = [w for w in known if w.lower().startswith(word.lower())][:3]
     close = close or [w for w in known if sorted(w) == sorted(word)][:1]  # letters swapped
-    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.61)
     *first, last = map(repr, close or [""])
     return f"; did you mean {', '.join(first)}{' or ' * bool(first)}{last}?" if close else ""
 

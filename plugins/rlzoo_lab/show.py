@@ -38,14 +38,16 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
+    from rlzoo.runs.folder import is_run
     from rlzoo_lab.models.preview import estimate, prompts_read
 
     if arguments.trainer:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
         found: Result = bridges(arguments.trainer, arguments.words, load_zoo())
         return found
-    zoo = load_zoo_after(partial(compose, arguments.words))
-    recipe = compose(arguments.words, zoo)
+    words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
+    zoo = load_zoo_after(partial(compose, words))
+    recipe = compose(words, zoo)
     plan, missing = plan_without_data(recipe, zoo)
     for text in [*missing, *plan.warnings]:
         warnings.warn(text, stacklevel=1)

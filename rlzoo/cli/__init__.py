@@ -91,6 +91,7 @@ VERBS = {
 # Words of other tools.
 SWITCHES = {
     "--dry-run": "`rlzoo show` prints what a run would use",
+    "-o": "write run.dir=FOLDER",
     "--push-to-hub": "`rlzoo model export` writes the model's folder",
 }
 MEANT = {

@@ -103,9 +103,11 @@ def keys(words: list[str]) -> str:
     if not lines:
         last = [part for key in KEYS for part in key.split(".")]
         hint = f"; did you mean {here!r}?" if here else nearest(words[0], last)
+        parts = words[0].split(".")  # rewards.NAME.option, estimator.option
+        component = [parts[-2] if len(parts) > 2 else parts[-1], *words[1:]]
         raise RlzooError(
             f"no key of the core mentions {' '.join(words)!r}{hint}; "
-            f"`rlzoo plugins {' '.join(words)}` searches components and their options"
+            f"`rlzoo plugins {' '.join(component)}` searches components and their options"
         )
     foot = "For the options of a component, see `rlzoo plugins gae`; then set estimator.lam=0.9."
     head = [fold(f"called {here} in rlzoo:")] if here else []

@@ -54,11 +54,13 @@ def run(arguments: argparse.Namespace) -> Result:
     if name and name in zoo.shelves.get(SECTIONS.get(key, ""), ()):
         kind, words, here = SECTIONS[key], [name], ""
     listed: Named = []
-    if here:
-        core = key in KEYS or f"{key}.name" in KEYS
-        see = f"help keys {key}" if core else f"plugins {key.partition('.')[2]}"
-        notes = [f"{text!r} of other trainers is {here} in rlzoo; see `rlzoo {see}`"]
+    if here and (key in KEYS or f"{key}.name" in KEYS):
+        notes = [f"{text!r} of other trainers is {here} in rlzoo; see `rlzoo help keys {key}`"]
     elif kind != "models":
+        section, _, option = here.partition(".")
+        if option:  # of components of one kind
+            kind, words = SECTIONS[section], [option]
+            notes.append(f"{text!r} of other trainers is {here} in rlzoo")
         listed = find(zoo, kind, words, named)
 
     def view(_: Any) -> Iterator[str]:

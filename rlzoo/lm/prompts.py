@@ -271,7 +271,10 @@ def encode_each(
     rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
     for text, ids in zip(texts, rows, strict=True):
         if alien := unknown_character(tokenizer, text, ids):
-            raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
+            raise RlzooError(
+                f"prompt {text!r}: the tokenizer has no token for {alien!r}; use another model "
+                "(`rlzoo plugins models`), or make one as docs/one-prompt.md does"
+            )
     if add_special_tokens and any(affixes(tokenizer)):
         rows = [opened(tokenizer, ids) for ids in rows]
     if not all(rows):

@@ -156,6 +156,8 @@ def of_a_file(word: str, zoo: Zoo) -> list[str]:
     section, _, value = word.partition("=")
     kind = {**SECTIONS, **COLLECTIONS}.get(section)
     function = re.fullmatch(r"([\w./]+?)(?:\.py)?(:[A-Za-z_]\w*)", value)
+    if section in COLLECTIONS and value.endswith(".py") and os.path.isfile(value):
+        raise RecipeError(f"{word}: write {word}:FUNCTION, with the name of the function")
     if kind is None or not (function or os.path.isfile(value)) or value in zoo.shelves[kind]:
         return [word]
     option = "function" if function else "path"
@@ -183,6 +185,8 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         if needed:
             count = len(list_configs("recipes"))
             line = f"give a recipe, for example ppo_gae; `rlzoo recipes` lists all {count}"
+            for run in [w.removeprefix("resume=") for w in words if w.startswith("resume=")]:
+                line = f"resume={run}: write `rlzoo resume {run}`"
             raise RecipeError(line, key="recipe", kind="missing")
         return None, rest
     [name] = chosen

@@ -106,7 +106,9 @@ def _unknown(
     if section in chosen:
         component = chosen[section]
         singular = KINDS[component.kind].singular
-        return f"{singular} {component.name!r} {component.no_option(word)}"
+        other = [c.name for c in zoo.shelves[component.kind].values() if word in c.options]
+        hint = f"; with it: {section}={', '.join(other)}" if 0 < len(other) < 5 else ""
+        return f"{singular} {component.name!r} {component.no_option(word)}{hint}"
     if key in RETIRED:
         return f"is gone; remove it: {RETIRED[key][1]}"
     if key == "recipe":

@@ -62,11 +62,13 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 
 
 def no_recipe(name: str) -> str:
-    """The error for a missing recipe, with the nearest name or all names."""
+    """The error for a missing recipe, with the nearest name or where to look."""
     if "://" in name:
         return f"{name!r} is a URL; download it (curl -LO {name}), read it, then run the file"
     known = list_configs("recipes")
-    hint = nearest(name, known) or f" (available: {', '.join(known)})"
+    hint = (
+        nearest(name, known) or f"; `rlzoo recipes` lists them, `rlzoo plugins {name}` components"
+    )
     return f"there is no recipe {name!r}{hint}"
 
 

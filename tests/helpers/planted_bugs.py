@@ -234,7 +234,7 @@ BUGS = tuple(
         ),
         flip_the_sign: DIRECTIONS,
         flip_the_gradient: DIRECTIONS,
-        shift_values_by_one: ("exact_values_leave_nothing", "token_by_token"),
+        shift_values_by_one: ("exact_values_leave_nothing", "pushes_towards_the_target"),
         reward_at_the_wrong_index: (
             "scores_are_finite",
             "past_reward_is_no_credit", "reward_raises_its_own_advantage", "zero_off_the_mask",

@@ -21,7 +21,7 @@ FORMS = {
     "plugins": ["", "estimators", "gae --json", "critic lam"],
     "recipes": ["", "critic --json"],
     "show": ["ppo_gae lam=0.9 --changed", "recipe=grpo --json --allow-env HOME", "r/recipe.yaml",
-             "--for trl", "vc_ppo --for verl", "ppo_gae estimator.lam=.9 --json --for slime"],
+             "r", "--for trl", "vc_ppo --for verl", "ppo_gae estimator.lam=.9 --json --for slime"],
     "new": ["reward my_reward --dir made --json", "task my_task"],
     "check": ["gae lam=0.9", "length --json", "model={model}",
               "{place}/mine.py:centred couples=batch --map scores=rewards --json"],
@@ -69,6 +69,7 @@ FORMS = {
 ELSEWHERE = {
     "serve": {"--json", "--allow-env", "--port", "--host", "--store", "--quiet"},
     "play": {"--open"},
+    "report": {"--open"},
     "model sft": {"--split", "--subset", "--chat-arg"},
     "model reward": {"--split", "--subset", "--chat-arg"},
     "check": {"--all"},

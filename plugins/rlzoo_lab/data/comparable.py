@@ -336,7 +336,8 @@ def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
             continue
         by_value: dict[str, list[str]] = {}
         for r, one in zip(records, told, strict=True):
-            name = f"{r.path.parent.name}/{r.path.name}"
+            path = r.path.absolute()
+            name = f"{path.parent.name}/{path.name}".lstrip("/")
             by_value.setdefault(as_typed(one.get(key)), []).append(name)
         if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in differing):
             differing[key] = by_value

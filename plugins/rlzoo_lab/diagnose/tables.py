@@ -56,7 +56,7 @@ def cells(
 ) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
     """Headers of the numeric columns, and the cells of a row."""
     sizes = list(rows[0]["batches"]) if rows else []
-    middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
+    middle = middle_of(rows)
     # (head, whether it is shown, a row's cell)
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
         ("b_perp²", True, _of("b_perp2")),
@@ -94,7 +94,37 @@ def blocks(document: Mapping[str, Any], wide: bool) -> list[Block]:
         rows, ["critic", *heads], [[row["critic"] or "-", *cells_of(row)] for row in rows]
     )
     notes = notes_of(document, rows, wide)
-    return [Text(headline(document)), table, *(Text(note, "faint") for note in notes)]
+    said = [Text(verdict(rows), "strong")] if len(rows) > 1 else []
+    return [Text(headline(document)), table, *said, *(Text(note, "faint") for note in notes)]
+
+
+def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The estimator whose batches point closest to the true gradient, for each critic; those
+    without a critic take part in each comparison."""
+    size = middle_of(rows)
+
+    def pointing(row: Mapping[str, Any]) -> tuple[float, float]:
+        drawn = row["batches"][size] if size else row
+        return drawn["cosine"], drawn.get("cosine_se") or 0.0
+
+    parts = []
+    for critic in list(dict.fromkeys(row["critic"] for row in rows if row["critic"])) or [None]:
+        field = sorted((r for r in rows if r["critic"] in (critic, None)), key=pointing)
+        best, se = pointing(field[-1])
+        level = [
+            name_of(row) for row in field[:-1]
+            if best - pointing(row)[0] <= 2 * math.hypot(se, pointing(row)[1]) + 1e-9
+        ]  # fmt: skip
+        ties = f", level with {', '.join(level)}" if level else ""
+        parts.append(f"{f'{critic} critic: ' * bool(critic)}{name_of(field[-1])}, {best:.2f}{ties}")
+    where = f"a batch of {size} rows" if size else "the expected gradient"
+    return f"Highest cosine with the true gradient, in {where}: {'; '.join(parts)}."
+
+
+def middle_of(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The batch size near 64, which a narrow table shows; None without batches."""
+    sizes = list(rows[0]["batches"]) if rows else []
+    return min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
 
 
 def curves(document: Mapping[str, Any]) -> list[Block]:
@@ -124,6 +154,10 @@ def notes_of(
             f"error of cos@B at most {max(errors):.2g}"
         )
     if rows:
+        notes.append(
+            "b_perp²: squared bias that reaches the gradient; var/s²: variance of A^ at a token "
+            "over its squared scale; sign: share of A with the right sign, weighted by its size"
+        )
         notes.append(
             f"gain: increase of J from a step with KL {document['world']['step_kl']}, as a share "
             f"of the natural gradient's; that of the true gradient is {_true_gains(rows)}"

@@ -22,7 +22,7 @@ TELLING = (
     "exact_values_leave_nothing", "baseline_is_the_groups_own", "equal_rewards_give_zeros",
     "groups_matter", "weights_are_weights", "right_is_right", "right_beats_wrong",
     "deterministic", "draws_by_the_generator", "scores_repeat", "scores_are_causal",
-    "answers_row_by_row", "rows_in_any_order", "couples_as_declared", "padding_is_not_scored",
+    "answers_row_by_row", "rows_in_any_order", "couples_as_declared",
     "zero_off_the_mask", "padding_is_not_read", "holes_are_stepped_over",
 )  # fmt: skip
 # Checks that a component with couples="batch" may fail on purpose.

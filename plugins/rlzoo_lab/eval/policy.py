@@ -50,7 +50,7 @@ def evaluate_policy(
     config = recipe.config
     if ks[-1] > 1 and plan.abilities.is_correct is None:
         raise UsageError(
-            f"--k: task {plan.task_name!r} has no is_correct, which pass@k and maj@k require"
+            f"--k: task {plan.task_name!r} does not define which responses are correct (is_correct)"
         )
     from rlzoo.lm.build import build_policy, world_around  # here, and below: torch
     from rlzoo.rollout.evaluation import (

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import list_configs
 from rlzoo_lab.data.words import quoted, read_options
 from rlzoo_lab.declared import add_declared
 
@@ -30,6 +31,8 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.name and arguments.name.startswith(("model=", "model.path=")):
         subjects = [_model([arguments.name, *arguments.words], zoo)]
     else:
+        if arguments.name in list_configs("model"):
+            raise UsageError(f"{arguments.name} is a model; write model={arguments.name}")
         components = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
         options = read_options(arguments.words)
         subjects = [

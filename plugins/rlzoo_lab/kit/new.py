@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def _then(kind: str, name: str) -> str:
     if kind == "column":
-        return f"give a component a parameter {name}, and it gets the column"
+        run = f"rlzoo run grpo model=nano columns=[{name}] train.steps=20"
+        return f"give a component a parameter {name}, and it gets the column; without one: {run}"
     plain = f"run grpo model=nano {_KINDS[kind].key}={{}} train.steps=20"
     return f"rlzoo {_TRAIN.get(kind, plain).format(name)}"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+import webbrowser
 from pathlib import Path
 
 from rlzoo.cli.verb import Result
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("path", metavar="RUN", nargs="?", help="a run folder; the run may still be training")
     add("--out", action=Written, metavar="FILE",
         help=f"where to write the page; default: RUN/{NAME}")  # fmt: skip
+    add("--open", action="store_true", help="open it in a browser")
     again = "while the run trains, rewrite the page every N seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
     add_declared(parser, "rlzoo_lab.api.verbs:report")
@@ -57,6 +59,8 @@ def run(arguments: argparse.Namespace) -> Result:
             place, shown = write(folder, arguments.out, every)
     except KeyboardInterrupt:
         place, shown = write(folder, arguments.out, None)  # a page that does not wait for the next
+    if arguments.open:
+        webbrowser.open(place.resolve().as_uri())
     document = {
         "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
         "batches": list(shown.groups),

@@ -167,6 +167,8 @@ def _typed_and_options(
             raise UsageError(f"--{name}: write a recipe key as {name}={value}")
         else:
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
+            if name in ("token", "index", "response"):
+                raise UsageError(f"--{name}: did you mean '--row'?")
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
             raise UsageError(
                 f"--{name}: is neither an option of an estimator nor a column{nearest(name, words)}"

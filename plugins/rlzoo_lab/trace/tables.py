@@ -55,8 +55,17 @@ def blocks(traced: Trace, explain: bool) -> list[Block]:
 
 
 def inputs(traced: Trace) -> list[Place]:
-    """The columns that do not depend on the estimator."""
-    return [(None, name, header) for name, header in SHARED.items() if name in traced.columns]
+    """The columns that do not depend on the estimator, without those of a policy that has not
+    changed since it sampled: there, each ratio is 1."""
+    left_out = {"log_probs", "ratio"} if unchanged(traced) else set()
+    names = {name: head for name, head in SHARED.items() if name not in left_out}
+    return [(None, name, header) for name, header in names.items() if name in traced.columns]
+
+
+def unchanged(traced: Trace) -> bool:
+    """Whether the policy of a model's response is still the one that sampled it."""
+    ratios = traced.columns.get("ratio") if traced.source != TYPED else None
+    return ratios is not None and all(x is None or abs(x - 1) < NOISE for x in ratios)
 
 
 def outputs(traced: Trace, i: int, above: str = "") -> list[Place]:
@@ -66,7 +75,8 @@ def outputs(traced: Trace, i: int, above: str = "") -> list[Place]:
     if not credit.whitened and "raw_advantages" in headers:
         headers["raw_advantages"] = headers.pop("advantages")
     found: list[Place] = [(i, name, above + header) for name, header in headers.items()]
-    return [*found, *([(i, "clipped", f"{above}clipped")] if credit.clipped is not None else [])]
+    clips = credit.clipped is not None and not unchanged(traced)
+    return [*found, *([(i, "clipped", f"{above}clipped")] if clips else [])]
 
 
 def side_by_side(traced: Trace) -> list[Place]:
@@ -119,7 +129,8 @@ def _numbers(header: str, values: Numbers, last: Sequence[str], *, shaded: bool)
 
 def legend(traced: Trace) -> list[str]:
     """One line of explanation for each column."""
-    lines = []
+    lines = ["log-prob: of the sampling policy, which is still the current one: each ratio is 1."]
+    lines *= unchanged(traced)
     if "values" in traced.columns:
         lines.append(f"value: V(s_t), read before token t; {traced.ending}.")
     for credit in traced.credits:

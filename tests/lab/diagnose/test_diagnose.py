@@ -11,6 +11,7 @@ import torch
 import rlzoo
 from helpers.diagnosis import SMALL, ask, parse, subject
 from rlzoo import RlzooError
+from rlzoo.cli import main
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
@@ -258,8 +259,25 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
         text = "\n".join(lines)
         assert "gain@64" in text
         assert "gae_length_adaptive" in text
+        text = text.partition("Highest cosine")[0]  # the tables
         assert text.count("noisy") == 2 * text.count(" critic ")  # a table is cut where it must be
         assert ("cos@1024" in text) == (width == 140)
+
+
+@pytest.mark.parametrize("batches", ["0", "16"])
+def test_the_verdict_names_an_estimator_for_each_critic(zoo, batches):
+    document = ask("recipe=ppo_gae", "estimator=gae,mc,grpo", "--batches", batches,
+                   "--vocabulary", 3, "--horizon", 2)  # fmt: skip
+    rows = document["estimators"]
+    said = tables.verdict(rows)
+    best = {}
+    for row in rows:
+        for critic in [row["critic"]] if row["critic"] else ["exact", "noisy", "zero"]:
+            cosine = (row["batches"].get("16") or row)["cosine"]
+            best[critic] = max(best.get(critic, (-2, "")), (cosine, row["estimator"]))
+    for critic, (cosine, _) in best.items():
+        part = said.partition(f"{critic} critic: ")[2].partition(";")[0]
+        assert f"{cosine:.2f}" in part
 
 
 def test_a_page_has_the_tables_and_the_curves(tmp_path):
@@ -280,5 +298,5 @@ def test_a_page_has_the_tables_and_the_curves(tmp_path):
 )
 def test_an_option_that_is_gone_names_its_heir(option, heir, capsys):
     with pytest.raises(SystemExit):
-        parse("recipe=ppo_gae", option, "x.svg")
+        main(["diagnose", "ppo_gae", option, "x.svg"])
     assert heir in " ".join(capsys.readouterr().err.split())

@@ -292,7 +292,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert "--watch: must be at least 1 second" in capsys.readouterr().err
 
 
-def test_the_command_tells_what_it_wrote(tmp_path, capsys):
+def test_the_command_tells_what_it_wrote(tmp_path, capsys, monkeypatch):
     run = made_up_report_run(tmp_path / "run", batches=0)
     assert main(["report", str(run)]) == 0
     out = capsys.readouterr().out
@@ -303,6 +303,10 @@ def test_the_command_tells_what_it_wrote(tmp_path, capsys):
     assert document["state"] == "finished"
     assert {"rule": "updates_skipped", "severity": "warning"} in document["remarks"]
     assert command.NAME == "report.html"
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert main(["report", str(run), "--open"]) == 0
+    assert opened == [(run / "report.html").resolve().as_uri()]
 
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path, words, zoo):

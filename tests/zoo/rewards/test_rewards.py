@@ -55,7 +55,7 @@ def scores(function, responses, answers, **options):
 def test_the_kit_finds_no_fault(name, zoo):
     results = checks.run_checks(zoo.rewards[name], zoo, VERIFIERS[name])
     assert [r for r in results if r.passed is False] == []
-    silent = {"groups_by_any_name", "groups_matter", "token_texts_belong_to_actions"}
+    silent = {"groups_matter", "token_texts_belong_to_actions"}
     if name == "json_schema":
         silent.add("right_beats_wrong")  # no answer is JSON, so none is paid
     assert {r.name for r in results if r.passed is None} == silent

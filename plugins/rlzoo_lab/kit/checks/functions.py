@@ -213,20 +213,6 @@ def rows_in_any_order(s: Subject) -> None:
             same(got, want, f"depends on the order of the rows{show(options)}")
 
 
-def groups_by_any_name(s: Subject) -> None:
-    """Group ids are names: any integers, negative or huge, in any order."""
-    s.require("group_ids")
-    for options, columns in s.trials():
-        _, inverse = torch.unique(columns["group_ids"], return_inverse=True)
-        renamed = torch.tensor([10**12, -5, 0, 2**40 + 1])[inverse]
-        got = s.tensors({**columns, "group_ids": renamed}, **options)
-        same(
-            got,
-            s.tensors(columns, **options),
-            f"depends on the numeric values of group_ids{show(options)}",
-        )
-
-
 def groups_matter(s: Subject) -> None:
     """It uses the group_ids that it needs: other groups give another result."""
     s.require("group_ids")
@@ -319,5 +305,5 @@ ALL = (
     documented, defaults_work, finite_at_the_bounds, finite_everywhere, deterministic,
     inputs_unchanged, no_gradient_of_its_own, shape_dtype_device, zero_off_the_mask,
     padding_is_not_read, holes_are_stepped_over, token_texts_belong_to_actions,
-    rows_in_any_order, groups_by_any_name, groups_matter, couples_as_declared,
+    rows_in_any_order, groups_matter, couples_as_declared,
 )  # fmt: skip

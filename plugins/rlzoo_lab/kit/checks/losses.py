@@ -184,26 +184,6 @@ def pushes_towards_the_target(s: Subject) -> None:
         assert worst < 1e-9, f"has a gradient of {worst:.3g} at its target{show(options)}"
 
 
-def token_by_token(s: Subject) -> None:
-    """A token does not affect other tokens: nothing is off by one."""
-    if s.component.couples != "row":
-        raise NotApplicable("declares that it couples rows")
-    for options in s.variants():
-        columns, other = s.batch(), s.batch(1, mask=s.batch()["response_mask"])
-        draw = torch.Generator().manual_seed(0)
-        swap = torch.rand(columns["response_mask"].shape, generator=draw) < 0.4
-        mixed = dict(columns)
-        for name in made_up.per_token(s.zoo, columns):
-            if name != "response_mask":
-                x = columns[name]
-                where = swap if x.ndim == 2 else swap[..., None]
-                mixed[name] = torch.where(where, other[name], x)
-        got, want = s.call(mixed, **options), s.call(columns, **options)
-        for name in got:
-            gap = float((got[name] - want[name])[~swap].abs().max())
-            assert gap < 1e-9, f"its {name} at a token depend on other tokens{show(options)}"
-
-
 def _bins_reach_the_target(s: Subject, columns: made_up.Columns, options: dict) -> None:
     """A critic with bins, trained on one batch: its mean ends within a bin of the target."""
     mask, support = columns["response_mask"].bool(), columns["value_support"]
@@ -232,4 +212,4 @@ POLICY = (
     brakes_along_the_advantage,
 )
 
-VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token, float64_is_kept)
+VALUE = (pushes_towards_the_target, gradient_is_the_slope, float64_is_kept)

@@ -156,16 +156,6 @@ def _each_by_itself(
     )
 
 
-def padding_is_not_scored(s: Subject) -> None:
-    """Appended padding does not change scores."""
-    for options, task, columns in _answered(s):
-        steps = columns["response_mask"].shape[1]
-        wide = _each_token(columns, lambda x: torch.nn.functional.pad(x, (0, 5)))
-        scores, wider = _score(task, columns), _score(task, wide)
-        wider = wider[:, :steps] if wider.ndim == 2 else wider
-        assert torch.equal(scores, wider), f"scores padding{show(options)}"
-
-
 def right_is_right(s: Subject) -> None:
     """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
     scores."""
@@ -358,5 +348,5 @@ def _prefix(columns: Columns, width: int) -> Columns:
 
 ALL = (
     made_as_declared, draws_by_the_generator, scores_are_finite, scores_repeat, scores_are_causal,
-    padding_is_not_scored, right_is_right, answers_row_by_row,
+    right_is_right, answers_row_by_row,
 )  # fmt: skip

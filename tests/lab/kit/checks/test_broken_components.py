@@ -98,7 +98,7 @@ def contiguous_groups(sequence_rewards, response_mask, group_ids):
     return (sequence_rewards - group_mean(sequence_rewards, run))[:, None] * response_mask
 
 
-@broken("estimators", "groups_by_any_name")
+@broken("estimators", "baseline_is_whole")
 def groups_as_indices(sequence_rewards, response_mask, group_ids):
     """Source: here."""
     total = torch.zeros(100, dtype=sequence_rewards.dtype)
@@ -228,7 +228,7 @@ def undeclared_discount(rewards, response_mask, *, gamma: Annotated[float, Range
     return rewards * gamma * response_mask
 
 
-@broken("value_losses", "token_by_token")
+@broken("value_losses", "pushes_towards_the_target")
 def off_by_one(value_preds, returns):
     """Source: here."""
     return (value_preds - returns.roll(1, 1)).square()
@@ -322,7 +322,7 @@ class Early(Sound):
         )
 
 
-@broken("tasks", "padding_is_not_scored")
+@broken("tasks", "right_is_right")
 class Widths(Sound):
     """Source: here."""
 

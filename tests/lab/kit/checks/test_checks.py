@@ -53,4 +53,4 @@ def test_parametrize_names_component_and_check():
 def test_a_check_that_does_not_apply_is_skipped():
     cases = {case.id: case.values[0] for case in checks.parametrize("gae").args[1]}
     with pytest.raises(pytest.skip.Exception, match="does not need group_ids"):
-        cases["estimator-gae-groups_by_any_name"]()
+        cases["estimator-gae-groups_matter"]()
