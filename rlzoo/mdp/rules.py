@@ -47,9 +47,11 @@ def draw_examples(
                 f"{label} returned {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
             )
         prompt, answer, index = Example(*item)
-        chat: Any = prompt if isinstance(prompt, list | tuple) else ()
-        messages = [isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in chat]
-        if not isinstance(prompt, str) and not (messages and all(messages)):
+        if not isinstance(prompt, str) and not (
+            isinstance(prompt, list | tuple)
+            and prompt
+            and all(isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in prompt)
+        ):
             raise ComponentError(
                 f"{label}: a prompt must be a string, or a list of messages with role and content. "
                 f"Got {prompt!r}"

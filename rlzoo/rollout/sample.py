@@ -94,7 +94,8 @@ def _scored(
     task_scores = drawn.pop("task_scores", None)
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts | drawn)  # agents send prompts of their own
-    batch.update(_for_scorers(world, batch, rows, stream, step))
+    if plan.needs & {"turns", "noise", "response_tokens"}:
+        batch.update(_for_scorers(world, batch, rows, stream, step))
     batch.update(mdp.score(plan, batch, task_scores))
     return batch
 
