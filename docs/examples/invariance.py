@@ -12,7 +12,7 @@ whole batch and take the rows that the trainer would deal to it.
 
 batch: prompt_ids, prompt_mask (B, P), padded on the left; response_ids, response_mask (B, T),
 padded on the right; advantages, group_ids (B,). Tokens are below 16; 0 is padding. The policy that
-sampled is the one that is trained, so that all ratios are 1.
+sampled is the one that is trained: an adapter with ratios other than 1 gives old log-probs.
 
 A difference of `x 2` means that only the length of the gradient is wrong. Two lines are controls:
 the same batch again has to give the same gradient, and one without its last two rows another one.

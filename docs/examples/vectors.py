@@ -1,20 +1,27 @@
-"""rlzoo's test vectors in NumPy only: `python vectors.py ../vectors/v1`. The functions are ours;
-put yours in their place."""
+"""rlzoo's test vectors in NumPy or JAX only: `python vectors.py [jax] ../vectors/v1`. The functions
+are ours; put yours in their place."""
 
 import json
 import sys
 from pathlib import Path
 
-import numpy as np
+if "jax" in sys.argv:
+    import jax
+    import jax.numpy as np
+
+    jax.config.update("jax_enable_x64", True)
+else:
+    import numpy as np
 
 
 def gae(rewards, values, bootstrap_values, response_mask, gamma, lam):
-    out, last, after = np.zeros_like(rewards), np.zeros(len(rewards)), bootstrap_values
+    out, last, after = [], np.zeros(len(rewards)), bootstrap_values
     for t in reversed(range(rewards.shape[1])):
         m, delta = response_mask[:, t] > 0, rewards[:, t] + gamma * after - values[:, t]
         last = np.where(m, delta + gamma * lam * last, last)
         after = np.where(m, values[:, t], after)
-        out[:, t] = np.where(m, last, 0)
+        out.append(np.where(m, last, 0))
+    out = np.stack(out[::-1], 1)
     return {"advantages": out, "returns": out + values}
 
 
@@ -59,12 +66,12 @@ def aggregation(loss, response_mask, microbatches):
         ("seq_mean_token_mean", response_mask / np.maximum(count, 1) / live),
         ("seq_mean_token_sum", response_mask / live),
     ):
-        parts = [(w * loss)[rows].sum() for rows in microbatches]
+        parts = [(w * loss)[np.array(rows)].sum() for rows in microbatches]
         out |= {name: sum(parts), name + "_parts": parts, name + "_weights": w}
     return out
 
 
-for file in sorted(Path(sys.argv[1]).glob("*.json")):
+for file in sorted(Path(sys.argv[-1]).glob("*.json")):
     for case in (document := json.loads(file.read_text()))["cases"]:
         given = {n: x if n == "microbatches" else np.array(x) for n, x in case["inputs"].items()}
         found = globals()[document["what"]](**given, **case["options"])

@@ -200,7 +200,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
     if not callable(function):
         raise ComponentError(f"registered {function!r}, which is not a function")
     name = name_of(getattr(function, "__name__", ""))
-    place = _place(function)
+    place = place_of(function)
     try:
         if not name.isidentifier():
             raise ValueError("has no usable name; register a named function")
@@ -271,9 +271,9 @@ def _value(text: str) -> Any:
 
 
 @functools.cache
-def _place(function: Function) -> str:
+def place_of(function: Function) -> str:
     """`file.py:12`, with the path below its import root."""
-    inner = inspect.unwrap(function)
+    inner = inspect.unwrap(getattr(function, "func", function))  # of a partial
     code = getattr(inner, "__code__", None)  # functions have it; classes do not
     try:
         file = inspect.getsourcefile(inner) or "?"

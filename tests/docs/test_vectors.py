@@ -67,11 +67,13 @@ def test_the_files_are_what_the_script_writes():
     assert {f.stem: json.loads(f.read_text()) for f in FOLDER.glob("*.json")} == made
 
 
-@pytest.fixture(params=["python", "c"])
+@pytest.fixture(params=["python", "jax", "c"])
 def program(request, tmp_path):
     source = ROOT / "docs" / "examples" / "vectors"
-    if request.param == "python":
-        return [sys.executable, f"{source}.py"]
+    if request.param == "jax":
+        pytest.importorskip("jax")
+    if request.param != "c":
+        return [sys.executable, f"{source}.py", request.param]
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     subprocess.run(["cc", f"{source}.c", "-lm", "-o", tmp_path / "vectors"], check=True)

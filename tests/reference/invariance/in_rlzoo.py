@@ -18,7 +18,8 @@ SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 2, "max_position_embeddings": 64}  # fmt: skip
 
 
-def rlzoo(recipe="grpo", **words):
+def rlzoo(recipe="grpo", moved=0.0, **words):
+    """moved: the largest log-ratio; beyond 0.2, tokens are clipped."""
     zoo = load_zoo()
 
     def gradient(batch, rows):
@@ -39,6 +40,7 @@ def rlzoo(recipe="grpo", **words):
         }
         with torch.no_grad():
             columns["old_log_probs"] = world.engine.scores(columns, ["log_probs"])["log_probs"]
+        columns["old_log_probs"] += moved * torch.sin(5.0 * batch["response_ids"]) * mask
         columns["ref_log_probs"] = columns["old_log_probs"] - 0.1 * mask
         gradients(world.engine, world.plan, columns, 0.1, ("actor",))
         weights = world.engine.networks["actor"].named_parameters()

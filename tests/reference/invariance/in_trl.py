@@ -41,8 +41,21 @@ class Given(GRPOTrainer):
             "completion_ids": mine["response_ids"],
             "completion_mask": mask,
             "advantages": mine["advantages"],
+            **self.moved(mine),
             "num_items_in_batch": self.accelerator.gather(mask.sum()).sum(),
         }
+
+    def moved(self, mine):
+        """Log-probs of an older policy, if ratios are not 1."""
+        if not self.by:
+            return {}
+        ids = torch.cat([mine["prompt_ids"], mine["response_ids"]], 1)
+        mask = torch.cat([mine["prompt_mask"], mine["response_mask"]], 1)
+        model, width = getattr(self.model, "module", self.model), mine["response_ids"].shape[1]
+        with torch.no_grad():
+            logits = model(ids, attention_mask=mask).logits[:, -width - 1 : -1]
+        now = logits.log_softmax(-1).gather(2, mine["response_ids"][..., None])[..., 0]
+        return {"old_per_token_logps": now + self.by * torch.sin(5.0 * mine["response_ids"])}
 
 
 class Keep(TrainerCallback):
@@ -53,7 +66,9 @@ class Keep(TrainerCallback):
         self.kept = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
-def grpo(architecture="llama", **settings):
+def grpo(architecture="llama", moved=0.0, **settings):
+    """moved: the largest log-ratio; beyond 0.2, tokens are clipped."""
+
     def gradient(batch, rows):
         count = int(os.environ.get("WORLD_SIZE", 1))
         share, rest = divmod(len(batch["advantages"]), count)
@@ -80,7 +95,7 @@ def grpo(architecture="llama", **settings):
                     tokenizer_object=tokenizer, pad_token="t0", eos_token="t2", unk_token="t0"),
                 callbacks=[keep := Keep()],
             )  # fmt: skip
-            trainer.given = batch
+            trainer.given, trainer.by = batch, moved
             trainer.train()
         return keep.kept
 

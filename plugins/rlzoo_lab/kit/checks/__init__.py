@@ -27,6 +27,7 @@ May import `mdp`, `runs` and the layers below; no model.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,7 +120,9 @@ def parametrize(what: Any) -> Any:
         subject = Subject(component, zoo)
         for check in CHECKS[component.kind]:
             label = f"{KINDS[component.kind].singular}-{component.name}-{check.__name__}"
-            cases.append(pytest.param(_as_test(check, subject), id=label))
+            cases.append(
+                pytest.param(as_test(component.label, partial(judge, check, subject)), id=label)
+            )
     return pytest.mark.parametrize("check", cases)
 
 
@@ -147,17 +150,19 @@ def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:
     return [pair for item in what for pair in _components(item)]
 
 
-def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
+def as_test(label: str, judge: Callable[[], CheckResult]) -> Callable[[], None]:
+    """A pytest test of a result."""
+
     def run() -> None:
         import pytest
 
-        result = judge(check, subject)
+        result = judge()
         if result.passed is None:
             pytest.skip(result.message)
         if not result.passed:
-            pytest.fail(f"{subject.component.label}: {result.message}", pytrace=False)
+            pytest.fail(f"{label}: {result.message}", pytrace=False)
 
     return run
 
 
-__all__ = ["CHECKS", "CheckResult", "named", "parametrize", "run_checks"]
+__all__ = ["CHECKS", "CheckResult", "as_test", "named", "parametrize", "run_checks"]

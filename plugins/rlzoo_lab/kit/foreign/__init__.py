@@ -3,8 +3,8 @@
 May import `checks` and the layers below; a library is imported only if a command names it.
 
     adapt      a component of a function
+    calls      functions that take more than columns
     find       a function by its name: verl:grpo, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION
-    in_trl     functions of TRL's trainers
     judge      the checks
     libraries  a table for each library
     names      which column an argument is, by its name

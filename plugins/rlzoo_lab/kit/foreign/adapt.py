@@ -7,12 +7,12 @@ for the call, and the loss per token is what it was given.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.border import told
 from rlzoo.plugin.columns import COLUMNS, WITH_GRADIENT
-from rlzoo.plugin.component import Component, read_component
+from rlzoo.plugin.component import Component, place_of, read_component
 from rlzoo.plugin.options import Discount, Option, Range
 from rlzoo.plugin.registry import Zoo
 from rlzoo_lab.kit.checks import made_up
@@ -62,7 +62,7 @@ def runs(subject: Subject, seed: int = 0) -> str:
     """Why it cannot be called on the made-up batch; empty if it can."""
     try:
         subject.call(subject.batch(seed))
-    except Exception as error:  # the border to foreign code
+    except (Exception, SystemExit) as error:  # the border to foreign code
         return str(error) if isinstance(error, RlzooError) else told(error)
     return ""
 
@@ -71,8 +71,8 @@ def runs(subject: Subject, seed: int = 0) -> str:
 class Call:
     """A function, and what is known of a call of it.
 
-    kind, couples: "" to infer them from the arguments.
-    arguments: argument -> column. values: argument -> value.
+    kind, couples: "" to infer them from the arguments. values: argument -> value.
+    arguments: argument -> column, or a function whose arguments are columns.
     average: the module and the name of the function with which its library averages a loss.
     """
 
@@ -80,7 +80,7 @@ class Call:
     name: str
     kind: str = ""
     couples: str = ""
-    arguments: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     average: tuple[Any, str] | None = None
 
@@ -100,21 +100,25 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
     options: values of arguments, or of keys of its config.
     """
     columns, fixed, varied = _arguments(call, dict(options))
-    kind = call.kind or kind_of(columns.values())
+    kind = call.kind or kind_of(inputs_of(columns))
     if not kind:
-        known = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items()) or "none"
+        known = _listed(columns) or "none"
         raise UsageError(
             f"{call.name}: its arguments do not determine its kind (known: {known}); name the "
             "columns with --map THEIRS=OURS"
         )
     failed = ""
-    for masks, ids, rewards in product(MASKS, IDS, _rewards(columns, call.arguments)):
-        adapted = Adapted(call, kind, columns | rewards, fixed, masks, ids)
+    own = {n for n in ("rewards", "reward") if n in columns and n not in call.arguments}
+    other = {n: PAID.get(x, x) if n in own else x for n, x in columns.items()}
+    tries: Any = product(MASKS, IDS, (columns, other) if own else (columns,))
+    for masks, ids, given in tries:
+        forms = {"response_mask": masks, "group_ids": ids}
+        adapted = Adapted(call, kind, given, fixed, forms)
         couples = call.couples or ("group" if "group_ids" in adapted.needs else "row")
         couples = "batch" if kind in ("aggregations", "columns") else couples
         component = Component(
             kind, call.name, adapted, adapted.needs, varied, adapted.story(varied), "foreign",
-            _place(call.function), couples, "BT" if kind == "columns" else "",
+            place_of(call.function), couples, "BT" if kind == "columns" else "",
         )  # fmt: skip
         subject = Subject(component, BENCH)
         if fault := runs(subject):
@@ -125,8 +129,7 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
         one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
         # A single number does not show what rows share.
         return replace(component, couples="batch") if one and not call.couples else component
-    given = ", ".join(f"{theirs} = {ours}" for theirs, ours in columns.items())
-    raise UsageError(f"{call.name}: it cannot be called with {given}: {failed}")
+    raise UsageError(f"{call.name}: it cannot be called with {_listed(columns)}: {failed}")
 
 
 def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
@@ -164,33 +167,36 @@ def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
     return columns, fixed, varied
 
 
-def _rewards(columns: Mapping[str, str], own: Mapping[str, str]) -> list[dict[str, str]]:
-    """What to try for an argument `rewards`: per response or per token, the likelier one first."""
-    guessed = [n for n in ("rewards", "reward") if n in columns and n not in own]
-    others = {"rewards": "sequence_rewards", "sequence_rewards": "rewards"}
-    return [{}, *({n: others[columns[n]]} for n in guessed)]
-
-
-MASKS: tuple[Callable[[Tensor], Any], ...] = (lambda x: x, Tensor.bool, Tensor.long)
-
-
 def _names(ids: Tensor) -> list[str]:
     return [f"uid-{i}" for i in ids.tolist()]
 
 
-IDS: tuple[Callable[[Tensor], Any], ...] = (
-    lambda ids: np.array(_names(ids), dtype=object), lambda ids: ids, _names,
-)  # fmt: skip
+# The mask, the ids of groups and `rewards` as they may be elsewhere, in the order of tries.
+MASKS = (Tensor.clone, Tensor.bool, Tensor.long)
+IDS = (lambda ids: np.array(_names(ids), dtype=object), Tensor.clone, _names)
+PAID = {"rewards": "sequence_rewards", "sequence_rewards": "rewards"}
+
+
+def inputs_of(columns: Mapping[str, Any]) -> list[str]:
+    """The columns of arguments, those of functions included."""
+    return [n for x in columns.values() for n in (inspect.signature(x).parameters if callable(x)
+                                                  else [x])]  # fmt: skip
+
+
+def _listed(columns: Mapping[str, Any]) -> str:
+    """`theirs = ours` of each argument; `theirs of a and b`, if it is made of columns."""
+    return ", ".join(f"{n} of {' and '.join(inputs_of({n: x}))}" if callable(x) else f"{n} = {x}"
+                     for n, x in columns.items())  # fmt: skip
 
 
 class Adapted:
     """A foreign function, called as that of a component."""
 
-    def __init__(self, call: Call, kind: str, columns: Mapping[str, str],
-                 fixed: Mapping[str, Any], masks: Any, ids: Any):  # fmt: skip
-        self.call, self.kind, self.columns, self.fixed = call, kind, columns, fixed
-        self.masks, self.ids = masks, ids
-        names = [n for n in columns.values() if n not in (LOSS, GROUP_SIZE)]
+    def __init__(self, call: Call, kind: str, columns: Mapping[str, Any],
+                 fixed: Mapping[str, Any], forms: Mapping[str, Any]):  # fmt: skip
+        self.call, self.kind, self.columns = call, kind, columns
+        self.fixed, self.forms = fixed, forms
+        names = [n for n in inputs_of(columns) if n not in (LOSS, GROUP_SIZE)]
         names += ["group_ids"] * (GROUP_SIZE in columns.values())
         names += ["response_mask"] * (kind != "kl_penalties")
         self.needs = tuple(dict.fromkeys(names))
@@ -209,18 +215,20 @@ class Adapted:
     def story(self, varied: Mapping[str, Any]) -> str:
         """The source of each argument, for the reader of the checks."""
         rest = inspect.signature(self.call.function).parameters
-        said = [f"{theirs} = {ours}" for theirs, ours in self.columns.items()]
-        said += [f"{n} = {_short(x)}" for n, x in self.fixed.items()]
+        said = [_listed(self.columns), *(f"{n} = {_short(x)}" for n, x in self.fixed.items())]
         left = [n for n, p in rest.items() if n not in {**self.columns, **self.fixed, **varied}
                 and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]  # fmt: skip
         tried = f"; tried at several values: {', '.join(varied)}" if varied else ""
         return ", ".join(said) + tried + (f"; at its default: {', '.join(left)}" if left else "")
 
     def _theirs(self, given: Mapping[str, Any], options: Mapping[str, Any], **more: Any) -> Any:
-        forms = {"response_mask": self.masks, "group_ids": self.ids}
-        own = {theirs: more[ours] if ours in more else forms.get(ours, _same)(given[ours])
-               for theirs, ours in self.columns.items()}  # fmt: skip
-        return self.call.function(**own, **self.fixed, **options)
+        whole = {n: self.forms.get(n, _same)(x) for n, x in given.items()} | more
+        values = {n: x(**{c: given[c] for c in inputs_of({n: x})}) if callable(x) else whole[x]
+                  for n, x in self.columns.items()}  # fmt: skip
+        call = inspect.signature(self.call.function).bind_partial()
+        call.arguments.update({**values, **self.fixed, **options})
+        output = self.call.function(*call.args, **call.kwargs)
+        return getattr(output, "loss", output)  # of a record
 
     def _estimate(self, given: Mapping[str, Any], options: Mapping[str, Any], **more: Any) -> Any:
         output, mask = self._theirs(given, options, **more), given["response_mask"]
@@ -229,7 +237,7 @@ class Adapted:
         pair = output if isinstance(output, tuple) else (output,)
         wide = [_per_token(x, mask) for x in pair[:2]]
         if wide[0] is None:
-            raise ValueError(f"returned {_short(pair[0])}, not advantages of {tuple(mask.shape)}")
+            raise UsageError(f"returned {_short(pair[0])}, not advantages of {tuple(mask.shape)}")
         return wide[0] if len(wide) < 2 or wide[1] is None else tuple(wide)
 
     def _by_size(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Tensor:
@@ -247,7 +255,13 @@ class Adapted:
     def _lose(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         mask = given["response_mask"].bool()
         seen: list[Tensor] = []
-        with _unaveraged(self.call.average, seen):
+
+        def added(*values: Any, **named: Any) -> Tensor:  # in place of the library's average
+            each, acts, *_ = [*values, *named.values()]
+            seen.append(each)
+            return torch.where(acts.bool(), each, 0).sum()
+
+        with patch.object(*self.call.average, added) if self.call.average else nullcontext():
             loss = _number(self._theirs(given, options))
         if seen:
             each = seen[0].expand(mask.shape) if seen[0].ndim == 2 else seen[0]
@@ -258,7 +272,7 @@ class Adapted:
         if loss.shape == mask.shape:
             return loss
         if loss.ndim > 1:
-            raise ValueError(f"returned {_short(loss)}, not a loss")
+            raise UsageError(f"returned {_short(loss)}, not a loss")
         leaves = {n: given[n].detach().requires_grad_() for n in WITH_GRADIENT if n in given}
         with torch.enable_grad():
             again = _number(self._theirs({**given, **leaves}, options)).sum()
@@ -292,7 +306,7 @@ def _number(output: Any) -> Tensor:
         output = next((output[n] for n in ("loss", "policy_loss") if n in output), None)
     loss = _first(output)
     if not isinstance(loss, Tensor):
-        raise ValueError(f"returned {_short(loss)}, not a loss")
+        raise UsageError(f"returned {_short(loss)}, not a loss")
     return loss
 
 
@@ -308,40 +322,8 @@ def _per_token(x: Any, mask: Tensor) -> Tensor | None:
     return x.reshape(-1, 1) * mask.to(x.dtype) if one else None
 
 
-@contextmanager
-def _unaveraged(average: tuple[Any, str] | None, seen: list[Tensor]) -> Iterator[None]:
-    """The library's average is a sum meanwhile; `seen` gets the loss per token."""
-    if average is None:
-        yield
-        return
-    module, name = average
-    inner = getattr(module, name)
-
-    def total(*values: Any, **named: Any) -> Tensor:
-        loss, mask, *_ = [*values, *named.values()]
-        seen.append(loss)
-        return torch.where(mask.bool(), loss, 0).sum()
-
-    setattr(module, name, total)
-    try:
-        yield
-    finally:
-        setattr(module, name, inner)
-
-
 def _short(x: Any) -> str:
     if isinstance(x, Tensor):
         return f"a tensor of shape {tuple(x.shape)}"
     plain = isinstance(x, str | int | float | bool | type(None)) or not x
     return repr(x) if plain else f"{type(x).__name__}(...)"
-
-
-def _place(function: Any) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    inner = inspect.unwrap(function)
-    try:
-        file = inspect.getsourcefile(inner) or "?"
-        return f"{file}:{inspect.getsourcelines(inner)[1]}"
-    except (OSError, TypeError):
-        return str(getattr(inner, "__module__", "?"))

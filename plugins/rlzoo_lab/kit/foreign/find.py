@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 def is_foreign(name: str) -> bool:
     """Whether a name is that of a function elsewhere: verl:grpo, FILE.py:F, PACKAGE.MODULE:F."""
-    return ":" in name.strip(":")
+    return ":" in name or name.endswith(".py")
 
 
 def components(
@@ -49,11 +49,15 @@ def components(
     if kind and kind not in KINDS:
         kinds = [k.singular for k in KINDS.values()]
         raise UsageError(f"kind={kind}: must be one of {', '.join(kinds)}{nearest(kind, kinds)}")
+    if couples not in ("", "row", "group", "batch"):
+        raise UsageError(f"couples={couples}: must be one of row, group, batch")
     made: list[Component] = []
     failed: list[tuple[str, str]] = []
     library, some = None, []
     if isinstance(name, str):
         place, _, function = name.rpartition(":")
+        if not (place and function):
+            raise UsageError(f"{name}: write {name.strip(':') or 'FILE.py'}:FUNCTION")
         library = LIBRARIES.get(place.partition(".")[0])
         some = _find(name, place, function, library)
         if kind:  # a library may have one of each kind
@@ -79,12 +83,14 @@ def _component(found: Found, library: Library | None, options: Mapping[str, Any]
         where, _, path = named.path.rpartition(":")
         where = where or (library.module if library else "")
         function = _attribute(where, _module(where), path)
-    values = {**named.values, **options}
+    values = {n: _made(x) for n, x in {**named.values, **options}.items()}
     with border(found.label):
         if inspect.isclass(function):
             own = [n for n in inspect.signature(function).parameters if n in values]
             made = function(**{n: values.pop(n) for n in own})
             function = getattr(made, "forward", made)
+        if not callable(function):
+            raise UsageError(f"{found.label}: {function!r:.60} cannot be called")
         if named.wrap is not None:
             function = named.wrap(function)
         if library is not None:
@@ -107,7 +113,7 @@ def _find(name: str, place: str, function: str, library: Library | None) -> list
         for own, registered in operator.attrgetter(registry)(module).items():
             text = str(getattr(own, "value", own))
             if "/" not in text:  # else one of the zoo's, by a bridge
-                known.append(Found(text, registered, Named(text, kind=kind)))
+                known.append(Found(text, registered, Named(text, wrap=library.wrap, kind=kind)))
     asked = [found for found in known if function in (found.label, ALL)]
     if not asked and hasattr(module, function):
         asked = [Found(function, None, Named(function))]
@@ -156,4 +162,4 @@ def _made(value: Any) -> Any:
         return value
     place, _, name = value.path.partition(":")
     make: Callable[..., Any] = _attribute(place, _module(place), name)
-    return make(**value.keywords)
+    return make(**{n: _made(x) for n, x in value.keywords.items()})

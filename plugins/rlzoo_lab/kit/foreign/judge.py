@@ -199,24 +199,10 @@ def parametrize_with_checks(
         for component in components(one, options, map or {})[0]:
             notes, cases = cases_of(component)
             judged: list[tuple[str, Callable[[], checks.CheckResult]]] = [
-                *((note.name, partial(_same, note)) for note in notes),
+                *((note.name, partial(replace, note)) for note in notes),
                 *((check.__name__, partial(checks.judge, check, s)) for check, s in cases),
             ]
             for name, judge in judged:
-                run = partial(_as_test, component.name, judge)
-                params.append(pytest.param(run, id=f"{component.name}-{name}"))
+                test = checks.as_test(component.name, judge)
+                params.append(pytest.param(test, id=f"{component.name}-{name}"))
     return pytest.mark.parametrize("check", params)
-
-
-def _same(note: checks.CheckResult) -> checks.CheckResult:
-    return note
-
-
-def _as_test(label: str, judge: Callable[[], checks.CheckResult]) -> None:
-    import pytest
-
-    result = judge()
-    if result.passed is None:
-        pytest.skip(result.message)
-    if not result.passed:
-        pytest.fail(f"{label}: {result.message}", pytrace=False)

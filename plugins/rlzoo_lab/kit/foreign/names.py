@@ -37,9 +37,7 @@ _ELSEWHERE = {
 COLUMN_OF = {name: column for column, names in _ELSEWHERE.items() for name in names.split()}
 
 LOSS = "a loss per token"  # what an aggregation averages: an input, but no column
-GROUP_SIZE = (
-    "the size of a group"  # the rows of a group are adjacent, and all groups have this many
-)
+GROUP_SIZE = "the size of a group"  # its rows are adjacent, and all groups have this many
 _PSEUDO = {
     **dict.fromkeys(("loss_mat", "per_token_loss", "losses", "loss", "token_losses"), LOSS),
     **dict.fromkeys(("num_generations", "n_samples_per_prompt", "group_size"), GROUP_SIZE),

@@ -35,6 +35,14 @@ def loss(logps, old_logps, advantages, mask, clip=0.2):
 def unknown(pay, response_mask):
     return pay * response_mask
 
+def leaves(rewards, response_mask):
+    raise SystemExit(3)
+
+def nothing(rewards, response_mask):
+    pass
+
+HERE = 3
+
 class Critic:
     def __init__(self, clip=0.2):
         self.clip = clip
@@ -80,6 +88,43 @@ def vanilla(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="to
 
 ADV_ESTIMATOR_REGISTRY = {"to_go": to_go, "rlzoo/gae": to_go}
 POLICY_LOSS_REGISTRY = {"vanilla": vanilla}
+""",
+}
+
+
+OTHERS = {
+    "slime/__init__.py": "",
+    "slime/utils/__init__.py": "",
+    "slime/utils/ppo_utils.py": """
+import torch
+
+def chunked_gae(rewards, values, gamma, lambd):
+    return rewards - values, rewards
+
+vanilla_gae = chunked_gae
+
+def compute_policy_loss(ppo_kl, advantages, eps_clip, eps_clip_high, eps_clip_c=None):
+    ratio = (-ppo_kl).exp()
+    near = ratio.clamp(1 - eps_clip, 1 + eps_clip_high)
+    return -torch.minimum(ratio * advantages, near * advantages), None
+
+def compute_cispo_loss(ppo_kl, log_probs, advantages, eps_clip, eps_clip_high):
+    near = (-ppo_kl).exp().clamp(1 - eps_clip, 1 + eps_clip_high)
+    return near.detach() * advantages * log_probs, None
+
+def compute_approx_kl(log_probs, log_probs_base, kl_loss_type):
+    return log_probs - log_probs_base
+""",
+    "rllm/__init__.py": "",
+    "rllm/trainer/__init__.py": "",
+    "rllm/trainer/algorithms/__init__.py": "",
+    "rllm/trainer/algorithms/config.py": "class AlgorithmConfig:\n    scale = 2.0\n",
+    "rllm/trainer/algorithms/advantage.py": """
+def centred(rewards, algorithm_config, **kwargs):
+    out = [algorithm_config.scale * (x - x.mean()) for x in rewards]
+    return out, out
+
+RLLM_ADV_ESTIMATOR_REGISTRY = {"centred": centred}
 """,
 }
 
@@ -174,9 +219,32 @@ def test_the_registered_names_of_a_library(folder):
     assert "verl.utils cannot" not in done.stderr
 
 
+def test_arguments_that_are_made_of_columns(folder):
+    for name, text in OTHERS.items():
+        (folder / "path" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "path" / name).write_text(text)
+    failed = {}
+    for name in ("slime:ppo", "slime:cispo", "rllm:all"):
+        done = rlzoo("check", name, "--json", where=folder, path=[folder / "path"])
+        rows = json.loads(done.stdout)
+        failed[name] = {r["name"] for r in rows if r["passed"] is False}
+        assert sum(r["passed"] is True for r in rows) > 12
+    signs = {"praise_raises_the_probability"}  # the fault of that cispo
+    assert failed == {"slime:ppo": set(), "slime:cispo": signs, "rllm:all": set()}
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["verl:"], "rlzoo: verl:: write verl:FUNCTION"),
+        (["mine.py"], "rlzoo: mine.py: write mine.py:FUNCTION"),
+        (["mine.py:HERE"], "rlzoo: mine.py:HERE: 3 cannot be called"),
+        (["mine.py:leaves"], "rlzoo: mine.py:leaves: it cannot be called with rewards = rewards, "
+         "response_mask = response_mask: SystemExit: 3 (at mine.py:24)"),
+        (["mine.py:nothing"], "rlzoo: mine.py:nothing: it cannot be called with rewards = rewards, "
+         "response_mask = response_mask: returned None, not advantages of (13, 12)"),
+        (["mine.py:loss", "couples=all"],
+         "rlzoo: couples=all: must be one of row, group, batch"),
         (["trl:grpo"], "rlzoo: TRL is not installed"),
         (["nowhere.py:f"], "rlzoo: there is no file nowhere.py"),
         (["mine.py:advantage"], "rlzoo: mine.py has no 'advantage'; did you mean 'advantages'?"),
