@@ -31,7 +31,7 @@ FIRST = "grpo"
 # A table of the page: its task, and its rows.
 TABLES = {
     "later": ("marks", [
-        FIRST, "ppo_gae", "sao", "softmax_grpo", "maxrl", "rloo", "dapo", "gspo", "cispo", "sapo",
+        FIRST, "ppo_gae", "ppo_penalty", "sao", "softmax_grpo", "maxrl", "rloo", "dapo", "gspo", "cispo", "sapo",
         "dr_grpo", "fipo", "gvpo", "raft", "v0_5", "vargrad", "bpco", "hl_gauss_ppo", "real",
     ]),
     "talk": ("key_door", [FIRST, "ppo_gae", "spo", "echo"]),  # four prompts, which return

@@ -30,7 +30,7 @@ DOCS = Path(__file__).resolve().parents[1]
 # SFT); SDPO needs a base that reads what it is shown, PRIME a trained reward model; VIMPO and
 # those in LATER were added after the league was played.
 LATER = (
-    "bpco", "fipo", "gvpo", "hl_gauss_ppo", "raft", "real", "sao", "softmax_grpo",
+    "bpco", "fipo", "gvpo", "hl_gauss_ppo", "ppo_penalty", "raft", "real", "sao", "softmax_grpo",
     "v0_5", "vargrad",
 )  # fmt: skip
 NOT_PLAYED = {  # where their numbers are
@@ -38,6 +38,7 @@ NOT_PLAYED = {  # where their numbers are
     "iw_opd": "results.md#how-well-do-teachers-teach",
     "mopd": "results.md#how-well-do-teachers-teach",
     "opd": "results.md#how-well-do-teachers-teach",
+    "rlsd": "results.md#how-well-do-teachers-teach",
     "prime": "results.md#do-rewards-for-steps-beat-a-reward-for-the-outcome",
     "sdpo": "results.md#how-well-do-teachers-teach",
     **dict.fromkeys(("echo", "spo"), "results.md#do-recipes-from-2026-learn"),

@@ -72,6 +72,7 @@ ITSELF = (
 SELF = {
     "`grpo`": ("grpo", ["kl.place=none"]),
     "`sdpo`": ("sdpo", [f"columns.self_teacher_log_probs.template='{SHOWN}'"]),
+    "`rlsd`": ("rlsd", [f"columns.self_teacher_log_probs.template='{SHOWN}'"]),
 }
 
 

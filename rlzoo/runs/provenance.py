@@ -89,8 +89,11 @@ def _with_new_keys(
 def _read(folder: RunFolder) -> list[dict[str, Any]]:
     """The parts so far; empty for a run from before this file existed."""
     path = folder.path / FILE
+    if not path.exists():
+        return []
     try:
-        parts = read_json(path) if path.exists() else []
+        parts = read_json(path)
+        _ = parts[0]
         for p in parts:
             _ = p["from_step"], p["recipe"], p["versions"], p["components"]
             _ = [text.rpartition for text in p.get("contents", {}).values()]

@@ -69,6 +69,8 @@ def save_model(world: World, place: Path) -> None:
     for path in place.glob("*"):
         if path.is_symlink():
             path.unlink()
+        elif path.is_dir() and path.suffix:
+            raise Unfinished(f"{place} cannot be written: {path.name} is a folder; remove it")
     try:
         model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere

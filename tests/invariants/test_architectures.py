@@ -129,7 +129,7 @@ def test_only_models_without_a_window_read_a_prompt_once(make):
 def test_values_are_read_at_the_same_places_whatever_the_padding(make, name):
     prompts, responses, groups = ragged(12, each=3)
     for trunk in ("own", "shared"):
-        critic = make(name, f"critic.trunk={trunk}").critic
+        critic = make(name, f"critic.trunk={trunk}").engine.critic
         torch.nn.init.normal_(critic.head.weight)
         with torch.no_grad():
             tight = columns_of(prompts, responses)

@@ -1,8 +1,8 @@
 """The arithmetic of a row of a batch, written out and checked against its columns.
 
 The core has no description of an estimator's arithmetic. This module finds it by experiment: is A_t
-= delta_t + f_t A_next for any rewards and values? Is it a standardised reward of the group? A form
-is accepted only if it fits both random numbers and the batch's own.
+= delta_t + f_t A_next for any rewards and values? Is A_t linear in them, or in the rewards of the
+group? A form is accepted only if it fits both random numbers and the batch's own.
 """
 
 import math
@@ -173,10 +173,13 @@ def _delta(one: BatchRow, delta: Tensor, gamma: float) -> Derivation:
 def _advantages(
     estimator: Bound, batch: Batch, one: BatchRow, raw: Tensor, gamma: float
 ) -> Derivation:
-    try:
-        lines = _recursion(_Probe(estimator, batch, one.row), one, raw, gamma)
-    except RlzooError:  # the estimator refuses random numbers
-        lines = None
+    probe = _Probe(estimator, batch, one.row)
+    lines = None
+    for attempt in (_recursion, _linear):
+        try:
+            lines = lines or attempt(probe, one, raw, gamma)
+        except RlzooError:
+            continue  # the estimator refuses random numbers
     lines = lines or _standardised(estimator, one, raw)
     lines = lines or [f"A_{t} = {plain(one(raw, t))}" for t in one.actions]
     return Derivation("advantage", estimator.component.summary, lines)
@@ -250,6 +253,20 @@ class _Probe:
             drawn[name] = torch.where(self.mask, x, 0) if x.ndim == 2 else x
         return drawn
 
+    def inputs(self, end: int) -> list[tuple[str, tuple[int, ...], str]]:
+        """(column, index, symbol) of each number in which an advantage may be linear."""
+        letters = {"rewards": "r", "values": "V", "bootstrap_values": "V", "sequence_rewards": "R"}
+        inputs: list[tuple[str, tuple[int, ...], str]] = []
+        for name, letter in letters.items():
+            if name not in self.estimator.needs:
+                continue
+            there = self.mask if self.columns[name].ndim == 2 else self.mask.any(1)
+            for row, *t in there.nonzero().tolist():
+                whose = f"[{self.rows[row]}]" if t and row != self.place else ""
+                at = end if name == "bootstrap_values" else t[0] if t else self.rows[row]
+                inputs.append((name, (row, *t), f"{letter}{whose}_{at}"))
+        return inputs
+
 
 def _recursion(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str] | None:
     """Lines of A_t = delta_t + f_t A_next, or r_t + f_t A_next, if that is what it computes."""
@@ -308,6 +325,74 @@ def _name_of_factor(estimator: Bound, factors: list[float], gamma: float) -> tup
     return ("gamma", plain(gamma)) if abs(gamma - factors[0]) < 1e-9 else None
 
 
+MOST_INPUTS = 128  # numbers that are moved one by one to see how an advantage depends on them
+
+MOST_TERMS = 12
+
+
+def _linear(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str] | None:
+    """Lines of A_t as a weighted sum of rewards, values or the rewards of the group."""
+    inputs = probe.inputs(one.end)
+    if not inputs or len(inputs) > MOST_INPUTS:
+        return None
+    names = dict.fromkeys(name for name, _, _ in inputs)
+
+    def numbers_of(columns: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([columns[name][index] for name, index, _ in inputs])  # (inputs,)
+
+    zeros = {n: torch.zeros_like(probe.columns[n]) for n in names}
+    constant = probe(zeros)  # (T,)
+    weights = []
+    for name, index, _ in inputs:
+        unit = zeros[name].clone()
+        unit[index] = 1.0
+        weights.append(probe({**zeros, name: unit}) - constant)
+    w = torch.stack(weights)  # (inputs, T)
+    drawn = probe.draw(names, torch.Generator().manual_seed(0))
+    if not torch.allclose(probe(drawn), constant + numbers_of(drawn) @ w, rtol=0, atol=1e-7):
+        return None
+    lines, x = [], numbers_of(probe.columns).tolist()
+    for t in one.actions:
+        terms = [
+            (weight, symbol, number)
+            for weight, (_, _, symbol), number in zip(w[:, t].tolist(), inputs, x, strict=True)
+            if abs(weight) > 1e-12
+        ]
+        terms.sort(key=lambda term: term[1] != f"R_{one.row}")  # the row's own comes first
+        total = constant[t].item() + sum(weight * number for weight, _, number in terms)
+        if len(terms) > MOST_TERMS or not one.close(total, one(raw, t), raw):
+            return None
+        lines.append(_line(f"A_{t}", *_sum_of(terms, constant[t].item()), one(raw, t)))
+    told = ["R_i: the sum of the rewards of response i"] if "sequence_rewards" in names else []
+    grouped = "group_ids" in probe.estimator.needs and len(probe.rows) == 1
+    if grouped and one.actions and not raw[one.row].any():
+        told.append("a group of one has nothing to compare the response with, so it gets 0")
+    return [*told, *_same_everywhere(lines)]
+
+
+def _sum_of(terms: list[tuple[float, str, float]], constant: float) -> tuple[str, str]:
+    """Terms (weight, symbol, number) as symbols and as numbers."""
+    symbols = numbers = ""
+    for weight, symbol, number in terms:
+        sign = "-" if weight < 0 else "+"
+        lead = f" {sign} " if symbols else sign.removeprefix("+")
+        scale = "" if abs(abs(weight) - 1) < 1e-12 else f"{plain(abs(weight))} * "
+        symbols += f"{lead}{scale}{symbol}"
+        numbers += f"{lead}{scale}{factor(number) if lead or scale else plain(number)}"
+    if not terms:
+        return plain(constant), plain(constant)
+    tail = f" {'-' if constant < 0 else '+'} {plain(abs(constant))}" * (abs(constant) > 1e-12)
+    return symbols + tail, numbers + tail
+
+
+def _same_everywhere(lines: list[str]) -> list[str]:
+    """One line for all tokens where every token has the same."""
+    tails = {line.split(" = ", 1)[1] for line in lines}
+    if len(lines) < 2 or len(tails) > 1:
+        return lines
+    return [f"A_t = {tails.pop()}, the same at every token"]
+
+
 def _standardised(estimator: Bound, one: BatchRow, raw: Tensor) -> list[str] | None:
     """Lines of A = (R - mean_g R) / s, s the same for the whole group."""
     read = [n for n in ("sequence_rewards", "sequence_scores") if n in estimator.needs]
@@ -319,8 +404,6 @@ def _standardised(estimator: Bound, one: BatchRow, raw: Tensor) -> list[str] | N
     rewards = ", ".join(plain(v) for v in x[group].tolist())
     facts = f"rewards of the group: {rewards}; mean {plain(mean)}, std {plain(std)}"
     a = [one(raw, t) for t in one.actions]
-    if int(group.sum()) == 1 and not any(a):
-        facts = "a group of one has nothing to compare the response with, so it gets 0"
     if max(a) - min(a) > 1e-9 or a[0] == 0 or here == mean:
         return [facts, *(f"A_{t} = {plain(v)}" for t, v in zip(one.actions, a, strict=True))]
     scale = (here - mean) / a[0]

@@ -373,7 +373,7 @@ class Case:
         """The gradient with activations computed again in the backward pass, against without."""
         again = self.build("model.gradient_checkpointing=true")
         known = self.models.engine.notes
-        known.extend(note for note in again.notes if note not in known)
+        known.extend(note for note in again.engine.notes if note not in known)
         worst = 0.0
         for name in ("actor", "critic"):
             for models in (self.models, again):

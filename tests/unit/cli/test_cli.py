@@ -194,20 +194,6 @@ def test_check_exits_1_where_a_component_fails(tmp_path, monkeypatch, capsys):
     assert all(r["passed"] is not False for r in json.loads(capsys.readouterr().out))
 
 
-def test_base_makes_a_model_again(tmp_path, monkeypatch):
-    """The command that made the shipped folders, on a spec that takes a second."""
-    (tmp_path / "configs" / "base").mkdir(parents=True)
-    (tmp_path / "configs" / "base" / "micro.yaml").write_text(
-        "seed: 0\nsteps: 2\nbatch: 4\nlr: 0.001\nright: 0.4\n"
-        "architecture: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1,"
-        " num_attention_heads: 2, max_position_embeddings: 64}\n"
-        "mix:\n  a: {task: addition, weight: 1.0, options: {digits: 1}}\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["model", "base", "micro", "--out", "out"]) == 0
-    assert (tmp_path / "out" / "model.safetensors").is_file()
-
-
 def test_a_second_signal_does_not_hide_how_to_continue(monkeypatch, capsys):
     def stopped_twice(*_):
         try:

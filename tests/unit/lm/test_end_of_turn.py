@@ -152,7 +152,7 @@ def asks_for_always(note):
 )
 def test_a_run_and_show_report_how_a_template_is_used(zoo, folder, chat, fits):
     """Texts never reach a chat model bare in silence."""
-    (note,) = about_prompts(make(zoo, folder, f"model.chat={chat}").notes)
+    (note,) = about_prompts(make(zoo, folder, f"model.chat={chat}").engine.notes)
     assert fits(note)
     assert shown(folder, f"model.chat={chat}") == note
 
@@ -167,7 +167,7 @@ def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
 
 def test_without_a_template_there_is_nothing_to_report(zoo, folder, tmp_path):
     place = save_model(tmp_path / "plain", "llama", vocab_size=128)
-    assert about_prompts(make(zoo, place).notes) == []
+    assert about_prompts(make(zoo, place).engine.notes) == []
     assert shown(place) is None
 
 

@@ -325,7 +325,7 @@ def test_a_critic_starts_from_a_reward_model_by_its_name_or_folder(zoo, llama, r
     named = ["rewards=[reward_model]", f"rewards.reward_model.path={reward_folder}",
              "critic.init=reward_model"]  # fmt: skip
     for words in (named, [f"critic.init={reward_folder}"]):
-        critic = make(zoo, llama, *words).critic
+        critic = make(zoo, llama, *words).engine.critic
         assert torch.equal(critic.head.weight, model.score.weight)
         ids = torch.tensor([[5, 6, 7, 8]])
         columns = {"prompt_ids": ids[:, :2], "prompt_mask": torch.ones(1, 2),
@@ -338,7 +338,7 @@ def test_a_critic_starts_from_a_reward_model_by_its_name_or_folder(zoo, llama, r
 
 def test_a_critic_may_start_from_another_causal_lm(zoo, llama, tmp_path):
     save_model(tmp_path, "gpt2", seed=3)
-    critic = make(zoo, llama, f"critic.init={tmp_path}").critic
+    critic = make(zoo, llama, f"critic.init={tmp_path}").engine.critic
     assert type(critic.trunk).__name__ == "GPT2Model"
     assert not critic.head.weight.any()
 
