@@ -31,7 +31,8 @@ FIRST = "grpo"
 # A table of the page: its task, and its rows.
 TABLES = {
     "later": ("marks", [
-        FIRST, "ppo_gae", "ppo_penalty", "sao", "softmax_grpo", "maxrl", "rloo", "dapo", "gspo", "cispo", "sapo",
+        FIRST, "ppo_gae", "ppo_penalty", "sao", "softmax_grpo", "maxrl", "rloo", "dapo", "gspo",
+        "cispo", "sapo",
         "dr_grpo", "fipo", "gvpo", "raft", "v0_5", "vargrad", "bpco", "hl_gauss_ppo", "real",
     ]),
     "talk": ("key_door", [FIRST, "ppo_gae", "spo", "echo"]),  # four prompts, which return
@@ -92,7 +93,8 @@ def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
 
 def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str]]:
     """A line for each row that is complete."""
-    scores, found = {}, []
+    scores: dict[str, list[float]] = {}
+    found = []
     for row in rows:
         tries, fresh = search(kept, task, row, folder)
         if fresh and all(cell.name in kept for cell in fresh):
@@ -138,7 +140,8 @@ def main() -> None:
             KEPT.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
     head = ["recipe", "rate", "score", "minus grpo", "search, CPU s", "a run, CPU s"]
     for name, (task, rows) in TABLES.items():
-        put(PAGE, name, table([*head[:2], task, *head[3:]], lines(kept, task, rows, folder)))
+        if found := lines(kept, task, rows, folder):
+            put(PAGE, name, table([*head[:2], task, *head[3:]], found))
 
 
 if __name__ == "__main__":
