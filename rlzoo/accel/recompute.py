@@ -38,7 +38,9 @@ def within(model: nn.Module) -> Iterator[None]:
 def _layers(model: nn.Module) -> list[nn.Module]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    inner = {part for layer in layers for part in layer.modules() if part is not layer}
+    return [layer for layer in layers if layer not in inner]  # Zamba2 has layers in layers
 
 
 def _twice(forward: Callable, *args: Any, **kwargs: Any) -> Any:
