@@ -130,7 +130,7 @@ class Row:
         lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
         name = "eval/score" if self.greedy else "reward/mean"
         error = 1 - [line for line in lines if name in line][-1][name]
-        return round(error, 6), round(time.process_time() - began)
+        return round(error, 6), round(time.process_time() - began, 1)
 
 
 def reversal(length: int) -> tuple[str, ...]:
