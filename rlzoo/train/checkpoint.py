@@ -141,6 +141,8 @@ def _read_state(path: Path) -> State:
         raise ValueError("state.json belongs to another step, or contains no numbers")
     if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
         raise ValueError("an earlier version of rlzoo wrote it")
+    if not isinstance(state["memory"], dict):
+        raise TypeError("memory is no mapping")
     return dict(state)
 
 

@@ -233,7 +233,7 @@ class Loop:
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
             self.world.engine.meter.tokens = state["tokens"]
-            self.world.memory.update(state.get("memory", {}))
+            self.world.memory.update(state["memory"])
             self.began -= state["seconds"]
             self.saved, self.skipped = trainer.steps, state["skipped"]
             self.display.note(f"resumed at step {trainer.steps}")
