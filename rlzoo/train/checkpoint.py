@@ -142,7 +142,7 @@ def _read_state(path: Path) -> State:
     if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
         raise ValueError("an earlier version of rlzoo wrote it")
     if not isinstance(state["memory"], dict):
-        raise TypeError("memory is no mapping")
+        raise TypeError("memory is not a mapping")
     return dict(state)
 
 
