@@ -439,7 +439,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 }
 HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.kit.checks"}  # `rlzoo.names`
 SAID = {
-    "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
+    "hookimpl": "marks a hook, such as `register_estimators(register)`, which calls `register(f)` "
+    "for components made in a loop",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
     "CHECKS": "the checks of each kind of component, by its plural name",
 }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl, secret
+from rlzoo import Range, RlzooError, component, secret
 from rlzoo.errors import Unfinished, nearest
 from rlzoo.waiting import pause
 from rlzoo_zoo.request import request
@@ -19,6 +19,25 @@ LARGEST = 3e38  # of a float32; no comparison with NaN holds
 SEND = ["prompts", "responses"]
 
 
+def check(*, url, send, headers_from, per_token, **_):
+    place = urllib.parse.urlsplit(url)
+    if not url:
+        raise RlzooError("url is missing")
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
+    if place.username or place.password:
+        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
+    for name in send:
+        if name not in FIELDS:
+            raise ValueError(f"send: there is no field {name!r}{nearest(name, FIELDS)}")
+    if not send:
+        raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
+    if per_token and "response_tokens" not in send:
+        raise ValueError("per_token: the endpoint needs the tokens; add response_tokens to send")
+    headers(headers_from)
+
+
+@component("reward", check=check)
 def http(
     prompts,
     responses,
@@ -160,26 +179,3 @@ def headers(variable: str) -> dict[str, str]:
                 )
             found[name.strip()] = value.strip()
     return found
-
-
-def check(*, url, send, headers_from, per_token, **_):
-    place = urllib.parse.urlsplit(url)
-    if not url:
-        raise RlzooError("url is missing")
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
-    if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
-    for name in send:
-        if name not in FIELDS:
-            raise ValueError(f"send: there is no field {name!r}{nearest(name, FIELDS)}")
-    if not send:
-        raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
-    if per_token and "response_tokens" not in send:
-        raise ValueError("per_token: the endpoint needs the tokens; add response_tokens to send")
-    headers(headers_from)
-
-
-@hookimpl
-def register_rewards(register):
-    register(http, check=check)

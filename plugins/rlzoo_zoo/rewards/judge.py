@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.json_text import json_objects
 from rlzoo_zoo.rewards import http
 
@@ -19,6 +19,15 @@ RUBRIC = (
 CACHE: OrderedDict = OrderedDict()  # a request -> the score, the least recently used first
 
 
+def check(*, url, model, low, high, headers_from, **_):
+    http.check(url=url, send=["prompts"], headers_from=headers_from, per_token=False)
+    if not model:
+        raise RlzooError("model is missing; set the name of the judge on the server")
+    if low >= high:
+        raise ValueError(f"low must be below high. Got {low} and {high}")
+
+
+@component("reward", check=check)
 def judge(
     prompts,
     responses,
@@ -132,16 +141,3 @@ def _scores_in(value):
         return [] if isinstance(score, bool) else [float(max(min(score, 1e300), -1e300))]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [score for each in inner for score in _scores_in(each)]
-
-
-def check(*, url, model, low, high, headers_from, **_):
-    http.check(url=url, send=["prompts"], headers_from=headers_from, per_token=False)
-    if not model:
-        raise RlzooError("model is missing; set the name of the judge on the server")
-    if low >= high:
-        raise ValueError(f"low must be below high. Got {low} and {high}")
-
-
-@hookimpl
-def register_rewards(register):
-    register(judge, check=check)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo.errors import in_short
 from rlzoo_zoo.rewards.exact_match import accepted
 from rlzoo_zoo.rewards.worker import signals_blocked
@@ -25,6 +25,13 @@ regex.compile(sys.stdin.buffer.read().decode(errors="surrogatepass"), int(sys.ar
 """
 
 
+def check(*, pattern, ignorecase, dotall, **_):
+    if not pattern:
+        raise ValueError("pattern is missing")
+    compile_pattern(pattern.replace(ANSWER, "answer"), ignorecase, dotall)
+
+
+@component("reward", check=check)
 def regex(
     responses,
     answers,
@@ -114,14 +121,3 @@ def literal(text: str) -> str:
     import regex as library
 
     return library.escape(text)
-
-
-def check(*, pattern, ignorecase, dotall, **_):
-    if not pattern:
-        raise ValueError("pattern is missing")
-    compile_pattern(pattern.replace(ANSWER, "answer"), ignorecase, dotall)
-
-
-@hookimpl
-def register_rewards(register):
-    register(regex, check=check)

@@ -11,7 +11,7 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo.errors import Unfinished
 from rlzoo.waiting import pause
 from rlzoo_zoo.request import request
@@ -31,6 +31,22 @@ PLAIN = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty"
 SERVERS: dict = {}  # (url, headers_from, folder, timeout) -> what is known of it
 
 
+def check(*, url, reload, folder, headers_from, **_):
+    place = urllib.parse.urlsplit(url)
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
+    if place.username or place.password:
+        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
+    if place.path.rstrip("/").endswith("/v1"):
+        raise ValueError(f"url must be that of the server, without /v1. Got {url!r}")
+    for call in reload:
+        _read(call)
+    if folder and not Path(folder).is_dir():
+        raise ValueError(f"folder: there is no folder {folder!r}")
+    headers(headers_from)
+
+
+@component("sampler", check=check, caution=elsewhere.OFF_POLICY)
 def openai(
     policy,
     prompt_ids,
@@ -310,23 +326,3 @@ def _detail(text: bytes) -> str:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return ""
     return f": {' '.join(str(said).split())[:300]}"
-
-
-def check(*, url, reload, folder, headers_from, **_):
-    place = urllib.parse.urlsplit(url)
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
-    if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
-    if place.path.rstrip("/").endswith("/v1"):
-        raise ValueError(f"url must be that of the server, without /v1. Got {url!r}")
-    for call in reload:
-        _read(call)
-    if folder and not Path(folder).is_dir():
-        raise ValueError(f"folder: there is no folder {folder!r}")
-    headers(headers_from)
-
-
-@hookimpl
-def register_samplers(register):
-    register(openai, check=check, caution=elsewhere.OFF_POLICY)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo.errors import DataError, in_short
 from rlzoo_zoo.data import MEDIA, column, from_json, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
@@ -20,6 +20,7 @@ from rlzoo_zoo.words import has_word
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
+@component("task")
 class Dataset:
     """Each row of a data set is a prompt with its correct answer.
 
@@ -415,8 +416,3 @@ def extract(pattern, text):
 def contains(response, answer, casefold):
     answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
     return has_word(response, answer)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Dataset)
