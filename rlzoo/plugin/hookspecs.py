@@ -37,7 +37,8 @@ def component(kind: str, **facts: Any) -> Callable[[F], F]:
     `couples="batch"`. Raises ValueError for an unknown kind.
     """
     if kind not in PLURALS:
-        raise ValueError(f"there is no kind of component {kind!r}{nearest(str(kind), PLURALS)}")
+        near = nearest(str(kind), PLURALS) or f" ({', '.join(PLURALS)})"
+        raise ValueError(f"@component needs a kind. Got {kind!r}{near}")
 
     def declare(function: F) -> F:
         function.__rlzoo__ = (PLURALS[kind], facts)  # type: ignore[attr-defined]

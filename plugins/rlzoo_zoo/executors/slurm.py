@@ -80,7 +80,9 @@ class Slurm:
                     error = handle.exception()
                     if error is None:
                         word, found = handle.result()
-                        _tell(job, word, found, board)
+                        if word == "disk":
+                            raise OSError(errno.ENOSPC, found, str(job.path))
+                        getattr(board, word)(job, found)
                     elif tries[name] < ATTEMPTS:
                         board.news(
                             job, "note", f"its job was lost ({_said(error)}); submitted again"
@@ -114,12 +116,6 @@ class Run:
 
 def _quiet(*news):
     """The job's own log has a run's messages; its folder shows how far it is."""
-
-
-def _tell(job, word, found, board):
-    if word == "disk":
-        raise OSError(errno.ENOSPC, found, str(job.path))
-    getattr(board, word)(job, found)
 
 
 def _look(job, board):

@@ -57,7 +57,7 @@ def regex(
         raise RlzooError("rewards.regex.pattern is missing")
     rows = zip(responses, answers, strict=True)
     scores = [
-        any(found(pattern.replace(ANSWER, literal(a)), r, match, ignorecase, dotall, timeout)
+        any(found(pattern.replace(ANSWER, re.escape(a)), r, match, ignorecase, dotall, timeout)
             for a in (accepted(each) if ANSWER in pattern else [""]))
         for r, each in rows
     ]  # fmt: skip
@@ -115,9 +115,3 @@ def _refuse_endless(pattern: str, flags: int) -> None:
                 f"not a pattern: {in_short(pattern)}: its nested repeats need more than "
                 f"{PATIENCE:g} s or 4 GB to compile"
             )
-
-
-def literal(text: str) -> str:
-    import regex as library
-
-    return library.escape(text)

@@ -101,7 +101,12 @@ def sessions(
 
     table = Table(sample, policy, tokenizer, uniforms, max_prompt)
     desk = server.desk
-    desk.open([new(row) for row in range(len(rows))], settings(policy))
+    may_have = {  # the sampling settings that a request may repeat
+        "temperature": (policy.temperature,),
+        "top_p": (policy.top_p,),
+        "top_k": (policy.top_k,) if policy.top_k else (0, -1),
+    }
+    desk.open([new(row) for row in range(len(rows))], may_have)
     seen = time.monotonic()
     try:
         while not desk.finished():
@@ -140,15 +145,6 @@ def rewritten(form, tokenizer) -> str:
     except (TemplateError, *OF_TEMPLATES):
         pass
     return ""
-
-
-def settings(policy) -> dict[str, tuple[Any, ...]]:
-    """The sampling settings that a request may have: the policy's."""
-    return {
-        "temperature": (policy.temperature,),
-        "top_p": (policy.top_p,),
-        "top_k": (policy.top_k,) if policy.top_k else (0, -1),
-    }
 
 
 class Heard(NamedTuple):

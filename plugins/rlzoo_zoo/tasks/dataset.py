@@ -244,9 +244,8 @@ class Dataset:
             if row.values is not None:
                 media |= {name for name in MEDIA if from_json(row.values.get(name))}
                 columns = {**columns, **row.values} if row.values.keys() - columns else columns
-                found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:
-                    examples[row.number] = self.example(row.values, first + row.number)
+                    examples[row.number] = self.example(row.values, first + row.number, found)
                 except ValueError as error:
                     fault = str(error)
             if fault:
@@ -276,14 +275,15 @@ class Dataset:
         domain = [self.domain] if self.domain else []
         return (self.fields if self.template else [self.prompt]) + answer + domain
 
-    def example(self, row, index) -> Example:
-        """Raises ValueError where the row is of no use."""
+    def example(self, row, index, found) -> Example:
+        """Raises ValueError where the row is of no use. found: gains the columns that it has."""
         values = {}
         for name in self.wanted():
             try:
                 value = values[name] = column(row, name)
             except KeyError:
                 raise ValueError(no_column(name, row)) from None
+            found.add(name)
             if value is None:
                 raise ValueError(f"{name!r} is null")
             if any(x != x for x in (value if isinstance(value, list) else [value])):
@@ -358,14 +358,6 @@ def spellings(answer):
     more = [str(a).lower() for a in several if isinstance(a, bool)]
     whole = [a for a in several if isinstance(a, float) and a.is_integer() and abs(a) < 1e15]
     return [*several, *more, *map(int, whole)] if more or whole else answer
-
-
-def has(row, name) -> bool:
-    try:
-        column(row, name)
-    except KeyError:
-        return False
-    return True
 
 
 def plain(answer):

@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 from rlzoo import Range, component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes
 from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
 
 @component("task")
-class Gem(Demonstrated, Episodes):
+class Gem(Demonstrated):
     """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
     usually within `\\boxed{}`; the environment answers with its next observation. Rewards are per
     turn.

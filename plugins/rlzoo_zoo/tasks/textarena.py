@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from rlzoo import Range, component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes, bracketed
+from rlzoo_zoo.tasks.episodes import bracketed
 from rlzoo_zoo.tasks.players import Demonstrated, code, either, nim, number
 
 SEATS = range(1, 5)  # players that a game is tried with, fewest first
@@ -16,7 +16,7 @@ COMMON = [f"[{n}]" for n in range(10)] + [f"[{a} {b}]" for a in range(4) for b i
 
 
 @component("task")
-class Textarena(Demonstrated, Episodes):
+class Textarena(Demonstrated):
     """Games of TextArena by id, as `GuessTheNumber-v0`. The policy's turn is its move; the game
     answers with the new observations. Score (B,): the reward of the policy's seat at the end.
 
