@@ -66,9 +66,7 @@ class Dataset:
         casefold: Annotated[bool, "exact, contains: ignore case"] = False,
         tolerance: Annotated[float, Range(0), "numeric: allowed difference"] = 0.0,
         on_bad_row: Literal["stop", "skip"] = "stop",
-        max_prompt: Annotated[
-            int | None, Range(1), "maximum tokens; null: the model's limit"
-        ] = None,
+        max_prompt: Annotated[int | None, Range(1), "in tokens; null: the model's limit"] = None,
         too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
     ):
         if not path:
