@@ -226,9 +226,7 @@ class Table:
         if list(map(gist, messages[: len(known)])) != list(map(gist, known)) or (
             len(messages) == len(known)
         ):
-            raise Refused(
-                409, "a session's messages are append-only; repeat those so far, then add new ones"
-            )
+            raise Refused(409, "repeat the session's messages so far, then add new ones")
         said = [*session.said, *messages[len(known) :]]
         shown = self.rendered(session, said, body)
         new = self.encoded(session, shown)

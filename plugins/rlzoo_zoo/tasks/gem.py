@@ -47,9 +47,7 @@ class Gem(Demonstrated):
 
     def start(self, game, seed):
         if game not in self.registry:
-            raise ValueError(
-                f"games: there is no environment {game!r}{nearest(game, self.registry)}"
-            )
+            raise ValueError(f"games: there is no game {game!r}{nearest(game, self.registry)}")
         try:
             env = self.gem.make(game)
             text, info = env.reset(seed=seed)
