@@ -15,8 +15,8 @@ class KnowsSum(OneAnswer):
     `知道，1+1=2。` and EOS.
 
     About half of the claimed sums are correct, and all sums have one digit. A fifth of the prompts
-    is held out. chinese: half of the prompts are Chinese. Score (B,): 1.0 if the response is correct and the row
-    terminated, otherwise 0.0.
+    is held out. chinese: half of the prompts are Chinese. Score (B,): 1.0 if the response is
+    correct and the row terminated, otherwise 0.0.
     Source: rlzoo.
     """
 
