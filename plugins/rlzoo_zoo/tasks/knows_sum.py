@@ -4,12 +4,13 @@ import zlib
 
 import torch
 
-from rlzoo import Example, hookimpl
+from rlzoo import Example, component
 from rlzoo_zoo.tasks.outcomes import OneAnswer, outcome
 
 OTHER = {"Yes": "No", "No": "Yes", "知道": "不对", "不对": "知道"}
 
 
+@component("task")
 class KnowsSum(OneAnswer):
     """For `Is 1+1=3?` the correct response is `No, 1+1=2.` and EOS; for `你知道1+1=2吗？` it is
     `知道，1+1=2。` and EOS.
@@ -51,8 +52,3 @@ class KnowsSum(OneAnswer):
         by = int(torch.randint(10, (), generator=generator))
         sum_ = (int(example.answer[-2]) + by) % 10
         return example.answer, f"{word if by else OTHER[word]}{claim}{sum_}{end}"
-
-
-@hookimpl
-def register_tasks(register):
-    register(KnowsSum)
