@@ -37,7 +37,8 @@ def rows_wanted() -> Iterator[tuple[str, str]]:
     for sampler, words in SAMPLERS.items():
         for loss in LOSSES if words else [FRESH]:
             cut = "top_p" in words  # others keep all tokens; centering needs them all
-            if not (cut and "centering" in loss or loss == REPLAYED and not cut):
+            unfit = "centering" in loss if cut else loss == REPLAYED
+            if not unfit:
                 yield sampler, loss
 
 

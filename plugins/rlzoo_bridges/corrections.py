@@ -134,7 +134,7 @@ POINTS = [
     Point(
         "correction=rejection correction.level=max correction.estimator=k1 "
         "correction.threshold=4.6",
-        "1, or 0 for a response with one token far apart (ratio outside [0.01, 100])",
+        "1, or 0 for a response with one outlier (a ratio outside [0.01, 100])",
         "rollout_rs=seq_max_k2, seq_max_k3",
         "",
         "",
@@ -160,6 +160,6 @@ POINTS = [
 ]
 NOT_HERE = (
     "decoupled_k3_rs_token_tis and _seq_tis (verl): a weight with a rejection by k3",
-    "bypass_pg_is, bypass_pg_geo_rs and their kin (verl): REINFORCE weighed by the whole "
+    "bypass_pg_is, bypass_pg_geo_rs and related (verl): REINFORCE weighed by the whole "
     "response's pi / mu; policy_loss=cispo rollout.old_log_probs=sampled weighs by the token's",
 )
