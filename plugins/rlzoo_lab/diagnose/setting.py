@@ -18,7 +18,7 @@ from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
 from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns, supply
 from rlzoo_lab.kit.oracle.oracle import Oracle
-from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, loss_weight
 
 
 def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def _off_policy(recipe: Recipe, zoo: Zoo) -> Iterator[str]:
         yield f"correction={config.correction.name}"
     usual = {"top_p": 1.0, "top_k": 0, "min_new_tokens": 0, "staleness": 0}
     yield from (f"rollout.{k}={x}" for k, y in usual.items() if (x := getattr(rollout, k)) != y)
-    loss = Subject(zoo.policy_losses[config.policy_loss.name], zoo)
+    loss = Subject(zoo.policy_losses[config.policy_loss.name], zoo, recipe.options("policy_loss"))
     try:
-        plain = is_reinforce(loss, **recipe.options("policy_loss"))
+        plain = is_reinforce(loss)
     except NotApplicable:
         plain = False
     if not plain:
@@ -129,6 +129,12 @@ class Setting:
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
         columns = self.columns(values)
         missing = supply(self.zoo, bound.needs, columns, chosen)
+        drops = config.rollout.truncation == "drop"
+        weight = loss_weight(
+            Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
+            self.episodes,
+            kept=~columns["truncated"] if drops else None,
+        )
         subject = EstimatorInWorld(
             bound.component,
             options,
@@ -136,15 +142,10 @@ class Setting:
             self.episodes,
             columns,
             samples=self.samples,
-            seed=config.seed,
-        )
-        drops = config.rollout.truncation == "drop"
-        subject.loss = make_loss(
-            Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
-            self.episodes,
+            given_weight=weight,
             whiten=mine.whiten,
             ddof=mine.whiten_ddof,
-            kept=~columns["truncated"] if drops else None,
+            seed=config.seed,
         )
         return subject, missing
 

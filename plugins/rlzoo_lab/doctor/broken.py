@@ -163,7 +163,7 @@ def advantages_not_centred(run: Record) -> Finding | None:
     return Finding(
         "note" if meant else severity(run),
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
-        f"or whitening it is near 0. The reward went from {course(run)}.",
+        "or whitening it is near 0.",
         f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch.",
         {"mean_over_std": off},
     )
@@ -196,7 +196,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
-        f"(median); correct losses have 0.9 or more. The reward went from {course(run)}.",
+        "(median); correct losses have 0.9 or more.",
         advice,
         {"correlation": middle},
     )
@@ -236,8 +236,8 @@ def reward_does_not_measure_correctness(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}. The correlation of a response's score with the task's own check is {middle:.2f} "
-        f"(mean of {len(values)} steps). The reward went from {course(run)}, and the response "
-        f"length went from {course(run, names.LENGTH)}.{heldout}",
+        f"(mean of {len(values)} steps). The response length went from {course(run, names.LENGTH)}."
+        f"{heldout}",
         advice,
         {"correlation": middle, "noise": noise},
     )

@@ -12,7 +12,6 @@ from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
-    course,
     early,
     late,
     learning,
@@ -88,7 +87,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
         "problem" if not run.improved else "warning",
         f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
         f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
-        f"held-out ones. The reward went from {course(run)}.",
+        "held-out ones.",
         "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
         {"limit": limit, "mean": length},
     )

@@ -83,11 +83,9 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
     return fmean(first(values)) if values else default
 
 
-def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
+def course(run: Record, name: str) -> str:
     """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
-    if not run.has(name):
-        return "(not recorded)"
-    return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
+    return f"{early(run, name):.3g} to {late(run, name):.3g}" if run.has(name) else "(not recorded)"
 
 
 def _of_reward(run: Record) -> tuple[float, float]:

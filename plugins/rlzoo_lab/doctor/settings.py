@@ -12,7 +12,6 @@ from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
-    course,
     early,
     ends,
     every,
@@ -50,7 +49,7 @@ def optimizer_setting_is_harmful(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning" if learning(run) else "problem",
-        f"{against_default(run, key)}: {why}. The reward went from {course(run)}.",
+        f"{against_default(run, key)}: {why}.",
         advice,
         {"optimizer_steps": _optimizer_steps(run), "highest_rate": max(run.series("actor/lr"))},
     )
@@ -224,7 +223,7 @@ def kl_too_strong(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{key}: the KL term outweighs the reward. {share if noise else ''}The policy ends up "
-        f"{far:.2g} nats per token from the reference; the reward went from {course(run)}.",
+        f"{far:.2g} nats per token from the reference.",
         advice,
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
@@ -241,8 +240,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     return Finding(
         "warning" if rises(run) else "problem",
         f"{against_default(run, 'actor.entropy_coef')}: the entropy bonus outweighs the reward. "
-        f"Entropy went from {start:.2g} to {end:.2g} nats per token; the reward went from "
-        f"{course(run)}.",
+        f"Entropy went from {start:.2g} to {end:.2g} nats per token.",
         "Set actor.entropy_coef=0, or 0.001.",
         {"coef": coef, "first": start, "last": end},
     )
@@ -259,8 +257,7 @@ def temperature_far_from_one(run: Record) -> Finding | None:
         severity(run),
         f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
         f"softmax(logits / {temperature:g}), which is far from the model; at an entropy of "
-        f"{early(run, names.ENTROPY):.2g} nats per token {what}. The reward went from "
-        f"{course(run)}.",
+        f"{early(run, names.ENTROPY):.2g} nats per token {what}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
@@ -301,8 +298,8 @@ def update_too_large(run: Record) -> Finding | None:
     return Finding(
         "problem" if harm else "warning",
         f"{against_default(run, key) if known else 'No recorded setting is high'}: updates are too "
-        f"large. One batch {effect}clips {clipped:.0%} of the tokens; the reward went from "
-        f"{course(run)}.{'' if known else unknown(run)}",
+        f"large. One batch {effect}clips {clipped:.0%} of the tokens."
+        f"{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )

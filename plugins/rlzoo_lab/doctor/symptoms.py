@@ -12,7 +12,6 @@ from rlzoo_lab.doctor.rule import SHORTEST_TREND, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
-    course,
     ends,
     every,
     fallen,
@@ -130,8 +129,7 @@ def kl_exploding(run: Record) -> Finding | None:
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {spans(run, names.REF_KL)[1]}, after "
         f"{middle:.3g} in the previous third (at most {max(values):.3g}): the policy writes texts "
-        "that are very unlikely under the reference. The reward went from "
-        f"{course(run)}.{'' if learning(run) else unknown(run)}",
+        f"that are very unlikely under the reference.{'' if learning(run) else unknown(run)}",
         f"To stay nearer, {nearer(run)}." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.known("kl.coef")},
     )
@@ -157,7 +155,7 @@ def held_out_score_falls(run: Record) -> Finding | None:
         "problem" if apart else "warning",
         f"Held-out {what.removeprefix('eval/')} was {run.evaluations[0][what]:.3f} at first, "
         f"{best[what]:.3f} at step {best['step']}, and fell to {final[what]:.3f} at step "
-        f"{final['step']}; the training reward went from {course(run)}.{why}",
+        f"{final['step']}.{why}",
         advice,
         {"best_step": best["step"], "best": best[what], "last": final[what]},
     )

@@ -14,16 +14,16 @@ from rlzoo.plugin.call import has_shape
 from rlzoo.plugin.columns import RESOURCES
 from rlzoo.plugin.component import Example
 from rlzoo_lab.kit.checks import made_up
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, show
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 from rlzoo_lab.kit.checks.tasks import encoded
 
 
 def weights_are_weights(s: Subject) -> None:
     """No weight is negative, and if there are actions, some weight is positive."""
-    for options in s.variants():
-        weights = s.call(s.batch(), **options)["weights"]
-        assert bool((weights >= 0).all()), f"gives a negative weight{show(options)}"
-        assert bool((weights > 0).any()), f"gives every token a weight of 0{show(options)}"
+    for _ in s.variants():
+        weights = s.call(s.batch())["weights"]
+        assert bool((weights >= 0).all()), "gives a negative weight"
+        assert bool((weights > 0).any()), "gives every token a weight of 0"
 
 
 def example_is_like_the_column(s: Subject) -> None:
