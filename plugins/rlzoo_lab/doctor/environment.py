@@ -82,8 +82,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def packages() -> dict[str, Any]:
-    """`packages`: required package -> version; `extras`: extra -> the same. None means not
-    installed."""
+    """Required packages and those of each extra -> version; None means not installed."""
     needed: dict[str, str | None] = {}
     extras: dict[str, dict[str, str | None]] = {}
     for line in requires(OWN) or ():

@@ -24,10 +24,7 @@ from rlzoo_lab.data.record import Record, read_record
 
 @dataclass
 class Finding:
-    """A fault, the numbers that show it, and one remedy.
-
-    so_too: symptoms that follow from it.
-    """
+    """A fault, the numbers that show it, one remedy, and the symptoms that follow (`so_too`)."""
 
     severity: str
     what: str
@@ -116,8 +113,7 @@ def every(run: Record) -> int:
 
 
 def rounded(run: Record) -> bool:
-    """Whether another trainer wrote its numbers with at most three decimals, so that 0 may be any
-    small number."""
+    """Whether another trainer wrote at most three decimals, so that 0 may be any small number."""
     found = (x for name in run.steps.names() for x in run.series(name))
     return bool(run.trainer) and all(abs(x - round(x, 3)) <= 1e-6 * abs(x) for x in found)
 
@@ -207,9 +203,8 @@ def samples_alike(run: Record) -> bool:
 
 
 def part(run: Record) -> tuple[float, float] | None:
-    """(training accuracy minus held-out accuracy over the second half of the run, its standard
-    error); None if either is missing or their sampling differs.
-    """
+    """(training minus held-out accuracy over the second half of the run, its standard error); None
+    if either is missing or their sampling differs."""
     held = [e for e in run.evaluations if ACCURACY in e]
     if len(held) < 2 or not (samples_alike(run) and run.has(RIGHT)):
         return None

@@ -206,8 +206,7 @@ def own_data(run: Record) -> bool:
 
 
 def foreign(run: Record) -> dict[str, tuple[str, str]]:
-    """(origin, hash of the source) of components that do not come with rlzoo, by section and
-    name."""
+    """Section and name of components that do not come with rlzoo -> (origin, hash of source)."""
     pairs = ((name, str(origin).partition(", source ")) for name, origin in origins(run).items())
     return {n: (where, source) for n, (where, _, source) in pairs if not where.startswith(OURS)}
 

@@ -135,14 +135,12 @@ def _imported(place: Path) -> bool:
 def view(d: Mapping[str, Any]) -> Iterator[str]:
     """The output without --json."""
     whose = f"{UNKNOWN} (--from NAME sets it)" if d["from"] == "csv" else d["from"]
-    known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
+    own = sum(n.startswith(f"{d['from']}/") for n in d["metrics"])
     yield (
         f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "
         f"samples from {whose}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
     )
-    own = len(d["metrics"]) - known
-    yield f"{known} metric{'s have' if known != 1 else ' has'} a name in rlzoo; {own} " + (
-        "keep their own names" if own != 1 else "keeps its own name")  # fmt: skip
+    yield f"metrics with a name in rlzoo: {len(d['metrics']) - own}; with only their own: {own}"
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
     left = d["missing"]

@@ -22,14 +22,7 @@ from rlzoo_lab.data.columns import bounded
 from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.data.strict import refuse_losses
 from rlzoo_lab.imports.found import Found, Sample, Values, grouped
-from rlzoo_lab.imports.names import (
-    NOTES,
-    own,
-    recipe_keys,
-    tables,
-    trainer_by_names,
-    translate,
-)
+from rlzoo_lab.imports.names import own, recipe_keys, tables, trainer_by_names, translate
 from rlzoo_lab.imports.rollouts import sample_metrics
 
 UNKNOWN = "an unknown trainer"
@@ -42,8 +35,7 @@ KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coe
 
 @dataclass
 class Imported:
-    """The contents of a run folder, with rlzoo's names. derived: metrics that follow from
-    rollouts."""
+    """A run with rlzoo's names. derived: metrics that follow from rollouts."""
 
     trainer: str
     recipe: dict[str, Any]
@@ -98,8 +90,8 @@ def convert(
     whose = whose or (trainer if trainer in tables() else None) or "csv"
     steps, evaluations, notes = _merged(found, whose)
     notes = [*found.notes, *notes]
-    for (of, theirs), note in NOTES.items():
-        if of == whose and not {theirs, f"train/{theirs}"}.isdisjoint(names):
+    for theirs, note in tables().get(whose, {}).get("notes", {}).items():
+        if not {theirs, f"train/{theirs}"}.isdisjoint(names):
             notes.append(note)
     if whose == "trl":
         notes += _std_of_scores(steps)
@@ -172,8 +164,7 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
 
 
 def _measured(name: str) -> bool:
-    """Whether only a training step has this metric; rates, coefficients and times are logged
-    before the first one, too."""
+    """Whether only a training step has this metric: rates and times are logged before one, too."""
     return own(name) and not re.search(r"/(?:lr|kl_coef)$|^(?:timing|perf)", name)
 
 

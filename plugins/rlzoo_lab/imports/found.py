@@ -94,8 +94,7 @@ def per_rollout(steps: list[Row], rollouts: set[int], found: Found) -> list[Row]
 
 
 def flat(tree: Mapping[str, Any], above: str = "", split: str = ".") -> dict[str, Any]:
-    """Nested mappings by dotted keys; what is nested too deeply, and wandb's tables and images,
-    stays as it is."""
+    """Nested mappings by dotted keys, but for those too deep and wandb's tables and images."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
         nested = isinstance(value, Mapping) and above.count(split) < DEEPEST

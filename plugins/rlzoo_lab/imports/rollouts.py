@@ -8,7 +8,7 @@ from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
 from rlzoo_lab.data.strict import damaged, json_lines
-from rlzoo_lab.imports.found import Sample, Values, grouped
+from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.tabular import number as number_of
 from rlzoo_lab.imports.tabular import parquet_rows
 
@@ -40,7 +40,7 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
     return out
 
 
-def verl_samples(path: Path) -> Iterator[Sample]:
+def verl_samples(path: Path, _: Found) -> Iterator[Sample]:
     """verl's rollout dump, one JSON object per line: input, output, gts, score, step."""
     for number, line in json_lines(path):
         step, score = line.get("step"), line.get("score")
@@ -54,7 +54,7 @@ def verl_samples(path: Path) -> Iterator[Sample]:
                      episode=line.get("traj_uid", line.get("request_id")))  # fmt: skip
 
 
-def slime_samples(path: Path) -> Iterator[Sample]:
+def slime_samples(path: Path, _: Found) -> Iterator[Sample]:
     """Files of --save-debug-rollout-data of slime and miles, which count from 0."""
     from pickle import UnpicklingError
 
@@ -78,7 +78,7 @@ def slime_samples(path: Path) -> Iterator[Sample]:
                      truncated=row.get("status") == "truncated")  # fmt: skip
 
 
-def prime_samples(path: Path) -> Iterator[Sample]:
+def prime_samples(path: Path, _: Found) -> Iterator[Sample]:
     """prime-rl's traces of a step, an episode a line: the last branch of each trained agent."""
     for number, line in json_lines(path):
         try:

@@ -299,22 +299,18 @@ class Reader:
     trainer: str = ""
 
 
-def _alone(read: Callable[[Path], Iterable[Any]]) -> Callable[[Path, Found], Iterable[Any]]:
-    return lambda path, _: read(path)
-
-
 READERS = (  # the first whose `sniff` holds
     Reader("wandb", lambda f: f.start[:4] == WANDB or f.suffix == ".wandb", _wandb, "wandb"),
     Reader("rollouts of trl", lambda f: f.parquet and f.name.startswith("completions_"),
            _trl_rollouts, "trl"),
     Reader("", lambda f: f.parquet),  # prompts, tokens
-    Reader("events", lambda f: "tfevents" in f.name, _alone(tensorboard_rows)),
+    Reader("events", lambda f: "tfevents" in f.name, tensorboard_rows),
     Reader("arguments", lambda f: f.name == "training_args.bin", _arguments, "trl"),
     Reader("", lambda f: f.slime and (b"\0format_version" in f.start
            or b"\0rollout_data" in f.start)),  # tokens
     Reader("evaluated", lambda f: f.slime and "eval_" in f.name and b"samples" in f.start),
-    Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start,
-           _alone(slime_samples), "slime"),
+    Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start, slime_samples,
+           "slime"),
     Reader("", lambda f: f.suffix in OTHER or f.name in NOT_METRICS or b"\0" in f.start[:4096]),
     Reader("settings", lambda f: f.suffix in (".yaml", ".yml", ".toml")
            or re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", f.name), _settings),
@@ -324,9 +320,9 @@ READERS = (  # the first whose `sniff` holds
     Reader("table", lambda f: f.suffix in (".csv", ".tsv"), table_rows, "csv"),
     Reader("evaluated", lambda f: {"input", "output", "reward"} <= f.line.keys()),
     Reader("rollouts of verl", lambda f: {"input", "output"} <= f.line.keys(),
-           _alone(verl_samples), "verl"),
+           verl_samples, "verl"),
     Reader("traces of prime-rl", lambda f: {"traces", "task"} <= f.line.keys()
-           and f.path.parts[-3:-1] == ("train", "effective"), _alone(prime_samples), "prime-rl"),
+           and f.path.parts[-3:-1] == ("train", "effective"), prime_samples, "prime-rl"),
     Reader("", lambda f: {"traces", "task"} <= f.line.keys()),  # of an evaluation
     Reader("", lambda f: {"token_ids", "loss_mask"} <= f.line.keys()),  # prime-rl's export
     Reader("lines", lambda f: any(k in f.line or k in f.line.get("data", f.line)

@@ -53,8 +53,7 @@ def _result(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> 
 
 
 def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
-    """Checks that a model's own passes agree; `words`: `model=NAME` or `model=PATH`, and other
-    keys."""
+    """Checks that a model's own passes agree. words: model=NAME or model=PATH, and other keys."""
     from rlzoo.lm.build import build_policy
     from rlzoo.lm.probe import examine
 

@@ -122,8 +122,7 @@ def parametrize(what: Any) -> Any:
 
 
 def named(name: str, zoo: Zoo) -> list[Component]:
-    """The components of that name, at most one of each kind; raises UnknownName if there are
-    none."""
+    """The components of that name, at most one of each kind; raises UnknownName without any."""
     components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
     if components:
         return components

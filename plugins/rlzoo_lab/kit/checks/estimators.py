@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.ops import next_action
 from rlzoo_lab.kit.checks import made_up
 from rlzoo_lab.kit.checks.made_up import PER_TOKEN_REWARDS, REWARD_COLUMNS, RIGHT
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, small
 
 _PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}
 _TEACHER = {"teacher_log_probs", "teacher_kl"}
@@ -25,8 +25,7 @@ def reward_raises_its_own_advantage(s: Subject) -> None:
 
 
 def teacher_raises_what_it_prefers(s: Subject) -> None:
-    """A higher teacher probability of a token never lowers its advantage, and raises some
-    advantages."""
+    """A higher teacher probability of a token never lowers its advantage, and raises some."""
     column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
     s.require(column)
     for columns in s.trials():
@@ -36,9 +35,8 @@ def teacher_raises_what_it_prefers(s: Subject) -> None:
             liked[row, at] += 1e-3
             more = s.call({**columns, column: liked})["advantages"]
             gains.append(float((more - before)[row, at]))
-        assert min(gains) > -1e-9, (
-            "a token that is more likely under the teacher gets a lower advantage: wrong sign?"
-        )
+        fault = "a token that is more likely under the teacher gets a lower advantage: wrong sign?"
+        assert min(gains) > -1e-9, fault
         assert max(gains) > 1e-9, "the teacher has no effect"
 
 
@@ -56,14 +54,11 @@ def past_reward_is_no_credit(s: Subject) -> None:
             first = int(mask[row].nonzero()[0])
             more = made_up.paid_more(columns, int(row), first, RIGHT)
             gap = (s.call(more)["advantages"] - before)[row, first + 1 :]
-            assert float(gap.abs().max()) < 1e-9, (
-                "a reward affects the advantages of later actions: off by one?"
-            )
+            small(gap, 1e-9, "a reward affects the advantages of later actions: off by one?")
 
 
 def exact_values_leave_nothing(s: Subject) -> None:
-    """With deterministic rewards and exact values, advantages are 0; an off-by-one error makes them
-    nonzero."""
+    """With deterministic rewards and exact values, advantages are 0; values off by one fail."""
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
         raise NotApplicable("compares rewards with more than the values")
@@ -85,26 +80,18 @@ def exact_values_leave_nothing(s: Subject) -> None:
         # On its own data the sampler is the policy.
         columns["sampler_log_probs"] = columns["log_probs"] = columns["old_log_probs"]
         result = s.component(columns, **s.options)
-        worst = float(result["advantages"].abs().max())
-        assert worst < 1e-9, (
-            f"advantages are up to {worst:.3g} with exact values: are values off by one?"
-        )
-        gap = float((result["returns"] - values).abs().max())
-        assert gap < 1e-9, f"returns differ from the exact values by {gap:.3g}"
+        fault = "advantages are up to {} with exact values: are values off by one?"
+        small(result["advantages"], 1e-9, fault)
+        small(result["returns"] - values, 1e-9, "returns differ from the exact values by {}")
 
 
 def baseline_is_the_groups_own(s: Subject) -> None:
-    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
-    rewards."""
+    """If a constant added to all rewards changes nothing, one added to one group's does neither."""
     columns = with_group_baseline(s)
     before = s.call(columns)
+    fault = "a constant on one group's rewards changes advantages: does the baseline mix groups?"
     for group in columns["group_ids"].unique():
-        own = columns["group_ids"] == group
-        fault = (
-            "a constant added to one group's rewards changes advantages: does the baseline mix "
-            "groups?"
-        )
-        same(s.call(_raised(columns, own)), before, fault)
+        same(s.call(_raised(columns, columns["group_ids"] == group)), before, fault)
 
 
 def baseline_is_whole(s: Subject) -> None:
@@ -127,8 +114,7 @@ def baseline_is_whole(s: Subject) -> None:
     lower = bool((paid(first)[1:] < -1e-9).any())
     if max(float(x.abs().max()) for x in gaps) > 1e-9 or not lower:
         raise NotApplicable("is not linear in the rewards, or has no baseline of the group's")
-    worst = float(paid(ones).abs().max())
-    assert worst < 1e-6, f"equal rewards of 1 give advantages of {worst:.3g}: divided by n?"
+    small(paid(ones), 1e-6, "equal rewards of 1 give advantages of {}: divided by n?")
 
 
 def equal_rewards_give_zeros(s: Subject) -> None:

@@ -34,8 +34,7 @@ def defaults_work(s: Subject) -> None:
 
 
 def finite_at_the_bounds(s: Subject) -> None:
-    """No legal option value causes NaN or infinity; each option is tried at the ends of its
-    range."""
+    """No legal value of an option causes NaN or infinity: it is tried at the ends of its range."""
     flat = s.batch(1)
     flat = made_up.paid(flat, torch.ones_like(flat["sequence_scores"]))
     for name, option in s.component.options.items():
@@ -51,8 +50,7 @@ def finite_at_the_bounds(s: Subject) -> None:
 
 
 def finite_everywhere(s: Subject) -> None:
-    """Results and gradients are finite for groups of one, equal rewards, empty rows, T = 1, B =
-    1."""
+    """Results and gradients are finite for the edge cases: groups of one, empty rows, B = 1, ..."""
     cases = _edge_cases(s)
     for _ in s.variants():
         for case, columns in cases:
@@ -65,13 +63,10 @@ def deterministic(s: Subject) -> None:
         torch.rand(())  # so that one that seeds again is seen, too
         before = torch.get_rng_state()
         first, again = s.tensors(s.batch()), s.tensors(s.batch())
-        assert torch.equal(before, torch.get_rng_state()), (
-            "draws random numbers or seeds torch; use the column 'noise' instead"
-        )
-        for name in first:
-            assert torch.equal(first[name], again[name]), (
-                f"returns different {name} for the same input"
-            )
+        unmoved = torch.equal(before, torch.get_rng_state())
+        assert unmoved, "draws random numbers or seeds torch; use the column 'noise' instead"
+        for name, x in first.items():
+            assert torch.equal(x, again[name]), f"returns different {name} for the same input"
 
 
 def inputs_unchanged(s: Subject) -> None:
@@ -93,8 +88,7 @@ def no_gradient_of_its_own(s: Subject) -> None:
 
 
 def shape_dtype_device(s: Subject) -> None:
-    """Outputs are (B, T) where required, with the dtype (float32, float64) and device of the
-    inputs."""
+    """Outputs are (B, T) where required, with the dtype and device of the inputs."""
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     for device in devices:
         for dtype in (torch.float32, torch.float64):
@@ -110,9 +104,7 @@ def shape_dtype_device(s: Subject) -> None:
                     assert right, f"scores have shape {tuple(x.shape)}, not (B,) or (B, T)"
                 else:
                     right = tuple(x.shape) == (rows, steps)
-                    assert right, (
-                        f"its {name} have shape {tuple(x.shape)}, not (B, T) = {(rows, steps)}"
-                    )
+                    assert right, f"its {name} have shape {tuple(x.shape)}, not {(rows, steps)}"
                     exact = name.startswith("metric") or x.dtype == dtype
                     assert exact, f"its {name} are {x.dtype}, but the inputs are {dtype}"
                     # The core puts lists on the device; it does not move tensors.

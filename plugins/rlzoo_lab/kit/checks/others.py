@@ -46,8 +46,7 @@ def example_is_like_the_column(s: Subject) -> None:
 
 
 def takes_what_a_run_gives(s: Subject) -> None:
-    """It can be made in a run folder, accepts steps, evaluations with other names and NaN, and
-    closes."""
+    """It can be made in a run folder, accepts steps, evaluations and NaN, and closes."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             logger = s.component({"path": Path(folder)})

@@ -71,8 +71,7 @@ def backward_is_the_slope(s: Subject) -> None:
 
 
 def gradient_is_the_slope(s: Subject) -> None:
-    """Its gradient is the slope of its value: no gradient flows into the target, and none is
-    lost."""
+    """Its gradient is the slope of its value: none flows into the target, and none is lost."""
     _compare(s, None, "does a gradient flow into the target?")
 
 

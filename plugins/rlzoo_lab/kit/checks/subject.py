@@ -42,8 +42,7 @@ class Subject:
         self._taken: dict[tuple[str, str], bool] = {}
 
     def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
-        """A copy of the synthetic batch, which is made only once because copying is ten times
-        faster."""
+        """A copy of the synthetic batch, made only once: copying is ten times faster."""
         key = (seed, *changes.items())
         if any(isinstance(x, Tensor) for x in changes.values()):
             return made_up.made_up(self.zoo, seed, **changes)
@@ -62,9 +61,7 @@ class Subject:
         return [name for name in self.needs if name in self.zoo.columns]
 
     def call(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The bare function's output, by name: advantages, returns, loss, metrics, ...
-
-        Its `memory`, if it needs one, is that of a run's first step."""
+        """The bare function's output by name, with the `memory` of a run's first step."""
         resources = [name for name in self.needs if name in RESOURCES and name != "memory"]
         if resources:
             raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
@@ -190,6 +187,12 @@ def _ends(span: Range | None) -> tuple[float, float]:
 
 def equal(x: Any, y: Any) -> bool:
     return torch.equal(x, y) if isinstance(x, Tensor) else x == y
+
+
+def small(x: Tensor, limit: float, fault: str) -> None:
+    """Assert that all of x is below the limit; {} in the error's text is the largest."""
+    worst = float(x.abs().max())
+    assert worst < limit, fault.format(f"{worst:.3g}")
 
 
 def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:

@@ -13,7 +13,7 @@ from rlzoo.plugin.border import needs_of
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.kit.checks.made_up import Columns
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others, small
 
 PROMPTS = 12
 SPLITS = ("train", "test")
@@ -47,9 +47,8 @@ def scores_are_finite(s: Subject) -> None:
     for task, columns in _answered(s):
         scores = _score(task, columns)
         shape = tuple(columns["response_mask"].shape)
-        assert tuple(scores.shape) in (shape, shape[:1]), (
-            f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}"
-        )
+        fits = tuple(scores.shape) in (shape, shape[:1])
+        assert fits, f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}"
         assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float"
         assert bool(torch.isfinite(scores).all()), "scores are not finite"
         if scores.ndim == 2:
@@ -69,14 +68,12 @@ def scores_repeat(s: Subject) -> None:
             assert unchanged, f"score changes its input {name!r} in place"
         assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
         assert torch.equal(scores, _score(task, fresh)), "scores differ when repeated"
-        assert torch.equal(scores[order], _score(task, take(columns, order))), (
-            "the score of a response depends on the other rows"
-        )
+        shuffled = _score(task, take(columns, order))
+        assert torch.equal(scores[order], shuffled), "a response's score depends on other rows"
 
 
 def scores_are_causal(s: Subject) -> None:
-    """A score per token does not depend on later tokens: cutting the response does not change
-    it."""
+    """A score per token does not depend on later tokens: cutting the response changes none."""
     per_token = False
     for task, columns in _answered(s):
         scores = _score(task, columns)
@@ -85,19 +82,16 @@ def scores_are_causal(s: Subject) -> None:
         if abilities(task).respond:
             raise NotApplicable("a conversation, which the environment scores step by step")
         per_token = True
-        for width in range(columns["response_mask"].shape[1]):
-            cut = _score(task, _prefix(columns, width))[:, :width]
-            gap = (cut - scores[:, :width]).abs()
-            assert not gap.numel() or float(gap.max()) < 1e-6, (
-                "the score of a token depends on later tokens: off by one?"
-            )
+        fault = "the score of a token depends on later tokens: off by one?"
+        for width in range(1, columns["response_mask"].shape[1]):
+            cut = _score(task, _prefix(columns, width))
+            small(cut[:, :width] - scores[:, :width], 1e-6, fault)
     if not per_token:
         raise NotApplicable("scores whole responses")
 
 
 def answers_row_by_row(s: Subject) -> None:
-    """`respond` and `state_keys` answer each row independently and deterministically with a text or
-    None."""
+    """`respond` and `state_keys` answer each row by itself and always in the same way."""
     for task, columns in _answered(s):
         has = abilities(task)
         if not has.respond:
@@ -136,18 +130,15 @@ def _each_by_itself(
 
 
 def right_is_right(s: Subject) -> None:
-    """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
-    scores."""
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and has higher scores."""
     for task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
         has = abilities(task)
         if not has.is_correct:
             raise NotApplicable("has no is_correct")
         correct = _call(has.is_correct, columns)
-        assert isinstance(correct, Tensor), (
-            f"is_correct returns {type(correct).__name__}, not a tensor"
-        )
-        assert correct.dtype == torch.bool, f"is_correct returns {correct.dtype}, not bool"
+        kind = getattr(correct, "dtype", type(correct).__name__)
+        assert kind == torch.bool, f"is_correct returns {kind}, not a tensor of bool"
         assert correct.shape == (len(columns["answers"]),), "is_correct does not have shape (B,)"
         kinds = columns["kinds"]
         if has.one_answer:
@@ -166,9 +157,8 @@ def right_is_right(s: Subject) -> None:
         right, wrong = kinds == 0, kinds == 1
         assert bool(correct[right].all()), "is_correct rejects its correct demonstrations"
         assert not correct[wrong].any(), "is_correct accepts its wrong demonstrations"
-        assert float(total[right].mean()) > float(total[wrong].mean()), (
-            "correct responses do not score higher than wrong ones"
-        )
+        gap = float(total[right].mean() - total[wrong].mean())
+        assert gap > 0, "correct responses do not score higher than wrong ones"
 
 
 def _made(s: Subject) -> Iterator[Any]:
@@ -304,15 +294,10 @@ def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[
     return tokens
 
 
-def _each_token(columns: Columns, change: Callable[[Tensor], Tensor]) -> Columns:
-    """`columns` with `change` made to each that is (B, T)."""
-    two = (n for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2)
-    return columns | {name: change(columns[name]) for name in two}
-
-
 def _prefix(columns: Columns, width: int) -> Columns:
     """The batch as it was after `width` tokens: a row that had not ended has not ended."""
-    cut = _each_token(columns, lambda x: x[:, :width])
+    two = {n: x for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2}
+    cut = columns | {name: x[:, :width] for name, x in two.items()}
     ended = columns["response_mask"].sum(1) <= width
     cut["terminated"] = columns["terminated"] & ended
     cut["truncated"] = ~cut["terminated"]

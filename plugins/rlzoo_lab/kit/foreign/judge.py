@@ -77,8 +77,7 @@ def before_whitening(s: Subject) -> Subject | None:
 
 
 def baseline_is_the_groups_own(s: Subject) -> None:
-    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
-    rewards."""
+    """If a constant added to all rewards changes nothing, one added to one group's does neither."""
     estimators.baseline_is_the_groups_own(NoGroupOfOne(s.component, s.zoo))
 
 

@@ -119,8 +119,7 @@ def report(
 
 
 def natural_gradient(subject: EstimatorInWorld) -> Tensor:
-    """(S, V) the natural gradient: A itself. It gains most for its KL of all directions, to first
-    order."""
+    """(S, V) A itself: to first order, it gains most for its KL of all directions."""
     return torch.where(_reached(subject), subject.oracle.advantages, 0)
 
 

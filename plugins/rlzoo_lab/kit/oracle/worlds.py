@@ -91,8 +91,7 @@ def make_world(name: str, tree: Tree, *, seed: int = 0, kl_coef: float = 0.0) ->
 
 
 def make_critic(kind: str, oracle: Oracle, *, size: float = 0.2, seed: int = 0) -> Tensor:
-    """(S,) a critic's values: exact, zero, or noisy (exact plus `size` times a standard normal
-    error of each state)."""
+    """(S,) a critic's values: exact, zero, or noisy (with a normal error of `size` per state)."""
     if kind == "exact":
         return oracle.v
     if kind == "zero":
