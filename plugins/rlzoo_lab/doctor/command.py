@@ -14,7 +14,7 @@ from rlzoo.runs.folder import latest_run, open_folder
 from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.agents import OF_IMPORTS
-from rlzoo_lab.doctor.environment import environment, lines_of
+from rlzoo_lab.doctor.environment import environment, facts_of
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, early, late, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
@@ -81,7 +81,8 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UsageError("doctor: takes either a RUN or --environment")
     if arguments.environment:
         facts = environment()
-        return Result(facts, lambda _: lines_of(facts))
+        lines = [f"{name:<16}{value}" for name, value in facts_of(facts)]
+        return Result(facts, lambda _: lines)
     record = opened(arguments.path or latest_run())
     found = document(record, *examine(record))
     return Result(found, Shown(blocks(found)))

@@ -80,11 +80,6 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
     return fmean(first(values)) if values else default
 
 
-def course(run: Record, name: str) -> str:
-    """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
-    return f"{early(run, name):.3g} to {late(run, name):.3g}" if run.has(name) else "(not recorded)"
-
-
 def _of_reward(run: Record) -> tuple[float, float]:
     values = run.series(REWARD)
     return trend(values) if len(values) >= 2 else (0.0, 0.0)
@@ -93,7 +88,7 @@ def _of_reward(run: Record) -> tuple[float, float]:
 def rises(run: Record) -> bool:
     """Whether the training reward rises by more than its noise."""
     change, error = _of_reward(run)
-    return change > 2 * error and change > 0
+    return change > max(0, 2 * error)
 
 
 def accuracies(run: Record) -> list[float]:
@@ -131,7 +126,7 @@ def severity(run: Record) -> str:
 def worse(run: Record) -> bool:
     """Whether the reward or the held-out result falls by more than its noise."""
     change, error = _of_reward(run)
-    return fallen(run) is not None or (change < -3 * error and change < 0)
+    return fallen(run) is not None or change < min(0, -3 * error)
 
 
 def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
