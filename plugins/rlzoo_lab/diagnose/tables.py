@@ -154,13 +154,15 @@ def notes_of(
             f"error of cos@B at most {max(errors):.2g}"
         )
     if rows:
+        true = sorted(f"{row['true_gain']:.2f}" for row in rows)
+        gains = dict.fromkeys([true[0], true[-1]])
         notes.append(
             "b_perp²: squared bias that reaches the gradient; var/s²: variance of A^ at a token "
             "over its squared scale; sign: share of A with the right sign, weighted by its size"
         )
         notes.append(
             f"gain: increase of J from a step with KL {document['world']['step_kl']}, as a share "
-            f"of the natural gradient's; that of the true gradient is {_true_gains(rows)}"
+            f"of the natural gradient's; that of the true gradient is {' to '.join(gains)}"
         )
     notes += _losses(rows)
     if document["left_out"]:
@@ -175,11 +177,6 @@ def notes_of(
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
     return notes
-
-
-def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
-    gains = sorted({f"{row['true_gain']:.2f}" for row in rows})
-    return " to ".join(dict.fromkeys([gains[0], gains[-1]]))
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -19,7 +19,6 @@ from rlzoo_lab.doctor.series import (
     samples_alike,
     says_yes_or_no,
     spans,
-    updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.stats import distinct, wilson
@@ -237,8 +236,7 @@ def ended_early(run: Record) -> Finding | None:
     key = "the stop rule (stop.patience, stop.min_delta, stop.max_kl)" if why == said else said
     return Finding(
         "warning",
-        f"The run ended after {done} of {planned} steps: {said}. "
-        f"{done * updates(run)} optimizer steps are too few to judge the method.",
+        f"The run ended after {done} of {planned} steps, too few to judge the method: {said}.",
         f"Loosen {key}, or set train.steps={done} if this was intended.",
         {"steps": done, "planned": planned},
     )

@@ -96,15 +96,16 @@ def accuracies(run: Record) -> list[float]:
     return [line[ACCURACY] for line in run.evaluations if ACCURACY in line]
 
 
-def updates(run: Record) -> int:
-    """The number of optimizer steps per batch."""
-    return run.key("train.epochs", 1) * run.key("train.minibatches", 1)
-
-
 def every(run: Record) -> int:
     """Steps per recorded line: a trainer may log only every n-th, as a mean over n."""
     numbers = run.steps_of(REWARD) or [0, 1]
     return max(1, round((numbers[-1] - numbers[0]) / max(1, len(numbers) - 1)))
+
+
+def optimizer_steps(run: Record) -> int:
+    """At least this many steps of the optimizer: a trainer may not record how many there are."""
+    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
+    return len(run.series(REWARD)) * every(run) * each
 
 
 def rounded(run: Record) -> bool:
@@ -163,11 +164,6 @@ def rose_and_fell(run: Record) -> bool:
 def right_or_wrong(run: Record) -> bool:
     """Whether the task can check answers."""
     return run.accuracy is not None or run.has(RIGHT)
-
-
-def reference_stays(run: Record) -> bool:
-    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
-    return run.known("kl.reference", "initial") == "initial"
 
 
 def noise_share(run: Record) -> float:

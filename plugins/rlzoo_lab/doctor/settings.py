@@ -14,9 +14,9 @@ from rlzoo_lab.doctor.series import (
     Finding,
     early,
     ends,
-    every,
     late,
     learning,
+    optimizer_steps,
     rises,
     rose_and_fell,
     rounded,
@@ -51,7 +51,7 @@ def optimizer_setting_is_harmful(run: Record) -> Finding | None:
         severity(run),
         f"{against_default(run, key)}: {why}.",
         _reset(run, key),
-        {"optimizer_steps": _optimizer_steps(run), "highest_rate": max(run.series("actor/lr"))},
+        {"optimizer_steps": optimizer_steps(run), "highest_rate": max(run.series("actor/lr"))},
     )
 
 
@@ -86,12 +86,6 @@ def _reset(run: Record, key: str) -> str:
     }.get(key, f"Set {key}." if run.trainer else f"Set {key} to its default.")
 
 
-def _optimizer_steps(run: Record) -> int:
-    """At least this many steps of the optimizer: a trainer may not record how many there are."""
-    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
-    return len(run.series(names.REWARD)) * every(run) * each
-
-
 def _by_arithmetic(run: Record, part: str) -> Iterator[tuple[str, str]]:
     """(key, what its value does) of settings that are harmful by themselves. part: whose weights,
     `actor` or `critic`."""
@@ -122,7 +116,7 @@ def _of_the_rate(run: Record, part: str) -> Iterator[tuple[str, str]]:
 
 def _of_adamw(run: Record, part: str) -> Iterator[tuple[str, str]]:
     rates, norms = run.series(f"{part}/lr"), run.series(f"{part}/grad_norm")
-    steps = _optimizer_steps(run)
+    steps = optimizer_steps(run)
     names_of = ("lr", "eps", "max_grad_norm", "weight_decay", "betas")
     lr, eps, limit, decay, betas = (run.known(f"{part}.{name}") for name in names_of)
     total = sum(rates) * steps / len(rates)

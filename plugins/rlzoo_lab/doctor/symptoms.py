@@ -13,14 +13,13 @@ from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
     ends,
-    every,
     fallen,
     last,
     late,
     learning,
     noise_share,
+    optimizer_steps,
     part,
-    reference_stays,
     right_or_wrong,
     spans,
     trend,
@@ -189,9 +188,8 @@ def reward_flat(run: Record) -> Finding | None:
     (change, error), (before, after) = trend(values), ends(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved or well(run):
         return None
-    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
-    few = len(values) * every(run) * each < 60 or len(values) < 12
-    short = few or error > 0.1 * max(late(run, names.SCORE_STD, 0.0), 1e-9)
+    short = optimizer_steps(run) < 60 or len(values) < 12
+    short = short or error > 0.1 * max(late(run, names.SCORE_STD, 0.0), 1e-9)
     why, advice = unknown(run), compare_first(run)
     if short:
         why = " The run is too short for a conclusion."
@@ -212,7 +210,8 @@ def _signal_is_there(run: Record) -> bool:
     """Whether scores follow correctness, advantages follow scores, and the loss follows advantages,
     but the policy stays near its start: its learning signal is correct, and it learns slowly."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
-    near = reference_stays(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
+    reference = run.known("kl.reference", "initial")
+    near = reference == "initial" and abs(late(run, names.REF_KL, 1.0)) < 5e-3
     if min(known) <= 0.5 or noise_share(run) >= 0.1 or not near:
         return False
     return (run.known("actor.lr") or 0.0) <= default("actor.lr")

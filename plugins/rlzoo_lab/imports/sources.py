@@ -16,7 +16,7 @@ from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.data.strict import STEPS, damaged, read_json_file, text_lines
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped
+from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped, the_one
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
@@ -54,7 +54,8 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
         reader = BY_KIND[kinds[path]]
-        found.take(reader.read(path, found))
+        for part in reader.read(path, found):
+            (found.rows if isinstance(part, Row) else found.samples).append(part)
         found.formats |= {reader.trainer} - {""}
     parts = not any(row.run for row in found.rows)
     found.rows = begun_again(found.rows) if parts else found.rows
@@ -78,18 +79,14 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
 def _run(place: Path, runs: list[str], wanted: str | None, parts: bool) -> str:
     """The run that --run names, or a part of its name, or ALL if they may be parts of one. Raises
     UsageError if no run matches."""
-    names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
     if wanted is None:
         join = f", or join the parts of one run with --run '{ALL}'" if parts else ""
+        names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
         raise UsageError(f"SOURCE: {place} has {len(runs)} runs ({names}); choose one with --run "
                          f"NAME{join}")  # fmt: skip
     if wanted == ALL and parts:
         return ALL
-    hits = [r for r in runs if r == wanted] or [r for r in runs if wanted in r]
-    if len(hits) != 1:
-        raise UsageError(f"--run: {wanted!r} matches {len(hits)} runs, not one (available: "
-                         f"{names or 'none'})")  # fmt: skip
-    return hits[0]
+    return the_one("--run", wanted, runs, [run for run in runs if run == wanted], "runs")
 
 
 def _files(place: Path) -> list[Path]:

@@ -32,9 +32,8 @@ def example_is_like_the_column(s: Subject) -> None:
         raise NotApplicable("has no example; the checks use noise of its shape")
     mask = s.batch()["response_mask"]
     rows, steps = mask.shape
-    made, again = (
-        made_up.exotic(s.component, torch.Generator().manual_seed(0), mask) for _ in range(2)
-    )
+    draws = (torch.Generator().manual_seed(0) for _ in range(2))
+    made, again = (made_up.exotic(s.component, draw, mask) for draw in draws)
     if s.component.shape == "list":
         assert len(made) == rows, f"its example has {len(made)} entries, not B = {rows}"
         return

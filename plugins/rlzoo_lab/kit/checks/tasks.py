@@ -234,22 +234,15 @@ def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool
 
 def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
     """The environment's arguments for some rows."""
+    talks = [[{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
+             for e in examples]  # fmt: skip
     return {
-        "prompts": [_text(e) for e in examples],
-        "messages": [
-            [{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
-            for e in examples
-        ],
+        "prompts": ["\n".join(m["content"] for m in talk) for talk in talks],
+        "messages": talks,
         "answers": [e.answer for e in examples],
         "prompt_index": torch.tensor([e.index for e in examples]),
         "turns": deepcopy(turns),
     }
-
-
-def _text(example: Example) -> str:
-    if isinstance(example.prompt, str):
-        return example.prompt
-    return "\n".join(m["content"] for m in example.prompt)
 
 
 def encoded(

@@ -136,14 +136,12 @@ def padding_may_hold_anything(s: Subject) -> str:
     sums = []
     for columns in s.trials():
         mask = columns["response_mask"].bool()
+        floats = {n: x for n in s.needs if isinstance(x := columns[n], Tensor)
+                  and n != "response_mask" and x.shape == mask.shape
+                  and x.is_floating_point()}  # fmt: skip
         clean = s.tensors(columns)
-        for name in s.needs:
-            x = columns[name]
-            if name == "response_mask" or not isinstance(x, Tensor) or x.shape != mask.shape:
-                continue
-            if not x.is_floating_point():
-                continue
-            dirty = s.tensors({**columns, name: torch.where(mask, x, 0.7)})
+        for name, noisy in floats.items():
+            dirty = s.tensors({**columns, name: torch.where(mask, noisy, 0.7)})
             got, want = (
                 {n: torch.where(mask, x, 0) for n, x in found.items()} for found in (dirty, clean)
             )
