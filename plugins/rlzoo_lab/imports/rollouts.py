@@ -27,16 +27,13 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
     for number, row in enumerate(rows, 1):
         if not isinstance(row["step"], int):
             raise damaged(path, number, "a whole number as 'step'")
-        scores = [row.get(name) for name in rewards]
-        real = [(s, w) for s, w in zip(scores, weights, strict=True)
-                if isinstance(s, int | float) and s == s]  # fmt: skip
-        score = sum(s * w for s, w in real) if real else None
+        terms = {k: s for k in rewards if isinstance(s := row.get(k), int | float) and s == s}
+        weighted = [terms[k] * w for k, w in zip(rewards, weights, strict=True) if k in terms]
         advantage = row.get("advantage")
-        advantage = advantage if isinstance(advantage, int | float) else None
-        out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
-                          advantage, group=_text(row["prompt"]),
-                          terms={k: s for k, s in zip(rewards, scores, strict=True)
-                                 if isinstance(s, int | float) and s == s}))  # fmt: skip
+        out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]),
+                          sum(weighted) if weighted else None,
+                          advantage if isinstance(advantage, int | float) else None,
+                          group=_text(row["prompt"]), terms=terms))  # fmt: skip
     return out
 
 
@@ -44,10 +41,9 @@ def verl_samples(path: Path, _: Found) -> Iterator[Sample]:
     """verl's rollout dump, one JSON object per line: input, output, gts, score, step."""
     for number, line in json_lines(path):
         step, score = line.get("step"), line.get("score")
-        score = score if number_of(score) is None else number_of(score)
         if not {"input", "output"} <= line.keys() or type(step) is not int:
             raise damaged(path, number, "'input', 'output' and a whole number as 'step'")
-        if score is not None and number_of(score) is None:
+        if score is not None and (score := number_of(score)) is None:
             raise damaged(path, number, "a number as 'score'")
         answer = line.get("gts")
         yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer,

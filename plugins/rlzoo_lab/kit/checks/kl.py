@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from rlzoo_lab.kit.checks import slope
 from rlzoo_lab.kit.checks.functions import float64_is_kept
 from rlzoo_lab.kit.checks.losses import rounding_is_harmless
 from rlzoo_lab.kit.checks.made_up import Columns
@@ -71,28 +72,11 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
 
 
 def gradient_is_the_slope(s: Subject) -> None:
-    """If it is weighted by a ratio to `old_log_probs`, the gradient of its mean over samples of
-    another policy is the slope of that mean. Other penalties may be straight-through."""
+    """If it is weighted by a ratio to `old_log_probs`, its gradient is the slope of its value: no
+    target carries one. Other penalties may be straight-through."""
     if "old_log_probs" not in s.needs:
         raise NotApplicable("does not use old_log_probs, so it may be straight-through")
-    reference, direction = _logits(0), _logits(3)
-    logits, old = reference + 0.7 * _logits(1), reference + 0.5 * _logits(2)
-    for _ in s.variants():
-
-        def mean(x: Tensor) -> Tensor:
-            columns, _ = _enumerated(s, x, reference)
-            columns["old_log_probs"] = old.log_softmax(-1).reshape(-1, 1)
-            penalty = s.call(columns)["penalty"]
-            return old.softmax(-1).reshape(-1, 1) * penalty
-
-        along = float((_slope(mean, logits) * direction).sum())
-        with torch.no_grad():
-            ahead, behind = (mean(logits + h * direction).sum() for h in (1e-5, -1e-5))
-        slope = float(ahead - behind) / 2e-5
-        assert abs(along - slope) <= 1e-5 * max(1.0, abs(slope)), (
-            f"its gradient is {along:.6g} along a direction in which it rises by {slope:.6g}: does "
-            "the target carry a gradient?"
-        )
+    slope.gradient_is_the_slope(s)
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:

@@ -67,6 +67,13 @@ def runs(subject: Subject, seed: int = 0) -> str:
     return ""
 
 
+def on_bench(component: Component) -> tuple[Subject, str]:
+    """The component on made-up batches, without groups of one where these raise; and what."""
+    subject = Subject(component, BENCH)
+    fault = runs(subject)
+    return NoGroupOfOne(component, BENCH) if fault else subject, fault
+
+
 @dataclass(frozen=True)
 class Call:
     """A function, and what is known of a call of it.
@@ -119,12 +126,10 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
             kind, call.name, adapted, adapted.needs, varied, adapted.story(varied), "foreign",
             place_of(call.function), couples, "BT" if kind == "columns" else "",
         )  # fmt: skip
-        subject = Subject(component, BENCH)
-        if fault := runs(subject):
-            subject = NoGroupOfOne(component, BENCH)
-            if runs(subject):
-                failed = failed or fault
-                continue
+        subject, fault = on_bench(component)
+        if fault and runs(subject):
+            failed = failed or fault
+            continue
         one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
         # A single number does not show what rows share.
         return replace(component, couples="batch") if one and not call.couples else component

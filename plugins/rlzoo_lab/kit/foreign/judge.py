@@ -16,7 +16,7 @@ from rlzoo.plugin.component import Component
 from rlzoo_lab.kit import checks
 from rlzoo_lab.kit.checks import estimators, functions
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same
-from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, runs
+from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, on_bench, runs
 from rlzoo_lab.kit.foreign.find import components
 from rlzoo_lab.kit.foreign.names import REWARDS
 
@@ -29,10 +29,9 @@ def run_checks(component: Component) -> list[checks.CheckResult]:
 def cases_of(component: Component) -> Iterator[tuple[str, Callable[[], checks.CheckResult]]]:
     """What is known before any check, and each check, by name."""
     notes = [checks.CheckResult("arguments", True, component.doc)]
-    subject = Subject(component, BENCH)
-    if fault := runs(subject):
+    subject, fault = on_bench(component)
+    if fault:
         notes.append(checks.CheckResult("groups_of_one", False, f"raised {fault}"))
-        subject = NoGroupOfOne(component, BENCH)
     credit = subject
     if component.kind == "estimators" and component.couples != "batch" and is_whitened(subject):
         subject = type(subject)(replace(component, couples="batch"), BENCH)
@@ -46,6 +45,8 @@ def cases_of(component: Component) -> Iterator[tuple[str, Callable[[], checks.Ch
         if each is not functions.documented:
             check = _INSTEAD.get(each, each)
             judged = credit if check in _CREDIT else subject
+            if check is estimators.baseline_is_the_groups_own:
+                judged = NoGroupOfOne(subject.component, BENCH)
             yield check.__name__, partial(checks.judge, check, judged)
 
 
@@ -74,11 +75,6 @@ def before_whitening(s: Subject) -> Subject | None:
         return returns if values is None else returns - inputs[values], returns
 
     return type(s)(replace(s.component, function=function, couples="batch"), s.zoo)
-
-
-def baseline_is_the_groups_own(s: Subject) -> None:
-    """If a constant added to all rewards changes nothing, one added to one group's does neither."""
-    estimators.baseline_is_the_groups_own(NoGroupOfOne(s.component, s.zoo))
 
 
 def past_reward_is_no_credit(s: Subject) -> None:
@@ -116,7 +112,6 @@ def padding_is_not_read(s: Subject) -> None:
 
 
 _INSTEAD: dict[Callable[..., Any], Callable[..., Any]] = {
-    estimators.baseline_is_the_groups_own: baseline_is_the_groups_own,
     estimators.equal_rewards_give_zeros: equal_rewards_give_little,
     estimators.past_reward_is_no_credit: past_reward_is_no_credit,
     functions.padding_is_not_read: padding_is_not_read,
