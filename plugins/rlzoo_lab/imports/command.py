@@ -4,7 +4,7 @@ import argparse
 import itertools
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,16 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.seed is not None and arguments.seed < 0:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
     given = settings(arguments.given)
+    given |= {} if arguments.seed is None else {"seed": arguments.seed}
+    given |= {"imported.name": arguments.row} if arguments.row else {}
     try:
         found = read_source(source, arguments.step or "", arguments.run)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
-    imported = convert(found, arguments.trainer, evaluation=arguments.evaluation,
-                       reward=arguments.reward, seed=arguments.seed, row=arguments.row,
-                       given=given)  # fmt: skip
-    with _set_aside(place, replaced), staged(place, "--out") as aside:
+    imported = convert(found, arguments.trainer, given, evaluation=arguments.evaluation,
+                       reward=arguments.reward)  # fmt: skip
+    away = _set_aside(place) if replaced else nullcontext()
+    with away, staged(place, "--out") as aside:
         summary = write(imported, aside, source)
     document = {
         "path": str(place),
@@ -108,20 +110,17 @@ def settings(words: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _set_aside(place: Path, replaced: bool) -> Iterator[None]:
+def _set_aside(place: Path) -> Iterator[None]:
     """Without the run at `place`, which is back there if the block fails."""
     old = place.with_name(f".{place.name}.old")
-    if replaced:
-        shutil.rmtree(old, ignore_errors=True)
-        place.rename(old)
+    shutil.rmtree(old, ignore_errors=True)
+    place.rename(old)
     try:
         yield
     except BaseException:
-        if replaced:
-            old.rename(place)
+        old.rename(place)
         raise
-    if replaced:
-        shutil.rmtree(old)
+    shutil.rmtree(old)
 
 
 def _imported(place: Path) -> bool:

@@ -67,12 +67,10 @@ class Imported:
 def convert(
     found: Found,
     trainer: str | None,
+    given: Mapping[str, Any],
     *,
     evaluation: str | None = None,
     reward: str | None = None,
-    seed: int | None = None,
-    row: str | None = None,
-    given: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The files' contents with rlzoo's names. trainer: what --from names, None to recognize it.
     evaluation, reward: the metrics that become eval/score and reward/mean. given: recipe keys.
@@ -98,11 +96,9 @@ def convert(
     _choose("--reward", steps, reward, REWARD)
     keys = recipe_keys(whose, found.settings)
     derived = _derive(found, steps, keys.get("rollout.samples"))
-    given = dict(given or {}) | ({} if seed is None else {"seed": seed})
     notes += [f"{key}: {value}, in place of the files' {keys[key]}"
               for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip
-    keys |= given
-    keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
+    keys |= {**given, "imported.from": whose}
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
     return Imported(whose, keys, steps, evaluations, found.samples, derived, notes,

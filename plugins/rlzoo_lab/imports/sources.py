@@ -55,7 +55,10 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
     for path in order:
         reader = BY_KIND[kinds[path]]
         for part in reader.read(path, found):
-            (found.rows if isinstance(part, Row) else found.samples).append(part)
+            if isinstance(part, Row):
+                found.rows.append(part)
+            else:
+                found.samples.append(part)
         found.formats |= {reader.trainer} - {""}
     parts = not any(row.run for row in found.rows)
     found.rows = begun_again(found.rows) if parts else found.rows
@@ -151,22 +154,16 @@ def _latest_state(kinds: dict[Path, str]) -> dict[Path, str]:
     states = [p for p, kind in kinds.items() if kind == "state" and p.name == "trainer_state.json"]
     if not states:
         return kinds
-    keep = {of_run[-1] for of_run in _by_run(states).values()}
+    folders = {p: p.parents[p.parent.name.startswith("checkpoint-")] for p in states}
+    roots = {*folders.values()}
+    runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
+                                           if up in roots), folders[p]))  # fmt: skip
+    keep = {max(files, key=lambda p, root=root: (p.parent == root, _natural(p)))
+            for root, files in runs.items()}  # fmt: skip
     arguments = [p for p, kind in kinds.items() if kind == "arguments"]
     near = {p for p in arguments if p.parent in {k.parent for k in keep}} or {*arguments[-1:]}
     left = {*states, *arguments} - keep - near
     return {p: kind for p, kind in kinds.items() if p not in left}
-
-
-def _by_run(states: list[Path]) -> dict[Path, list[Path]]:
-    """The folder of a run -> its trainer_state.json, the latest last."""
-    folders = {p: p.parent.parent if p.parent.name.startswith("checkpoint-") else p.parent
-               for p in states}  # fmt: skip
-    roots = {*folders.values()}
-    runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
-                                           if up in roots), folders[p]))  # fmt: skip
-    return {root: sorted(files, key=lambda p: (p.parent == root, _natural(p)))
-            for root, files in runs.items()}  # fmt: skip
 
 
 def _of_one_run(
