@@ -158,7 +158,7 @@ def _latest_state(kinds: dict[Path, str]) -> dict[Path, str]:
     roots = {*folders.values()}
     runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
                                            if up in roots), folders[p]))  # fmt: skip
-    keep = {max(files, key=lambda p, root=root: (p.parent == root, _natural(p)))
+    keep = {([p for p in files if p.parent == root] or sorted(files, key=_natural))[-1]
             for root, files in runs.items()}  # fmt: skip
     arguments = [p for p, kind in kinds.items() if kind == "arguments"]
     near = {p for p in arguments if p.parent in {k.parent for k in keep}} or {*arguments[-1:]}
