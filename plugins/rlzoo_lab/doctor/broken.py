@@ -119,9 +119,9 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     columns = sorted({k.split(".")[1] for k in run.recipe if k.startswith("columns.")})
     other = f" The recipe's columns {', '.join(columns)} may carry another signal."
     advice = (
-        "Inspect a response (`rlzoo trace RUN`) and run `rlzoo check NAME`: does the estimator "
+        "Inspect a response (`rlzoo trace RUN`), run `rlzoo check NAME`: does the estimator read "
     )
-    advice += "read rewards at the wrong token or row, or use ranks or indices?"
+    advice += "rewards at the wrong token or row, or use ranks or indices?"
     if wrong:
         advice = "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
     return Finding(
@@ -150,10 +150,9 @@ def advantages_not_centred(run: Record) -> Finding | None:
         what = f"Most advantages are positive: estimator {name} subtracts no baseline, or too small"
         what += " a one, so every sampled token becomes more likely, correct or not"
     else:
-        what = f"Advantages are too low{', and not one is positive' * never}: "
-        what += f"estimator {name} subtracts too large a baseline (a sum "
-        what += "instead of a mean, a maximum, one that is subtracted twice), or none from rewards "
-        what += "that are negative, so even good tokens become less likely"
+        what = f"Advantages are too low{', and not one is positive' * never}: estimator {name} "
+        what += "subtracts too large a baseline (a sum, a maximum, twice the mean), or none from "
+        what += "negative rewards, so even good tokens become less likely"
     meant = off > 0 and run.improved and not foreign(run)  # a zoo's estimator, and it learns
     return Finding(
         "note" if meant else severity(run),
@@ -172,12 +171,11 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     if middle > 0.45:  # losses that are correct were at 0.9 and above
         return None
     advice = (
-        "Check the loss (`rlzoo check NAME`): its sign, what it detaches, and whether each row "
+        "Check the loss (`rlzoo check NAME`): its sign, what it detaches, whether each row uses "
     )
-    advice += "uses its own advantages. Another learning rate does not help."
+    advice += "its own advantages. Another learning rate does not help."
     if middle < -0.2:
-        what = f"The {loss} has the wrong sign: it lowers the log-probs of tokens with good "
-        what += "advantages"
+        what = f"The {loss} has the wrong sign: good advantages lower the log-probs"
     elif middle == 0 and weight:
         what = f"The {loss} or the correction {weight}, which multiplies it, is exactly 0"
         advice = f"Train once without {weight} (correction.name=null)."
@@ -209,9 +207,9 @@ def reward_does_not_measure_correctness(run: Record) -> Finding | None:
     negative = [f"{k}={run.key(k):g}" for k in weights if (run.known(k) or 1.0) < 0]
     what = "The reward is binary, but it does not check whether this response is correct"
     advice = (
-        "Read samples.jsonl: which responses get a reward? It may read a different answer than "
+        "Read samples.jsonl: which responses get a reward? It may read another answer than the "
     )
-    advice += "the task does, or depend on something else, such as length."
+    advice += "task does, or depend on something else, such as length."
     if middle < -0.2 or negative:
         what = f"The reward favors wrong answers ({', '.join(negative) or 'no weight is negative'})"
     elif middle < 0.1:

@@ -55,13 +55,11 @@ def data_differ_before_training(run: Record) -> Finding | None:
            if run.known(k, usual) != usual]  # fmt: skip
     where = f" The task reads its rows with {', '.join(odd)}." if odd else ""
     if first < held:
-        what = (
-            "Answers (labels) of training prompts are wrong or in another format, or it is harder."
-        )
+        what = "Answers (labels) of training prompts are wrong or in another format, or harder."
         advice = "Read samples.jsonl: has each prompt its answer, in the format of the responses?"
     else:
         what = (
-            "Held-out prompts have another format, source or rule, or are harder: their accuracy "
+            "Held-out prompts have another format, source or rule, or are harder: accuracy there "
         )
         what += "does not show what training achieves."
         advice = "Compare a held-out prompt and answer with a training one, character by character."
@@ -204,9 +202,7 @@ def teacher_has_no_effect(run: Record) -> Finding | None:
     far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
     itself = who == run.known("model.name") and abs(values[0]) < 1e-3
     if max(map(abs, values)) < 0.05 or itself:
-        what = (
-            f"The teacher ({who}) agrees with the policy from the first step: their KL is at most "
-        )
+        what = f"The teacher ({who}) agrees with the policy from the first step: the KL is at most "
         what += f"{max(map(abs, values)):.2g} nats per token, so distillation has no signal."
         advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):
