@@ -220,7 +220,7 @@ def reward_does_not_measure_correctness(run: Record) -> Finding | None:
         what += f", and identical responses to a prompt score differently ({noise:.0%} of the "
         what += "scores' variance): it is noisy, or returns the score of another row or step"
         advice = "Call the reward twice with one response: the score must be the same, from this "
-        advice += "row's prompt, response and answer alone."
+        advice += "row's prompt, response and answer only."
     return Finding(
         "problem",
         f"{what}. The correlation of a response's score with the task's own check is {middle:.2f} "
