@@ -49,7 +49,7 @@ def line(sampler: str, loss: str, found: list[dict]) -> list[str]:
     gap = statistics.mean(row["gap"] for row in found)
     name = loss if SAMPLERS[sampler] else "any"
     mean, ends_of = f"{statistics.mean(ends):.3f}", f"{low:.2f} to {high:.2f}"
-    collapsed = f"{apart} of {len(found)}"
+    collapsed = f"{apart}/{len(found)}"
     return [sampler, name, f"{mean}, {ends_of}", collapsed, f"{gap:.2f}"]
 
 
