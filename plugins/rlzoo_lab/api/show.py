@@ -11,7 +11,7 @@ from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
 from rlzoo.plugin.columns import RESOURCES
 from rlzoo_lab.view.blocks import Block, Column, Table, Text
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 if TYPE_CHECKING:  # omegaconf, pluggy
     from rlzoo.plugin.registry import Zoo

@@ -18,10 +18,9 @@ from rlzoo.errors import UsageError
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
 from rlzoo.runs.store import is_url
-from rlzoo_lab.api.arguments import given
+from rlzoo_lab.api.arguments import Overrides, as_words, given
 from rlzoo_lab.api.document import Document, Rows, perform
 from rlzoo_lab.api.notebook import in_notebook
-from rlzoo_lab.api.overrides import Overrides, as_words
 
 PathOrRun = str | os.PathLike[str]
 Words = Sequence[str]

@@ -17,7 +17,7 @@ from rlzoo_lab.data.record import failure
 from rlzoo_lab.data.words import read_options
 from rlzoo_lab.view.blocks import Text
 from rlzoo_lab.view.declared import add_declared
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:

@@ -186,7 +186,6 @@ if (data.tokens.batches) {
     if (response.prompt) say("prompt", response.prompt);
     if (response.answer !== null) say("· answer", response.answer);
     if (response.score !== null) say("· reward", write(response.score));
-    if (response.text) say("· response", response.text);
     group();
     current = 0;
     shadeAll();
