@@ -210,8 +210,8 @@ def compare_rows(
         absent = [f"no run of the reference {chosen.label} is finished, so all pairs are tested"]
         chosen = None
     pairs = _pairs(rows, chosen)
-    if (spent := _spent(rows)) and spent[1] > DEARER:
-        named = [*named, f"tokens: {spent[0]}"]
+    spent = _spent(rows)
+    named = [*named, *([f"tokens: {spent[0]}"] if spent and spent[1] > DEARER else [])]
     first = gathered.records[0]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
     title = f"{', '.join(tasks)}: {first.what}"
