@@ -80,8 +80,6 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
         '<span id="most"></span> <span id="means"></span></p>'
         '<div class="reading"><div><div class="tokens" id="tokens" tabindex="0" role="group" '
         'aria-label="tokens; use the arrow keys to move between them"></div>'
-        '<svg id="profile" role="img" aria-label="the value along the response" '
-        'viewBox="0 0 640 90" preserveAspectRatio="none"></svg>'
         '<h3>All responses to this prompt</h3><div id="others"></div></div>'
         '<aside id="numbers" aria-live="polite"></aside></div>'
     ), data
