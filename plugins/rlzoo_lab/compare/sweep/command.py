@@ -10,6 +10,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
+from rlzoo_lab.compare.sweep.board import Board
 from rlzoo_lab.compare.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.compare.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.compare.sweep.work import work
@@ -97,8 +98,7 @@ def train_missing(
     sweep: Sweep, executor: Bound, arguments: argparse.Namespace, at_a_time: int | None = None
 ) -> None:
     """Do the runs that are not finished. The caller locks the folder."""
-    from rlzoo.format.console import SafeConsole  # here, and below: --help needs no rich
-    from rlzoo_lab.compare.sweep.board import Board
+    from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
