@@ -19,12 +19,6 @@ from rlzoo.step.metrics import correlation
 from rlzoo.step.update import policy_loss_gradient
 
 
-def measure(plan: Plan, batch: Columns) -> dict[str, float]:
-    """The measures of a step's batch, whose columns are on the host; those that do not apply are
-    absent."""
-    return {name: x for name, x in _credit(plan, batch).items() if x is not None}
-
-
 def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
     correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
@@ -63,8 +57,9 @@ def _pull(plan: Plan, batch: Columns) -> Tensor | None:
 RIGHT_ROWS = 64  # a verifier may be slow
 
 
-def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
-    """Whether scores agree with correctness, and whether advantages do, too."""
+def measure(plan: Plan, batch: Columns) -> dict[str, float]:
+    """The measures of a step's batch, whose columns are on the host; those that do not apply are
+    absent."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     every = torch.arange(0, len(mask), -(-len(mask) // RIGHT_ROWS))
     right = right_rows(plan, take(batch, every))
@@ -76,7 +71,7 @@ def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
     follows = None if pull is None else correlation(pull[some], raw[some]) if pull.any() else 0.0
     marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
     texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
-    return {
+    found = {
         names.RIGHT: None if right is None else right.float().mean().item(),
         "response/distinct": len(set(batch["responses"])) / len(texts),
         names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
@@ -86,3 +81,4 @@ def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
         names.ADVANTAGE_CORR: correlation(total, mean),
         names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }
+    return {name: x for name, x in found.items() if x is not None}
