@@ -76,7 +76,7 @@ def line(knob: str, found: list[dict], first: list[dict]) -> list[str]:
         f"{statistics.mean(ends):.3f}",
         f"{mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" if gap and knob != FIRST else "",
         f"{min(ends):.3f}",
-        f"{stuck} of {len(found)}",
+        f"{stuck}/{len(found)}",
     ]
 
 
