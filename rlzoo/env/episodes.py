@@ -1,4 +1,4 @@
-"""Episodes of the token MDP: their rules, and their columns, which grow token by token.
+"""An episode of the token MDP: its rules, and its columns, which grow token by token.
 
 A score per token is paid when the token is chosen, and an outcome at the end.
 """
@@ -35,12 +35,13 @@ class Rules:
 
     def __init__(
         self,
-        task: str | None,
-        model: str | None,
-        split: str,
-        overrides: Sequence[str],
-        max_prompt: int | None,
-        task_options: Mapping[str, object],
+        task: str | None = None,
+        model: str | None = None,
+        *,
+        split: str = "train",
+        overrides: Sequence[str] = (),
+        max_prompt: int | None = None,
+        **task_options: object,
     ):
         chosen = {"task": task, "model": model}
         words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
@@ -87,36 +88,36 @@ class Rules:
         return Discrete(self.vocabulary)
 
 
-class Episodes:
-    """Several episodes at once, as columns of a batch that grow token by token."""
+class Episode:
+    """One episode, as columns of a batch of one row that grows token by token."""
 
-    def __init__(self, rules: Rules, rows: int, device: torch.device | str):
-        self.rules = rules
-        self.device = torch.device(device)
-        self.examples: list[Example] = [Example("")] * rows
-        limit = rules.max_new_tokens
-
-        def new(value: float, *shape: int) -> Tensor:
-            return torch.full((rows, *shape), value, device=self.device)
-
-        self.prompt_ids = new(rules.pad_id, rules.max_prompt)
-        self.prompt_mask = new(0.0, rules.max_prompt)
-        self.response_ids = new(rules.pad_id, limit)
-        self.lengths = new(0)  # of the response, the environment's tokens included
-        self.talks = [Conversation({}) for _ in range(rows)]  # unused where the task holds none
-        self.noise, self.paid = new(0.0, limit), new(0.0, limit)
-        self.sequence_scores = new(0.0)  # of rows that have ended
-        self.terminated, self.truncated = new(True), new(False)  # over, until its first `start`
+    def __init__(self, rules: Rules):
+        self.rules, self.example = rules, Example("")
+        self.prompt: list[int] = []
+        self.ids: list[int] = []  # of the response, the environment's tokens included
+        self.talk = Conversation({})  # unused where the task holds none
+        self.noise = torch.zeros(rules.max_new_tokens)
+        self.paid: list[float] = []  # at each token
+        self.score = 0.0  # once it has ended
+        self.terminated, self.truncated = True, False  # over, until its first `start`
         self.only_outcomes: bool | None = None  # unknown until something has been scored
         self._check_needs()
 
     @property
-    def ended(self) -> Tensor:
-        """(B,)"""
-        return self.terminated | self.truncated
+    def ended(self) -> bool:
+        return self.terminated or self.truncated
 
-    def start(self, row: int, random: np.random.Generator, options: Mapping[str, Any]) -> None:
-        """Start an episode in one row with the prompt in `options`, or one drawn with `random`."""
+    @property
+    def response(self) -> str:
+        """The text so far, without the EOS that ended it."""
+        rules, ids = self.rules, self.ids
+        if rules.turns is not None:
+            return "".join(rules.turns.texts(self.talk))
+        ends = bool(ids) and ids[-1] in rules.eos_ids
+        return mdp.decoded(rules.tokenizer, [ids[:-1] if ends else ids])[0]
+
+    def start(self, random: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """Start an episode with the prompt in `options`, or one drawn with `random`."""
         rules = self.rules
         if other := [key for key in options if key not in RESET_OPTIONS]:
             known, close = ", ".join(RESET_OPTIONS), nearest(other[0], RESET_OPTIONS)
@@ -132,133 +133,103 @@ class Episodes:
         if noise is None and "noise" in rules.plan.needs:
             noise = random.random(rules.max_new_tokens)
         if noise is not None:
-            self.noise[row] = torch.as_tensor(noise)
+            self.noise = torch.as_tensor(noise, dtype=torch.float32)
         ids = rules.form.encode(example.prompt)
         if len(ids) > rules.max_prompt:
             raise RlzooError(
                 f"prompt {example.prompt!r} has {len(ids)} tokens, more than "
                 f"max_prompt={rules.max_prompt}"
             )
-        self.examples[row] = example
-        self.prompt_ids[row], self.response_ids[row] = rules.pad_id, rules.pad_id
-        self.prompt_ids[row, -len(ids) :] = torch.tensor(ids, device=self.device)
-        for state in (self.prompt_mask, self.lengths, self.terminated, self.truncated, self.paid):
-            state[row] = 0
-        self.prompt_mask[row, -len(ids) :] = 1
+        self.example, self.prompt, self.ids, self.paid = example, ids, [], []
+        self.terminated = self.truncated = False
         if rules.turns is not None:
-            columns = self._prompt_columns([row])
-            (self.talks[row],) = begin(columns, 1, rules.max_new_tokens)
+            (self.talk,) = begin(self._prompt_columns(), 1, rules.max_new_tokens)
 
-    def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Append tokens (R,) to the rows (R,) int64; returns the reward of each row, (B,)."""
-        rules = self.rules
-        if bool(((tokens < 0) | (tokens >= rules.vocabulary)).any()):
-            raise ValueError(f"an action must be a token id below {rules.vocabulary}. Got {tokens}")
-        rewards = torch.zeros(len(self.examples), device=self.device)
-        position = self.lengths[rows]
+    def act(self, token: int) -> float:
+        """Append a token, and the environment's answer if it ends a turn; returns the reward."""
+        rules, at = self.rules, len(self.ids)
+        if not 0 <= token < rules.vocabulary:
+            raise ValueError(f"an action must be a token id below {rules.vocabulary}. Got {token}")
         if rules.turns is None:
-            self.response_ids[rows, position] = tokens
-            self.lengths[rows] = position + 1
-            self.terminated[rows], self.truncated[rows] = mdp.transition(
-                tokens, position, rules.eos_ids, rules.max_new_tokens, rules.min_new_tokens
-            )
+            self.ids.append(token)
+            ends = mdp.transition(
+                torch.tensor([token]), torch.tensor([at]), rules.eos_ids, rules.max_new_tokens,
+                rules.min_new_tokens,
+            )  # fmt: skip
+            self.terminated, self.truncated = map(bool, ends)
         else:
-            self._converse(rules.turns, rows, tokens)
-        ended = self.ended[rows]
-        due, last = (rows[ended], position[ended]) if self.only_outcomes else (rows, position)
-        if not len(due):
-            return rewards
-        columns = self.columns(due)
+            talk = self.talk
+            rules.turns.act([talk], [[token]])
+            self.ids, self.terminated, self.truncated = talk.ids, talk.terminated, talk.truncated
+        self.paid += [0.0] * (len(self.ids) - at)
+        if self.only_outcomes and not self.ended:
+            return 0.0
+        columns = self.columns()
         scored = mdp.score(rules.plan, columns)
         if self.only_outcomes is None:
             self.only_outcomes = mdp.pays_at_the_end(rules.plan, columns)
-        rewards[due] = scored["scores"].gather(1, last[:, None]).squeeze(1)
-        self.paid[due, last] = rewards[due]
-        self.sequence_scores[due] = scored["sequence_scores"]
-        self._check_causal(due, columns, scored["scores"])
-        return rewards
+        self.paid[at] = float(scored["scores"][0, at])
+        self.score = float(scored["sequence_scores"])
+        if self.ended:
+            self._check_causal(columns, scored["scores"][0])
+        return self.paid[at]
 
-    def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
-        """Append one token to each row, and the environment's answer if it ends a turn."""
-        talks = [self.talks[i] for i in rows.tolist()]
-        rules.act(talks, tokens[:, None].tolist())
-        for i, talk in zip(rows.tolist(), talks, strict=True):
-            begun, self.lengths[i] = int(self.lengths[i]), len(talk.ids)
-            new = torch.tensor(talk.ids[begun:], device=self.device)
-            self.response_ids[i, begun : len(talk.ids)] = new
-            self.terminated[i], self.truncated[i] = talk.terminated, talk.truncated
-
-    def _prompt_columns(self, rows: list[int]) -> Fields:
-        form, examples = self.rules.form, [self.examples[i] for i in rows]
+    def _prompt_columns(self) -> Fields:
+        form, example = self.rules.form, self.example
         return {
-            "prompts": [form.text(e.prompt) for e in examples],
-            "messages": [form.messages(e.prompt) for e in examples],
-            "answers": [e.answer for e in examples],
-            "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
+            "prompts": [form.text(example.prompt)],
+            "messages": [form.messages(example.prompt)],
+            "answers": [example.answer],
+            "prompt_index": torch.tensor([example.index]),
         }
 
-    def columns(self, rows: Tensor | None = None) -> Fields:
-        """The rollout's columns of some rows (R,), or of all, padded to the longest response so
-        far: the input of a policy."""
-        if rows is None:
-            rows = torch.arange(len(self.examples), device=self.device)
-        rules, picked = self.rules, rows.tolist()
+    def columns(self) -> Fields:
+        """The rollout's columns of this row: the input of a policy."""
+        rules = self.rules
         if rules.turns is not None:
-            talks = [self.talks[i] for i in picked]
-            columns = rules.turns.columns(talks, rules.pad_id, self.device)
+            columns = rules.turns.columns([self.talk], rules.pad_id, "cpu")
         else:
-            lengths = self.lengths[rows]
-            width = int(lengths.max())
-            mask = (torch.arange(width, device=self.device) < lengths[:, None]).float()
+            mask = torch.ones(1, len(self.ids))
             columns = {
                 "response_mask": mask,
                 "response_attention": mask,
-                "response_ids": self.response_ids[rows, :width],
-                "terminated": self.terminated[rows],
-                "truncated": self.truncated[rows],
+                "response_ids": torch.tensor([self.ids], dtype=torch.long),
+                "terminated": torch.tensor([self.terminated]),
+                "truncated": torch.tensor([self.truncated]),
             }
-            columns["responses"] = mdp.decode(rules.tokenizer, columns, rules.eos_ids)
-            columns["turns"] = [[text] for text in columns["responses"]]
-        columns |= self._prompt_columns(picked)
-        columns |= {
-            "prompt_ids": self.prompt_ids[rows],
-            "prompt_mask": self.prompt_mask[rows],
-            "group_ids": rows,
-        }
+            columns["responses"] = [self.response]
+            columns["turns"] = [columns["responses"]]
+        padding = [rules.pad_id] * (rules.max_prompt - len(self.prompt))
+        real = torch.arange(rules.max_prompt) >= len(padding)
         mask = columns["response_mask"]
-        columns["noise"] = torch.where(mask.bool(), self.noise[rows, : mask.shape[1]], 0)
+        columns |= self._prompt_columns() | {
+            "prompt_ids": torch.tensor([padding + self.prompt]),
+            "prompt_mask": real[None].float(),
+            "group_ids": torch.zeros(1, dtype=torch.long),
+            "noise": torch.where(mask.bool(), self.noise[: mask.shape[1]], 0),
+        }
         if "response_tokens" in rules.plan.needs:
             columns["response_tokens"] = mdp.decode_tokens(rules.tokenizer, columns, rules.eos_ids)
         return columns
 
-    def observations(self) -> Tensor:
-        """(B, max_prompt + max_new_tokens) int64"""
-        return torch.cat([self.prompt_ids, self.response_ids], 1)
+    def observation(self) -> tuple[np.ndarray, np.ndarray]:
+        """The row, and 1 on prompt and response, 0 on padding; both (max_prompt + max_new_tokens,)
+        int64."""
+        rules = self.rules
+        before, after = rules.max_prompt - len(self.prompt), rules.max_new_tokens - len(self.ids)
+        real = [*self.prompt, *self.ids]
+        row = [rules.pad_id] * before + real + [rules.pad_id] * after
+        return np.array(row), np.array([0] * before + [1] * len(real) + [0] * after)
 
-    def attention_mask(self) -> Tensor:
-        """(B, max_prompt + max_new_tokens) int64: 1 on prompt and response, 0 on padding."""
-        steps = torch.arange(self.rules.max_new_tokens, device=self.device)
-        return torch.cat([self.prompt_mask, steps < self.lengths[:, None]], 1).long()
-
-    def render(self, mode: str | None) -> tuple[str, ...] | None:
-        """`prompt|response` of each row: returned in mode "ansi", printed in mode "human"."""
-        columns = self.columns()
-        pairs = zip(columns["prompts"], columns["responses"], strict=True)
-        texts = tuple(f"{prompt}|{response}" for prompt, response in pairs)
-        if mode == "human":
-            print(*texts, sep="\n")
-        return texts if mode == "ansi" else None
-
-    def _check_causal(self, rows: Tensor, columns: Fields, scores: Tensor) -> None:
-        """Check that the rewards paid so far equal the scores of the whole row, token by token."""
-        gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
-        wrong = (gap.any(1) & self.ended[rows]).nonzero()
+    def _check_causal(self, columns: Fields, scores: Tensor) -> None:
+        """Check that the rewards paid so far equal the scores (T,) of the whole row."""
+        wrong = ((scores - torch.tensor(self.paid)).abs() > TOLERANCE).nonzero()
         if len(wrong):
-            i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
+            t = int(wrong[0])
             raise ComponentError(
-                f"the score of token {t} was {self.paid[rows[i], t]:g} when the token was chosen "
-                f"but is {scores[i, t]:g} at the end; scores must not depend on later tokens "
-                f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"
+                f"the score of token {t} was {self.paid[t]:g} when the token was chosen "
+                f"but is {scores[t]:g} at the end; scores must not depend on later tokens "
+                f"(prompt {columns['prompts'][0]!r}, response {columns['responses'][0]!r})"
             )
 
     def _check_needs(self) -> None:

@@ -9,15 +9,13 @@ so the response always begins at index `max_prompt`, and the action at time t is
 logits at index `max_prompt - 1 + t`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.error import ResetNeeded
 
-from rlzoo.env.episodes import Episodes, Fields, Rules
+from rlzoo.env.episodes import Episode, Fields, Rules
 
 
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -29,7 +27,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
     overrides: further recipe words, `["rollout.max_new_tokens=4", "rewards.overlong.weight=1"]`.
     max_prompt: maximum prompt length in tokens; None: twice the longest of 256 sampled prompts. A
         longer prompt is an error.
-    task_options: options of the task, `digits=3`.
+    Other keywords are options of the task, `digits=3`. rules: these instead of all that.
 
     `reset(options=...)` takes prompt (with answer), split, and noise (max_new_tokens uniforms)
     instead of random ones. info: prompt, attention_mask, response so far; at the end score, answer.
@@ -42,14 +40,12 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         task: str | None = None,
         model: str | None = None,
         *,
-        split: str = "train",
-        overrides: Sequence[str] = (),
-        max_prompt: int | None = None,
         render_mode: str | None = None,
-        **task_options: object,
+        rules: Rules | None = None,
+        **options: Any,
     ):
-        self.rules = Rules(task, model, split, overrides, max_prompt, task_options)
-        self.episodes = Episodes(self.rules, 1, "cpu")
+        self.rules = rules or Rules(task, model, **options)
+        self.episode = Episode(self.rules)
         self.action_space = self.rules.action_space
         self.observation_space = self.rules.observation_space
         self.render_mode = render_mode
@@ -58,36 +54,34 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         self, *, seed: int | None = None, options: Fields | None = None
     ) -> tuple[np.ndarray, Fields]:
         super().reset(seed=seed)
-        self.episodes.start(0, self.np_random, options or {})
+        self.episode.start(self.np_random, options or {})
         return self._observe()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Fields]:
-        if bool(self.episodes.ended):
+        episode = self.episode
+        if episode.ended:
             raise ResetNeeded("the episode is over; call reset()")
-        reward = self.episodes.act(torch.tensor([0]), torch.tensor([int(action)]))
+        reward = episode.act(int(action))
         observation, info = self._observe()
-        ends = bool(self.episodes.terminated), bool(self.episodes.truncated)
-        return observation, reward.item(), *ends, info
+        return observation, reward, episode.terminated, episode.truncated, info
 
     def columns(self) -> Fields:
         """The episode so far as a batch of one row, the input of a policy."""
-        return self.episodes.columns()
+        return self.episode.columns()
 
     def render(self) -> str | None:
         """`prompt|response`: returned in mode "ansi", printed in mode "human"."""
-        texts = self.episodes.render(self.render_mode)
-        return texts[0] if texts else None
+        text = f"{self.rules.form.text(self.episode.example.prompt)}|{self.episode.response}"
+        if self.render_mode == "human":
+            print(text)
+        return text if self.render_mode == "ansi" else None
 
     def _observe(self) -> tuple[np.ndarray, Fields]:
-        episodes, columns = self.episodes, self.columns()
-        info = {
-            "prompt": columns["prompts"][0],
-            "attention_mask": episodes.attention_mask()[0].numpy(),
-            "response": columns["responses"][0],
-        }
-        if bool(episodes.ended):
-            info["score"] = episodes.sequence_scores.item()
-            info["answer"] = columns["answers"][0]
+        episode, (row, mask) = self.episode, self.episode.observation()
+        info: Fields = {"prompt": self.rules.form.text(episode.example.prompt)}
+        info |= {"attention_mask": mask, "response": episode.response}
+        if episode.ended:
+            info |= {"score": episode.score, "answer": episode.example.answer}
         if self.render_mode == "human":
             self.render()
-        return episodes.observations()[0].numpy(), info
+        return row, info
