@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rlzoo.accel.head import LEAST, packed
+from rlzoo.accel.head import LEAST, packed, wide
 from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
@@ -442,8 +442,3 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
         p = ordered.softmax(-1)
         ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)
     return torch.empty_like(log_pi).scatter_(-1, index, ordered.log_softmax(-1))
-
-
-def wide(x: Tensor) -> Tensor:
-    """x in float32 if it has half precision."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
