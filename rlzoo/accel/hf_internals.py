@@ -8,12 +8,16 @@ with one line for each name that a later version no longer has.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import AttentionInterface
+from transformers.pytorch_utils import Conv1D
 
 from rlzoo.accel.passes import Packed
 from rlzoo.errors import ModelError
@@ -66,8 +70,6 @@ def take_over(kind: type[T], filled: Any) -> T:
 
 def plain_cache(cache: Any, *others: type) -> bool:
     """Whether a model's cache contains only plain layers of keys and values, or `others`."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
@@ -101,8 +103,6 @@ def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
 
 def stored_in_out(module: nn.Module) -> bool:
     """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
-    from transformers.pytorch_utils import Conv1D
-
     return isinstance(module, (nn.Embedding, Conv1D))
 
 
@@ -165,14 +165,6 @@ class _Here(threading.local):
 _here = _Here()
 
 
-@cache
-def _set_up() -> None:
-    """Register our kind of attention in this process, once."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attend)
-
-
 def same() -> Callable[[], AbstractContextManager]:
     """The context of the current pass, which a layer that is recomputed later must enter."""
     return partial(in_line, *_here.current) if _here.current else nullcontext
@@ -183,7 +175,6 @@ def in_line(model: Any, line: Packed) -> Iterator[None]:
     """In this context, `model` reads rows that are in this line, by our kind of attention, for
     which transformers makes no mask. Its public setter checks the model's class on each call; this
     is for each pass (`_attn_implementation`, transformers 5.23)."""
-    _set_up()
     config, before = model.config, (model.config._attn_implementation, _here.current)
     config._attn_implementation, _here.current = NAME, (model, line)
     try:
@@ -199,8 +190,6 @@ def attend(
     the output (1, L, heads, d). It takes the rows' queries, keys and values out of the line, runs
     torch's causal kernel on them, without a mask, and puts the outputs back: each row sees only its
     own tokens."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has its own mask or bias")
     assert _here.current is not None
@@ -210,3 +199,6 @@ def attend(
     query, key, value = (x.unflatten(0, line.rows.shape).transpose(1, 2) for x in taken)
     out, _ = sdpa_attention_forward(module, query, key, value, None, **more)
     return out.flatten(0, 1).index_select(0, line.back)[None], None
+
+
+AttentionInterface.register(NAME, attend)

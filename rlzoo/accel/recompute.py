@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlzoo.accel import hf_internals
 from rlzoo.errors import ModelError
@@ -36,20 +37,15 @@ def within(model: nn.Module) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     inner = {part for layer in layers for part in layer.modules() if part is not layer}
     return [layer for layer in layers if layer not in inner]  # Zamba2 has layers in layers
 
 
 def _twice(forward: Callable, *args: Any, **kwargs: Any) -> Any:
-    contexts = partial(_contexts, hf_internals.same())
+    reading = hf_internals.same()
+
+    def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
+        return nullcontext(), reading()  # of the forward pass, of its repetition
+
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
-
-
-def _contexts(
-    reading: Callable[[], AbstractContextManager],
-) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """The contexts of the forward pass and its repetition."""
-    return nullcontext(), reading()
