@@ -315,8 +315,11 @@ class Engine:
         }
         if self.alone:
             return local
-        total = self.ranks.sum({name: sum(values) for name, values in local.items()})
-        return {name: [value] for name, value in total.items()}
+        total: Terms = defaultdict(list)
+        for part in self.ranks.gather({name: sum(values) for name, values in local.items()}):
+            for name, value in part.items():
+                total[name].append(value)
+        return {name: [sum(values)] for name, values in total.items()}
 
     def step(
         self, name: str, optimizer: torch.optim.Optimizer, limit: float | None, *, finite: bool
@@ -330,7 +333,7 @@ class Engine:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
         clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
-        norm = float(whole_tensor(clipped) if self.passes.collective else clipped)
+        norm = float(whole_tensor(clipped))
         taken = finite and math.isfinite(norm)
         if taken:
             optimizer.step()

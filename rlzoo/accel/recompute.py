@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlzoo.accel import hf_internals
 from rlzoo.errors import ModelError
@@ -32,11 +31,13 @@ def within(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for layer in _layers(model) if torch.is_grad_enabled() else ():
             twice = partial(_twice, layer.forward)
-            stack.enter_context(hf_internals.forward_of(layer, twice))
+            stack.enter_context(hf_internals.changed(layer, forward=twice))
         yield
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     inner = {part for layer in layers for part in layer.modules() if part is not layer}
     return [layer for layer in layers if layer not in inner]  # Zamba2 has layers in layers

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
@@ -77,15 +76,6 @@ class Rules:
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Rules":
         return self  # nothing in it changes, so that copies of an environment (search) are cheap
-
-    @property
-    def observation_space(self) -> Box:
-        length = self.max_prompt + self.max_new_tokens
-        return Box(0, self.vocabulary - 1, (length,), np.int64)
-
-    @property
-    def action_space(self) -> Discrete:
-        return Discrete(self.vocabulary)
 
 
 class Episode:

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
 
 from rlzoo.env.episodes import Episode, Fields, Rules
 
@@ -46,8 +47,9 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
     ):
         self.rules = rules or Rules(task, model, **options)
         self.episode = Episode(self.rules)
-        self.action_space = self.rules.action_space
-        self.observation_space = self.rules.observation_space
+        most, length = self.rules.vocabulary, self.rules.max_prompt + self.rules.max_new_tokens
+        self.action_space = Discrete(most)
+        self.observation_space = Box(0, most - 1, (length,), np.int64)
         self.render_mode = render_mode
 
     def reset(

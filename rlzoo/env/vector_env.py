@@ -60,10 +60,10 @@ class TokenVectorEnv(SyncVectorEnv):
 
     def columns(self) -> Fields:
         """The episodes so far as a batch, the input of a policy."""
-        rows = [
-            {**env.columns(), "group_ids": torch.tensor([i])} for i, env in enumerate(self.envs)
-        ]
-        return concatenate(rows, self.rules.pad_id, torch.device(self.device or "cpu")).data
+        device = torch.device(self.device or "cpu")
+        groups = torch.arange(self.num_envs, device=device)
+        rows = concatenate([*self.call("columns")], self.rules.pad_id, device)
+        return rows.data | {"group_ids": groups}
 
     def _out(self, x: Any) -> Any:
         if self.device is None:

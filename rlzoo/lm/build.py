@@ -157,10 +157,7 @@ def build_policy(config: Config) -> Policy:
         chat_args=m.chat_args,
         ends=not r.ignore_eos,
     )
-    model = load_causal_lm(
-        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
-    )
-    check_vocabulary(folder, model.config, tokenizer)
+    model = _loaded(folder, config, tokenizer)
     base, note = origin(str(m.path), folder)
     _prepare(model, config, base)
     notes = [note] if note else []
@@ -184,6 +181,15 @@ def build_policy(config: Config) -> Policy:
     return policy
 
 
+def _loaded(folder: Path, config: Config, tokenizer: Any) -> Any:
+    m = config.model
+    model = load_causal_lm(
+        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
+    )
+    check_vocabulary(folder, model.config, tokenizer)
+    return model
+
+
 def _prepare(model: Any, config: Config, base: str) -> None:
     """Add adapters and gradient checkpointing if the recipe sets them."""
     m = config.model
@@ -202,10 +208,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     key = "teacher.path" if domain is None else f"teacher.domains: {domain}"
     folder = resolve_path(plan.teachers[domain], key, code=m.trust_remote_code)
     _same_tokens(policy, folder, key, m.trust_remote_code)
-    model = load_causal_lm(
-        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
-    )
-    check_vocabulary(folder, model.config, policy.tokenizer)
+    model = _loaded(folder, plan.recipe.config, policy.tokenizer)
     teacher = Policy.of(
         model.to(policy.device).requires_grad_(False),
         policy.tokenizer,

@@ -159,10 +159,10 @@ class Policy:
             stack.enter_context(self.reading(self.model, rows))
             if function is not None:
                 lm_head = self.model.get_output_embeddings()
-                stack.enter_context(hf_internals.forward_of(lm_head, function))
+                stack.enter_context(hf_internals.changed(lm_head, forward=function))
                 if self.softcap is not None:  # `function` applies it
                     config = self.model.config.get_text_config()
-                    stack.enter_context(hf_internals.without_softcap(config))
+                    stack.enter_context(hf_internals.changed(config, final_logit_softcapping=None))
             return self.model(
                 input_ids=rows.ids,
                 position_ids=rows.place,
