@@ -333,7 +333,7 @@ class Engine:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
         clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
-        norm = float(whole_tensor(clipped))
+        norm = float(whole_tensor(clipped) if self.passes.collective else clipped)
         taken = finite and math.isfinite(norm)
         if taken:
             optimizer.step()

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
+from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import (
     continued,
     decoded,
@@ -183,19 +184,12 @@ class Turns:
 
     def columns(self, rows: Sequence[Conversation], pad_id: int, device: Any) -> dict[str, Any]:
         """The rollout's columns of some rows, padded to the longest."""
-        lengths = [len(row.ids) - row.begin for row in rows]
-        width = max(lengths, default=0)
-
-        def padded(lists: list[list[int]], pad: int) -> Tensor:
-            cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
-            return torch.tensor([x + [pad] * (width - len(x)) for x in cut])
-
-        turn_ids = padded([row.turn_ids for row in rows], 0)
-        length = torch.tensor(lengths)[:, None]
+        ids, real = right_pad([row.ids[row.begin :] for row in rows], pad_id)
+        turn_ids, _ = right_pad([row.turn_ids[row.begin :] for row in rows], 0)
         tensors = {
-            "response_ids": padded([row.ids for row in rows], pad_id),
+            "response_ids": ids,
             "response_mask": (turn_ids > 0).float(),
-            "response_attention": (torch.arange(width) < length).float(),
+            "response_attention": real.float(),
             "terminated": torch.tensor([row.terminated for row in rows]),
             "truncated": torch.tensor([row.truncated for row in rows]),
             "turn_ids": turn_ids,
