@@ -13,6 +13,7 @@ from rlzoo.ops import masked_var as masked_var
 from rlzoo.ops import next_action as next_action
 from rlzoo.ops import td_lambda as td_lambda
 from rlzoo.plugin.component import Example as Example
+from rlzoo.plugin.hookspecs import component as component
 from rlzoo.plugin.hookspecs import hookimpl as hookimpl
 from rlzoo.plugin.options import Discount as Discount
 from rlzoo.plugin.options import Range as Range
@@ -38,7 +39,7 @@ from rlzoo_lab.kit import checks as checks
 from rlzoo_lab.kit import oracle as oracle
 from rlzoo_lab.kit.foreign import parametrize_with_checks as parametrize_with_checks
 from rlzoo_lab.kit.new import new as new
-from rlzoo_lab.models import reward_models as reward_models
+from rlzoo_lab.supervised import reward_models as reward_models
 from rlzoo_zoo import data as data
 
 __version__: str
