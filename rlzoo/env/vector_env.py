@@ -7,8 +7,8 @@ import torch
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlzoo.env.episodes import Fields, Rules
-from rlzoo.env.token_env import TokenEnv
+from rlzoo.env.rules import Rules
+from rlzoo.env.token_env import Fields, TokenEnv
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.batch import concatenate
 
@@ -74,7 +74,7 @@ class TokenVectorEnv(SyncVectorEnv):
 
 
 class _Row(TokenEnv):
-    """number: of the values in a list of reset options, this row's."""
+    """number: its own among the values in a list of reset options."""
 
     def __init__(self, *, number: int, **options: Any):
         super().__init__(**options)
