@@ -10,7 +10,6 @@ logits at index `max_prompt - 1 + t`. A score per token is paid when the token i
 outcome at the end.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -87,7 +86,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         return mdp.decoded(rules.tokenizer, [ids[:-1] if ends else ids])[0]
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, *, seed: int | None = None, options: Fields | None = None
     ) -> tuple[np.ndarray, Fields]:
         super().reset(seed=seed)
         rules, options = self.rules, options or {}
@@ -115,7 +114,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.example, self.prompt, self.ids, self.paid = example, ids, [], []
         self.terminated = self.truncated = False
         if rules.turns is not None:
-            (self.talk,) = begin(self._prompt_columns(), 1, rules.max_new_tokens)
+            self.talk = begin(self._prompt_columns(), 0, rules.max_new_tokens)
         return self._observe()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Fields]:

@@ -18,7 +18,6 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic, freeze
 from rlzoo.lm.loading import (
     DEQUANTIZED,
-    check_vocabulary,
     load_causal_lm,
     load_config,
     load_tokenizer,
@@ -182,11 +181,17 @@ def build_policy(config: Config) -> Policy:
 
 
 def _loaded(folder: Path, config: Config, tokenizer: Any) -> Any:
+    """The causal LM in `folder`. Raises ModelError if it has no embedding for one of the ids."""
     m = config.model
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
-    check_vocabulary(folder, model.config, tokenizer)
+    rows, highest = model.config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise ModelError(
+            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, but "
+            f"the model has only {rows} (0 to {rows - 1})"
+        )
     return model
 
 

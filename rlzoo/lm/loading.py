@@ -302,16 +302,6 @@ def limit_of(config: Any) -> tuple[int, str] | None:
     return min(limits, default=None)
 
 
-def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer with ids for which the model has no embedding."""
-    rows, highest = config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
-    if highest >= rows:
-        raise ModelError(
-            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, but "
-            f"the model has only {rows} (0 to {rows - 1})"
-        )
-
-
 def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     """Every token that ends a response: the tokenizer's EOS and the model's own list."""
     listed = getattr(config, "eos_token_id", None)

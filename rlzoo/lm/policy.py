@@ -97,8 +97,7 @@ class Policy:
 
     def over(self, model: Any) -> "Policy":
         """The same policy of another network, which samples by itself."""
-        d = self.decoder
-        decoder = Decoder(static=d.static, dtype=d.dtype, notes=d.notes)
+        decoder = replace(self.decoder, copy=None, most_rows=None)
         return replace(self, model=model, value_head=None, decoder=decoder)
 
     def frozen_copy(self) -> "Policy":

@@ -85,10 +85,8 @@ def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
 
 def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(ids, mask), both (B, P)."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows])
-    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows])
-    return ids.to(device), mask.to(device)
+    ids, mask = (x.flip(1) for x in right_pad([row[::-1] for row in rows], pad_id))
+    return ids.to(device), mask.float().to(device)
 
 
 def joined(parts: Sequence[Columns], pad_id: int) -> dict[str, Any]:

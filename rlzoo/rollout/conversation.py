@@ -10,7 +10,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
-from rlzoo.plugin.columns import TOLD, Columns
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 
 
@@ -96,6 +96,5 @@ def continued(
         if at > 0:
             talks.append(turns.resume(columns, row, at, min(longest, at + limit)))
         else:
-            prompt = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
-            talks += turns.begin(prompt, 1, limit)
+            talks.append(turns.begin(columns, row, limit))
     return talks

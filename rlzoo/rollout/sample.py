@@ -177,7 +177,7 @@ def respond(
         return speak(now, None if uniforms is None else ahead(uniforms[live], at, width), width)
 
     if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
-        talks = talks or turns.begin(prompts, len(rows), limit)
+        talks = talks or [turns.begin(prompts, i, limit) for i in range(len(rows))]
         drawn = converse(plan, policy, talks, prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)
