@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -93,7 +93,7 @@ class Engine:
         """Lines for the user; shown ones are removed."""
         return self.passes.notes
 
-    @property
+    @cached_property
     def networks(self) -> dict[str, nn.Module]:
         """Those that are trained, by name."""
         critic = {} if self.critic is None else {"critic": self.critic}
@@ -267,7 +267,17 @@ class Engine:
                 spare = self._outputs(take(columns, passes[0][0]), names).values()
                 torch.stack([x.sum() for x in spare if x.requires_grad]).sum().mul(0).backward()
             self._join_gradients()
-            return self._joined(terms)
+            local = {
+                name: torch.stack([x.detach().double() for x in addends]).tolist()
+                for name, addends in terms.items()
+            }
+            if self.alone:
+                return local
+            total: Terms = defaultdict(list)
+            for share in ranks.gather({name: sum(values) for name, values in local.items()}):
+                for name, value in share.items():
+                    total[name].append(value)
+            return {name: [sum(values)] for name, values in total.items()}
 
         return self.passes.retry(attempt, kept.clear)
 
@@ -276,7 +286,7 @@ class Engine:
         and `stats`, the critic's `prediction`."""
         out: dict[str, Tensor] = {}
         both = self.shared and len(names) > 1
-        with sparse_gradients(self._tables()):
+        with sparse_gradients(self._tables):
             if "actor" in names:
                 out = self.policy.log_prob_stats(
                     columns,
@@ -288,6 +298,7 @@ class Engine:
                 out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
         return out
 
+    @cached_property
     def _tables(self) -> list[nn.Embedding]:
         """Embeddings whose gradient a pass leaves sparse, for the rows that it reads, so that
         passes leave nothing as large as the vocabulary each; the head's they add in place. None of
@@ -308,18 +319,6 @@ class Engine:
                     weight.grad = weight.grad.to_dense()
         if not self.alone:
             self.ranks.sum_gradients(self.networks.values())
-
-    def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
-        local = {
-            n: torch.stack([x.detach().double() for x in xs]).tolist() for n, xs in terms.items()
-        }
-        if self.alone:
-            return local
-        total: Terms = defaultdict(list)
-        for part in self.ranks.gather({name: sum(values) for name, values in local.items()}):
-            for name, value in part.items():
-                total[name].append(value)
-        return {name: [sum(values)] for name, values in total.items()}
 
     def step(
         self, name: str, optimizer: torch.optim.Optimizer, limit: float | None, *, finite: bool

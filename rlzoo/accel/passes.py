@@ -130,6 +130,8 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
     if trees and (forest := _forest(columns)):
         rows = _in_line(columns, rows, *forest)
+    if device.type == "cpu":
+        return rows
     place = None if rows.place is None else rows.place.to(device)
     line = None if rows.line is None else Packed(*(x.to(device) for x in rows.line))
     return rows._replace(ids=rows.ids.to(device), at=rows.at.to(device), place=place, line=line)

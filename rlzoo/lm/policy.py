@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -89,7 +90,7 @@ class Policy:
             floats *= config.num_hidden_layers
         return 4 * (floats + (self.vocabulary if grad else 0))
 
-    @property
+    @cached_property
     def halves(self) -> bool:
         """Whether passes compute in half precision, whose rounding differs from pass to pass."""
         half = (torch.float16, torch.bfloat16)
