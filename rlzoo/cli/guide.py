@@ -29,7 +29,7 @@ KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout
 
 WHERE_THE_REST = (
     "`rlzoo help keys [WORD]` lists all keys, `rlzoo show NAME` shows their values in a recipe, "
-    "and docs/components/keys.md explains them. lam=0.9 is short for estimator.lam=0.9 if no other key "
+    "and docs/recipes.md explains them. lam=0.9 is short for estimator.lam=0.9 if no other key "
     "ends in lam."
 )
 
