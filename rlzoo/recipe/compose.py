@@ -122,7 +122,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
         chosen.setdefault(key.split(".")[0], origins[key])
     merged, origins = validate(resolved, origins, zoo)
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
-    config = OmegaConf.create(empty | _nest(merged))
+    config = OmegaConf.create(empty | nest(merged))
     OmegaConf.set_readonly(config, True)
     return Recipe(name, cast(Config, config), origins, written, chosen)
 
@@ -290,7 +290,8 @@ def _merge(layers: list[Layer]) -> tuple[Flat, dict[str, str]]:
     return merged, origins
 
 
-def _nest(flat: Flat) -> dict[str, Any]:
+def nest(flat: Flat) -> dict[str, Any]:
+    """Dotted keys as nested mappings."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *parents, leaf = key.split(".")
@@ -326,7 +327,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     if not open_ones:
         return dict(merged), {}
     variables = [name for key in open_ones for name in _variables(key, merged, origins)]
-    config = OmegaConf.create(_nest(merged))
+    config = OmegaConf.create(nest(merged))
     resolved = dict(merged)
     for key, value in open_ones.items():
         try:
