@@ -4,13 +4,12 @@ Functions import torch's modules, so that errors in a recipe are reported first.
 """
 
 import shlex
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
+from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine, warn
 from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -90,7 +89,7 @@ def start(
     plan = prepare(recipe, zoo)
     if _alike(plan):
         for text in plan.warnings:
-            warnings.warn(text, stacklevel=3)
+            warn(text)
     return _train(plan, create_folder(recipe, store), display)
 
 
@@ -129,10 +128,9 @@ def resume(
         f"{n}.lr_schedule" for n in trained if plan.recipe.config[n].lr_schedule != "constant"
     ]
     if _alike(plan) and steps is not None and fading:
-        warnings.warn(
+        warn(
             f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
-            f"{steps} steps from the beginning",
-            stacklevel=2,
+            f"{steps} steps from the beginning"
         )
     return _train(plan, _unfinished(local, url, None if steps is None else recipe), display)
 
