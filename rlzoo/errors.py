@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = ("rlzoo", "rlzoo_lab")  # whose frames a warning skips
-
 
 class RlzooError(Exception):
     """An error that the user can fix, in one line that names the place.
@@ -108,7 +106,7 @@ class Stopped(KeyboardInterrupt):
 def warn(text: str) -> None:
     """A UserWarning that names the line outside rlzoo from which it was called."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in OURS:
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("rlzoo"):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, stacklevel=level)
 
