@@ -12,7 +12,7 @@ signature. Each error is one line: the key, where it was set, and the nearest va
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
@@ -317,18 +317,25 @@ _ENV = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*(?:,[^${}]*)?\}")
 
 def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     """Interpolations (`${rollout.prompts}`) filled in; and where environment variables are read,
-    all of them as they are written."""
-    for key, value in merged.items():
-        if "???" in _texts(value):
-            line = "has no value; replace ??? with one"
-            raise RecipeError.at(key, origins[key], line, "missing")
-    open_ones = {k: v for k, v in merged.items() if any("${" in text for text in _texts(v))}
-    if not open_ones:
-        return dict(merged), {}
-    variables = [name for key in open_ones for name in _variables(key, merged, origins)]
-    config = OmegaConf.create(_nest(merged))
-    resolved = dict(merged)
-    for key, value in open_ones.items():
+    all of them as they are written. Raises RecipeError for a variable that the command line does
+    not allow, and for any other resolver."""
+    variables, written, resolved = False, {k: v for k, v in merged.items() if "${" in str(v)}, {}
+    if lacking := [key for key, value in merged.items() if "???" in str(value)]:
+        line = "has no value; replace ??? with one"
+        raise RecipeError.at(lacking[0], origins[lacking[0]], line, "missing")
+    for key, value in written.items():
+        for name in _ENV.findall(str(value)):
+            variables = True
+            try:
+                secret(name)
+            except RecipeError as error:
+                line = f"{value!r}: {error}"
+                raise RecipeError.at(key, origins[key], line, "not-allowed") from None
+        if "${" in _PLAIN.sub("", _ENV.sub("", str(value))):
+            line = f"{value!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
+            raise RecipeError.at(key, origins[key], line, "not-allowed")
+    config = OmegaConf.create(_nest(merged)) if written else OmegaConf.create()
+    for key, value in written.items():
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
             is_config = OmegaConf.is_config(node)
@@ -336,32 +343,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
         except OmegaConfBaseException as error:
             line = f"{value!r}: {first_line(error)}"
             raise RecipeError.at(key, origins[key], line, "bad-reference") from None
-        if any("${" in text for text in _texts(resolved[key])):
+        if "${" in str(resolved[key]):
             line = f"{value!r} refers to a value that is itself a reference"
             raise RecipeError.at(key, origins[key], line, "bad-reference")
-    return resolved, open_ones if variables else {}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]:
-    """The environment variables that a key's value reads; raises RecipeError if the command line
-    does not allow one, and at any other resolver."""
-    for text in _texts(merged[key]):
-        for name in _ENV.findall(text):
-            try:
-                secret(name)
-            except RecipeError as error:
-                line = f"{text!r}: {error}"
-                raise RecipeError.at(key, origins[key], line, "not-allowed") from None
-            yield name
-        if "${" in _PLAIN.sub("", _ENV.sub("", text)):
-            line = f"{text!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
-            raise RecipeError.at(key, origins[key], line, "not-allowed")
+    return merged | resolved, written if variables else {}

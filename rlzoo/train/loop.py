@@ -10,11 +10,12 @@ from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
-from rlzoo.plugin.protocols import Display, Measure
+from rlzoo.plugin.protocols import Measure
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
+from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
@@ -51,7 +52,7 @@ class Loop:
     All processes do the same with the same batch, and only the engine's `first` writes files.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display):
+    def __init__(self, plan: Plan, folder: RunFolder, display: Silent):
         self.began = time.perf_counter()  # earlier by the time before an interruption
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display = folder, display

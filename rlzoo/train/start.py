@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
 from rlzoo.plugin.permissions import typed
-from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.faults import refuse_idle
@@ -81,7 +80,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 
 
 def start(
-    recipe: Recipe, zoo: Zoo, display: Display | None = None, store: str | None = None
+    recipe: Recipe, zoo: Zoo, display: Silent | None = None, store: str | None = None
 ) -> Trained:
     """Train a composed recipe in a new run folder. store: a URL to which it is copied.
 
@@ -99,7 +98,7 @@ def resume(
     *,
     steps: int | None = None,
     zoo: Zoo | None = None,
-    display: Display | None = None,
+    display: Silent | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -194,7 +193,7 @@ def _unfinished(local: Path, url: str, longer: Recipe | None) -> Iterator[RunFol
         yield folder
 
 
-def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Trained:
+def _sent(folder: RunFolder, path: str | Path, url: str, display: Silent) -> Trained:
     """A finished run, after sending its store any missing files."""
     has = ""
     if url:
@@ -221,9 +220,7 @@ def _alike(plan: Plan) -> bool:
     return ranks.first
 
 
-def _train(
-    plan: Plan, place: AbstractContextManager[RunFolder], display: Display | None
-) -> Trained:
+def _train(plan: Plan, place: AbstractContextManager[RunFolder], display: Silent | None) -> Trained:
     import torch
 
     from rlzoo.accel.ranks import open_ranks
