@@ -185,11 +185,10 @@ def _column(call: _Call, output: object) -> object:
     return call.finite(output, name) if output.is_floating_point() else output
 
 
-def scores(
-    output: object, mask: Tensor, dtype: torch.dtype, fault: Callable[[str], RlzooError]
-) -> Tensor:
+def scores(output: object, mask: Tensor, fault: Callable[[str], RlzooError]) -> Tensor:
     """What a scorer returned: (B,) for an outcome, (B, T) for a score per token, as the mask
-    (B, T); lists of numbers are taken too."""
+    (B, T) and as wide as the model; lists of numbers are taken too."""
+    dtype = mask.dtype if mask.is_floating_point() else torch.float32
     kind = getattr(output, "dtype", None)
     try:
         if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
@@ -201,12 +200,6 @@ def scores(
         shapes = f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
         raise fault(f"returned scores of shape {tuple(score.shape)}; expected {shapes}")
     return score
-
-
-def _reward(call: _Call, output: object) -> Tensor:
-    mask = call.columns["response_mask"]  # as wide as the model, like a task's own scores
-    dtype = mask.dtype if mask.is_floating_point() else torch.float32
-    return scores(output, mask, dtype, call.fault)
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
@@ -274,6 +267,6 @@ _FINISH: dict[str, Callable[[_Call, Any], object]] = {
     "value_losses": _loss,
     "aggregations": lambda call, out: call.per_token(out, "weights"),
     "columns": _column,
-    "rewards": _reward,
+    "rewards": lambda call, out: scores(out, call.columns["response_mask"], call.fault),
     "samplers": _sampler,
 }

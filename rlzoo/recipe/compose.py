@@ -101,10 +101,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder
-    for section in ("model", "teacher"):
-        _select_model(layers, section)
-    for section in SECTIONS:
-        _keep_options_of_the_chosen(layers, section)
+    _drop_replaced(layers)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
     if shorts := [key for key in layers[-1].values if "." not in key and key not in WHOLE]:
@@ -215,27 +212,24 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(COMMAND_LINE, values)
 
 
-def _select_model(layers: list[Layer], section: str) -> None:
-    """A model's name and path are mutually exclusive: the highest layer that sets one decides."""
-    path, name = f"{section}.path", f"{section}.name"
-    for i in range(len(layers) - 1, -1, -1):
-        chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
-        if len(chosen) > 1 and layers[i].origin == COMMAND_LINE:
-            raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
-        if chosen:
-            for layer in layers[:i]:
-                layer.values.pop({path: name, name: path}[chosen[0]], None)
-            return
-
-
-def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> None:
-    """Drop the options that a layer gave to a component that a higher layer replaced."""
-    chosen, current = [], None
-    for layer in layers:
-        current = layer.values.get(f"{section}.name", current)
-        chosen.append(current)
-    for layer, name in zip(layers, chosen, strict=True):
-        if name != chosen[-1]:
+def _drop_replaced(layers: list[Layer]) -> None:
+    """Drop what a higher layer replaces: a model's path or name, because these exclude each other,
+    and the options of a component instead of which it chooses another."""
+    for path, name in (("model.path", "model.name"), ("teacher.path", "teacher.name")):
+        for i in reversed(range(len(layers))):
+            given = [k for k in (path, name) if layers[i].values.get(k) is not None]
+            if len(given) > 1 and layers[i].origin == COMMAND_LINE:
+                raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
+            if given:
+                for layer in layers[:i]:
+                    layer.values.pop({path: name, name: path}[given[0]], None)
+                break
+    for section in SECTIONS:
+        chosen, current = [], None
+        for layer in layers:
+            current = layer.values.get(f"{section}.name", current)
+            chosen.append(current)
+        for layer in (layer for layer, x in zip(layers, chosen, strict=True) if x != current):
             for key in [k for k in layer.values if k.startswith(f"{section}.") and k not in KEYS]:
                 del layer.values[key]
 

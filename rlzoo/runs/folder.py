@@ -139,7 +139,10 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
     with locked(path):
-        if not _is_new(path):
+        inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
+        lines = path / "metrics.jsonl"
+        begins = inside <= BEGUN and lines.name in inside and not lines.stat().st_size
+        if inside and not begins:
             if not recipe.config.run.overwrite:
                 line = f"run.dir: {path} already exists; use `rlzoo resume {path}` to continue it,"
                 line += " or run.overwrite=true on the command line to replace it"
@@ -167,13 +170,6 @@ def _unused(recipe: Recipe) -> Path:
             path.mkdir(parents=True)
             break
     return path
-
-
-def _is_new(path: Path) -> bool:
-    """Whether the folder contains only what a run writes before it begins."""
-    inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
-    metrics = path / "metrics.jsonl"
-    return not inside or (inside <= BEGUN and metrics.name in inside and not metrics.stat().st_size)
 
 
 def _clear(path: Path) -> None:

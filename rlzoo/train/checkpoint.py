@@ -164,12 +164,10 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
     must name."""
     try:
         sums = read_json(path / "manifest.json")
-        if not isinstance(sums, dict):
-            return "manifest.json is not a mapping"
+        if not isinstance(sums, dict) or not sums:
+            return "manifest.json does not list any file"
         if lost := sorted({*needed} - sums.keys()):
             return f"manifest.json does not list {lost[0]}"
-        if not sums:
-            return "manifest.json does not list any file"
         if elsewhere := [name for name in sums if Path(name).name != name]:
             return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
