@@ -38,7 +38,7 @@ from rlzoo_lab.kit import checks as checks
 from rlzoo_lab.kit import oracle as oracle
 from rlzoo_lab.kit.foreign import parametrize_with_checks as parametrize_with_checks
 from rlzoo_lab.kit.new import new as new
-from rlzoo_lab.models import reward_models as reward_models
+from rlzoo_lab.supervised import reward_models as reward_models
 from rlzoo_zoo import data as data
 
 __version__: str

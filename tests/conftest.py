@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 FORKING = (
     "tests/processes/",
-    "tests/lab/sweep/",
+    "tests/lab/compare/sweep/",
     "tests/lab/bench/",
     "tests/unit/cli/test_cli.py",
 )

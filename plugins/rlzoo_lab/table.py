@@ -5,7 +5,7 @@ from rlzoo.cli.verb import Verb
 show = Verb(
     "RECIPE [key=value ...] [--for TRAINER]",
     "show the resolved recipe and the origin of each value",
-    "rlzoo_lab.show",
+    "rlzoo_lab.api.show",
     examples=(
         ("rlzoo show ppo_gae lam=0.9", "every value and its origin"),
         ("rlzoo show ppo_gae --changed", "only values that differ from the defaults"),
@@ -56,7 +56,7 @@ base = Verb(
 sweep = Verb(
     "RECIPE key=a,b,c seed=0,1,2 ...",
     "train several runs, paired by seed",
-    "rlzoo_lab.sweep.command",
+    "rlzoo_lab.compare.sweep.command",
     examples=(
         (
             "rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2,3,4",
@@ -93,7 +93,7 @@ diagnose = Verb(
 trace = Verb(
     "[RUN] | RECIPE | --rewards R,R,...",
     "show one response token by token",
-    "rlzoo_lab.trace.command",
+    "rlzoo_lab.diagnose.trace.command",
     examples=(
         ("rlzoo trace --rewards 0,0,1 --values 0.3,0.4,0.6 --lam 0.95", "typed numbers"),
         ("rlzoo trace runs/a --row 3 --html a.html", "write a response of a run as a page"),
@@ -103,7 +103,7 @@ trace = Verb(
 doctor = Verb(
     "[RUN] [--retrain] | --environment",
     "report what is wrong with a run",
-    "rlzoo_lab.retrain.command",
+    "rlzoo_lab.doctor.retrain.command",
     examples=(
         ("rlzoo doctor runs/a", "a finished or unfinished run"),
         ("rlzoo doctor runs/a --retrain", "find the cause by training again"),
@@ -114,7 +114,7 @@ doctor = Verb(
 report = Verb(
     "[RUN] [--out FILE]",
     "write a page about a run: curves, groups, tokens",
-    "rlzoo_lab.report.command",
+    "rlzoo_lab.doctor.report.command",
     examples=(
         ("rlzoo report runs/a", "write a page to the run's folder"),
         ("rlzoo report runs/a --watch", "rewrite the page while it trains"),
@@ -124,14 +124,14 @@ report = Verb(
 play = Verb(
     "[--out FILE]",
     "write an interactive page that shows the effect of lambda",
-    "rlzoo_lab.play",
+    "rlzoo_lab.api.play",
     examples=(("rlzoo play --open", "open the page in your browser; it works offline"),),
     group="study",
 )
 eval = Verb(
     "[RUN] | model=... task=...",
     "score a policy: accuracy, pass@k, samples",
-    "rlzoo_lab.eval.command",
+    "rlzoo_lab.compare.eval.command",
     examples=(
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "an untrained model"),
@@ -151,7 +151,7 @@ import_ = Verb(
 export = Verb(
     "RUN DIR",
     "write a run's model as a transformers folder with a model card",
-    "rlzoo_lab.models.export",
+    "rlzoo_lab.supervised.export",
     examples=(("rlzoo model export runs/a my-model", "a transformers folder with a model card"),),
     group="carry over",
 )
@@ -180,7 +180,7 @@ reward = Verb(
 serve = Verb(
     "RECIPE [key=value ...] [--port N]",
     "train while agents play episodes over HTTP",
-    "rlzoo_lab.serve",
+    "rlzoo_lab.api.serve",
     examples=(
         ("rlzoo serve grpo model=turns", "serve an OpenAI-compatible endpoint and train its model"),
     ),

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from rlzoo import load_zoo
 from rlzoo.recipe.files import find_config
-from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
+from rlzoo_lab.supervised.tiny import build_model, build_tokenizer, save
 from rlzoo_lab.supervised.warm_start import warm_start
 
 

@@ -18,9 +18,9 @@ from rlzoo.cli import every_verb, main, parse
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
+from rlzoo_lab.api.show import plan_without_data
 from rlzoo_lab.kit import checks
 from rlzoo_lab.kit.checks.made_up import made_up
-from rlzoo_lab.show import plan_without_data
 
 DOCS = ROOT / "docs"
 NO_PLUGINS = {"one_file", "invariance", "vectors"}

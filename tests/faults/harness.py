@@ -350,15 +350,15 @@ def preload():
     import rlzoo.cli
     import rlzoo.cli.run.command
     import rlzoo.train.loop
-    import rlzoo_lab.models.export
+    import rlzoo_lab.compare.sweep.command
+    import rlzoo_lab.compare.sweep.work
+    import rlzoo_lab.supervised.export
     import rlzoo_lab.supervised.reward
     import rlzoo_lab.supervised.sft
-    import rlzoo_lab.sweep.command
-    import rlzoo_lab.sweep.work
     from rlzoo.plugin.registry import load_zoo
 
     torch.set_num_threads(1)
     zoo = load_zoo()
-    for module in (rlzoo.cli.run.command, rlzoo.train.start, rlzoo_lab.models.export,
-                   rlzoo_lab.sweep.command, rlzoo_lab.sweep.work):  # fmt: skip
+    for module in (rlzoo.cli.run.command, rlzoo.train.start, rlzoo_lab.supervised.export,
+                   rlzoo_lab.compare.sweep.command, rlzoo_lab.compare.sweep.work):  # fmt: skip
         module.load_zoo = lambda: zoo

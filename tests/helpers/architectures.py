@@ -15,7 +15,7 @@ from transformers import (
 
 from helpers.grids import grid
 from helpers.rewards_for_tests import LETTERS
-from rlzoo_lab.models.tiny import build_tokenizer
+from rlzoo_lab.supervised.tiny import build_tokenizer
 
 COMMON = {
     "hidden_size": 16,

@@ -16,7 +16,7 @@ def make_model(folder):
     """The same weights each time, as a transformers folder; the folder."""
     import torch
 
-    from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
+    from rlzoo_lab.supervised.tiny import build_model, build_tokenizer, save
 
     tokenizer = build_tokenizer()
     with torch.random.fork_rng():

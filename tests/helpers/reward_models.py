@@ -11,7 +11,7 @@ from transformers import (
     LlamaForSequenceClassification,
 )
 
-from rlzoo_lab.models.tiny import EOS, build_tokenizer
+from rlzoo_lab.supervised.tiny import EOS, build_tokenizer
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}|{{ m.content }}"

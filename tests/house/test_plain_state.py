@@ -21,7 +21,7 @@ NAMED = ("accel", "env", "lm", "mdp", "rollout", "step", "train")  # packages wi
 ALLOWED = {
     ("loggers/optuna.py", "ContextVar"): "a live trial, which no recipe can hold",
     ("lm/lora.py", "add_lora"): "the rank of a matrix",
-    ("models/preview.py", "adapters"): "the rank of a matrix",
+    ("api/preview.py", "adapters"): "the rank of a matrix",
 }
 
 

@@ -13,7 +13,7 @@ from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.folder import RunFolder
 from rlzoo_lab.data.columns import Columns
 from rlzoo_lab.data.record import read_finished, read_record
-from rlzoo_lab.display.run import samples
+from rlzoo_lab.view.display.run import samples
 
 VALUES = [10**400, -(10**400), 10**20, 1e308, -1e308, 5e-324, 1e-310, 1e200, float("nan"),
           float("inf"), True, None, "x", [], {}]  # fmt: skip

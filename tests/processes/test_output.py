@@ -42,7 +42,7 @@ def test_a_full_disk_under_what_is_printed_ends_no_run(more, model_dir, tmp_path
 def closed_terminal(words):
     """`rlzoo WORDS` in a terminal that is closed at step 2."""
     from rlzoo.cli import main
-    from rlzoo_lab.display.live import Panelled, Plain
+    from rlzoo_lab.view.display.live import Panelled, Plain
 
     ours, theirs = os.openpty()
     os.setsid()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlzoo
-from rlzoo_lab.eval.policy import evaluate_policy
+from rlzoo_lab.compare.eval.policy import evaluate_policy
 from rlzoo_lab.stats import mean_over, share_over, t_interval, wilson
 
 
@@ -74,7 +74,7 @@ def small(tmp_path_factory, model_dir):
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
     from rlzoo.runs.evaluations import read_evaluation
     from rlzoo.runs.folder import RunFolder
-    from rlzoo_lab.display.tables import before_and_after
+    from rlzoo_lab.view.display.tables import before_and_after
 
     arrays = read_evaluation(small.path, 1)
     line = [m for m in small.metrics if "eval/score" in m][-1]
@@ -91,7 +91,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_evaluation_of_it_does_too(small, greedy):
-    from rlzoo_lab.eval.tables import blocks
+    from rlzoo_lab.compare.eval.tables import blocks
 
     words = ["eval.top_k=1"] * greedy
     document, rows = evaluate_policy(str(small.path), words, ks=[1], responses=1)

@@ -1,13 +1,19 @@
-"""The Python API: a function for each verb of the command line, and a run as an object.
+"""The Python API: a function for each verb of the command line, and a run as an object. Also the
+verbs that are one file.
 
 A function calls the same code as `rlzoo`, with the same words, checks and errors, and without a
-command line in between. May import the rest of the lab and the core. No torch here.
+command line in between. May import the rest of the lab and the core. Only `preview` needs
+torch.
 
     arguments  the arguments of a verb that Python calls
     document   the result of a verb, as a mapping that displays itself
     notebook   the display of a run in a notebook
     overrides  Python settings as words of the command line
+    play       `rlzoo play`: an interactive page that shows the effect of lambda
+    preview    what `rlzoo show` prints about a run before it starts: memory, prompts
     runs       training, resuming and opening a run as an object
     scores     comparison of scores from any runs
+    serve      `rlzoo serve`: training while agents play episodes over HTTP
+    show       `rlzoo show`: a resolved recipe with the origin of each value
     verbs      the verbs that read, evaluate and compare
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlzoo.cli import described, named, parser_of, split
 from rlzoo.errors import UsageError, nearest
-from rlzoo_lab.declared import as_text, declared
+from rlzoo_lab.view.declared import as_text, declared
 
 
 def given(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:

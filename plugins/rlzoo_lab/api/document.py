@@ -12,8 +12,8 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.format.text import printable
 from rlzoo.plugin.permissions import allow_env
 from rlzoo_lab.api.arguments import arguments_of
-from rlzoo_lab.declared import as_text
 from rlzoo_lab.view.blocks import Note
+from rlzoo_lab.view.declared import as_text
 from rlzoo_lab.view.figure import drawn
 from rlzoo_lab.view.html import notebook
 from rlzoo_lab.view.texts import text_of

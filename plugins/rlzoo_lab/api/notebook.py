@@ -15,8 +15,8 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
-from rlzoo_lab.display.run import curve, finite, numbers
 from rlzoo_lab.view.blocks import Block, Text
+from rlzoo_lab.view.display.run import curve, finite, numbers
 from rlzoo_lab.view.html import notebook
 
 LEAST, MOST = 0.5, 10.0  # seconds between two drawings

@@ -24,8 +24,8 @@ from rlzoo_lab.api.document import Found
 from rlzoo_lab.api.notebook import Notebook, in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
 from rlzoo_lab.data.record import Record, failure, read_record
-from rlzoo_lab.display import run as shown
 from rlzoo_lab.view.blocks import Text
+from rlzoo_lab.view.display import run as shown
 from rlzoo_lab.view.figure import drawn
 from rlzoo_lab.view.html import notebook
 

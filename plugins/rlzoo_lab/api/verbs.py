@@ -1,6 +1,6 @@
 """The verbs that read, evaluate and compare, as functions. Each declares the options of its verb,
 here and on the command line: the signature has their names, types, defaults and help
-(`rlzoo_lab.declared`).
+(`rlzoo_lab.view.declared`).
 
 `overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is a
 return value of `rlzoo.run`, or the path of its folder. Each function returns the document that

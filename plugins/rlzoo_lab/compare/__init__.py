@@ -1,13 +1,15 @@
 """`rlzoo compare`: which configuration is better, by how much, and with what confidence.
 
-May import `train` and the layers below, and no other verb. No torch, no model.
+May import `train` and the layers below, and no other verb. Only `eval` and `sweep` need torch.
 
     command     the arguments, the JSON and the printed output
     comparison  differences, intervals and paired tests of rows
     measures    what a row spent, and when it reached a score
     curves      held-out scores, rewards, final scores, effects of a key
+    eval        `rlzoo eval`: how good a policy is: accuracy, pass@k, maj@k
     factors     tables by a key, and main effects
     prompts     results per prompt
+    sweep       `rlzoo sweep`: rows of runs, in worker processes, compared at the end
     tables      its tables, verdict and notes as blocks
     verdict     the verdict in a sentence, and how it was computed
 """

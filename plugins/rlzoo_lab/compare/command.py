@@ -16,7 +16,7 @@ from rlzoo_lab.compare.factors import TwoWay, main_effects, two_way
 from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.tables import blocks, page_blocks
 from rlzoo_lab.compare.verdict import method, verdict
-from rlzoo_lab.declared import add_declared
+from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.figure import write_curves
 from rlzoo_lab.view.html import page
 from rlzoo_lab.view.shown import Shown

@@ -7,4 +7,5 @@ May import `train` and the layers below, and no other verb.
     saved              `diagnose RUN`: many estimators on one saved batch
     setting            a world, and every estimator of a recipe evaluated in it
     tables             tables of an exact diagnosis, and code that all tables share
+    trace              `rlzoo trace`: one response, a row per token
 """

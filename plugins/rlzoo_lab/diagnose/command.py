@@ -11,10 +11,10 @@ from rlzoo.cli.verb import QUIET_HELP, Result
 from rlzoo.errors import RlzooError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run
-from rlzoo_lab.declared import add_declared
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.tables import blocks, curves
 from rlzoo_lab.view.blocks import Block
+from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.html import page
 from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.written import Written

@@ -10,6 +10,8 @@ components.
     components  rules: a run's own components, by `rlzoo check`
     data      rules: prompts, answers, what is held out, and when the run ended
     environment  versions, devices, plugins and terminal, for a bug report
+    report    `rlzoo report`: a page about a run: its trend, a step's groups, a response's tokens
+    retrain   `rlzoo doctor --retrain`: which difference from the recipe harms a run
     rule      the form of a rule: a cause, a symptom or an aside
     rules     all of them, causes first
     series    a run's metrics as series, and what rules share

@@ -11,7 +11,7 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo_lab.data.words import quoted, read_options
-from rlzoo_lab.declared import add_declared
+from rlzoo_lab.view.declared import add_declared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -157,7 +157,7 @@ def _train(arguments: argparse.Namespace, start: Start, kind: Kind, folder: Path
     the report."""
     import torch
 
-    from rlzoo_lab.models.reward_models import longest
+    from rlzoo_lab.supervised.reward_models import longest
 
     one, a = kind.learner(arguments, start), arguments
     most = longest(one.model, a.max_length) or math.inf

@@ -21,7 +21,7 @@ def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
     from transformers import set_seed
 
     from rlzoo.mdp.batch import right_pad
-    from rlzoo_lab.models.reward_models import TOKENS, Steps, encode_steps, make, score_steps
+    from rlzoo_lab.supervised.reward_models import TOKENS, Steps, encode_steps, make, score_steps
 
     set_seed(arguments.seed)  # of the new head
     model, tokenizer = make(start.folder, TOKENS, options.chat_args(arguments))

@@ -83,7 +83,7 @@ def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
     import torch
     from transformers import set_seed
 
-    from rlzoo_lab.models.reward_models import encode, inputs, score
+    from rlzoo_lab.supervised.reward_models import encode, inputs, score
 
     set_seed(arguments.seed)  # of the new head
     model, tokenizer = new(start.folder, options.chat_args(arguments))
@@ -113,7 +113,7 @@ def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
 def new(folder: Path, chat_args: dict[str, Any] | None = None) -> tuple[Any, Any]:
     """(model, tokenizer): the network in `folder` under a new head of one label. chat_args:
     arguments of the chat template."""
-    from rlzoo_lab.models.reward_models import make
+    from rlzoo_lab.supervised.reward_models import make
 
     model, tokenizer = make(folder, chat_args=chat_args)
     # A score is read at the last token that is not padding: padding by EOS would hide it.

@@ -101,7 +101,7 @@ def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
 
     Raises UsageError if text follows an end: nothing is ever sampled after one."""
     from rlzoo.mdp.rules import continued, token_name
-    from rlzoo_lab.models.reward_models import without_end
+    from rlzoo_lab.supervised.reward_models import without_end
 
     if not isinstance(response, str):
         return reader.encode(prompt), written(reader, prompt, response)

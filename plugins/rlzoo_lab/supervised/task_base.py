@@ -21,7 +21,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.evaluation import evaluate, held_out, response_limit
 from rlzoo.runs.metrics import headline
-from rlzoo_lab.models.tiny import CHARACTERS, build_model, build_tokenizer, save
+from rlzoo_lab.supervised.tiny import CHARACTERS, build_model, build_tokenizer, save
 from rlzoo_lab.supervised.warm_start import warm_start, with_ends
 
 DRAWN = 2048  # examples by which the characters and lengths of a task are found

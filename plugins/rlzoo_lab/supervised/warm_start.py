@@ -14,8 +14,8 @@ import torch
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.protocols import abilities
-from rlzoo_lab.models.tiny import EOS
 from rlzoo_lab.supervised.fit import IGNORED
+from rlzoo_lab.supervised.tiny import EOS
 
 
 def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:

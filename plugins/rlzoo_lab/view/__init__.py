@@ -1,9 +1,11 @@
 """How things look: a verb makes blocks, and each format is written once, for all blocks.
 
-May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no run, no statistics.
+May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no statistics.
 
     blocks    text, table, curve, tokens, note: plain values
     chart     a curve as SVG
+    declared  a verb's options, as declared by its Python function
+    display   what `rlzoo run` shows in a terminal
     figure    a curve by matplotlib, for files; other figures in the same style
     html      blocks on a page, or in a notebook
     numbers   numbers as text, and a curve in block characters

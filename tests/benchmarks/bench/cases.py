@@ -35,7 +35,7 @@ def model(spec: Spec) -> Told:
 
     ends: the probability of EOS at each token, or None for that of random weights (1 / V).
     """
-    from rlzoo_lab.models.tiny import CHARACTERS, build_model, build_tokenizer
+    from rlzoo_lab.supervised.tiny import CHARACTERS, build_model, build_tokenizer
 
     tokenizer = build_tokenizer()
     special = len(tokenizer) - len(CHARACTERS)

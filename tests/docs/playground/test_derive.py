@@ -7,7 +7,7 @@ import pytest
 from helpers.javascript import ENGINE
 from helpers.play import answers, source_of
 from rlzoo.cli import parse
-from rlzoo_lab.trace import command
+from rlzoo_lab.diagnose.trace import command
 
 pytestmark = pytest.mark.skipif(ENGINE is None, reason="neither node nor chromium is installed")
 

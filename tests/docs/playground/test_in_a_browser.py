@@ -16,7 +16,7 @@ from helpers import ROOT
 from helpers.browser import CHROMIUM, browser
 from playground import page
 from rlzoo.cli import parse
-from rlzoo_lab.trace import command
+from rlzoo_lab.diagnose.trace import command
 
 pytestmark = [pytest.mark.landing, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
 

@@ -12,7 +12,7 @@ import rlzoo
 from helpers.made_up_runs import made_up_run, made_up_sweep
 from rlzoo.errors import RunError, UsageError
 from rlzoo_lab.api import notebook
-from rlzoo_lab.display.run import curve
+from rlzoo_lab.view.display.run import curve
 from rlzoo_lab.view.html import notebook as html
 
 BAD = "<script>alert(1)</script>\x1b[31m\u202e'\"&"

@@ -14,7 +14,7 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.cli import main, parser_of
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.api import verbs
-from rlzoo_lab.declared import declared
+from rlzoo_lab.view.declared import declared
 
 # function -> its verb, and parameters that are words of the command line, not options
 FUNCTIONS = {

@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers import ROOT
-from rlzoo_lab.models.tiny import build_tokenizer
 from rlzoo_lab.supervised import warm_start as base
+from rlzoo_lab.supervised.tiny import build_tokenizer
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.reverse import Reverse
 

@@ -17,10 +17,10 @@ from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp.batch import right_pad
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models.reward_models import TOKENS, encode_steps, load, make, score_steps
-from rlzoo_lab.models.tiny import build_tokenizer
 from rlzoo_lab.supervised import implicit_reward, process_reward, reward, sft
 from rlzoo_lab.supervised.pairs import Solution, read_solutions, read_verdicts
+from rlzoo_lab.supervised.reward_models import TOKENS, encode_steps, load, make, score_steps
+from rlzoo_lab.supervised.tiny import build_tokenizer
 from rlzoo_zoo.rewards.process_reward_model import ends_of, weighed
 
 USER = {"role": "user", "content": "hi"}

@@ -26,11 +26,10 @@ from helpers.reward_models import make_tokenizer, spoiled
 from helpers.rows import write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
-from rlzoo_lab.models import reward_models
-from rlzoo_lab.models.tiny import EOS
-from rlzoo_lab.supervised import fit, implicit_reward, process_reward, sft
+from rlzoo_lab.supervised import fit, implicit_reward, process_reward, reward_models, sft
 from rlzoo_lab.supervised import reward as trainer
 from rlzoo_lab.supervised.pairs import read_preferences
+from rlzoo_lab.supervised.tiny import EOS
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
 

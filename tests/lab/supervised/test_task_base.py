@@ -171,7 +171,7 @@ def test_what_cannot_work_is_one_line(words, monkeypatch, tmp_path, golden):
 
 
 def test_a_warm_start_ends_where_it_is_told_to():
-    from rlzoo_lab.models.tiny import build_model, build_tokenizer
+    from rlzoo_lab.supervised.tiny import build_model, build_tokenizer
 
     tokenizer = build_tokenizer("äöüé")
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,

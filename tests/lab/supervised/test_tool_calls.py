@@ -11,8 +11,7 @@ from helpers.rows import USER, said, write
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo.lm.prompts import PromptFormat
-from rlzoo_lab.models import reward_models
-from rlzoo_lab.supervised import sft
+from rlzoo_lab.supervised import reward_models, sft
 from rlzoo_lab.supervised.pairs import read_demonstrations, read_preferences
 from rlzoo_zoo.tasks.dataset import Dataset
 

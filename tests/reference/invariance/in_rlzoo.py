@@ -12,7 +12,7 @@ from rlzoo.lm.build import build_world
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.update import gradients
-from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
+from rlzoo_lab.supervised.tiny import build_model, build_tokenizer, save
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 2, "max_position_embeddings": 64}  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from rlzoo.errors import UsageError
 from rlzoo_lab.api.arguments import defaults, given, place, set_option
-from rlzoo_lab.declared import add_declared
+from rlzoo_lab.view.declared import add_declared
 
 
 def made(

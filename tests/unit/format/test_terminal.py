@@ -20,7 +20,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import say
 from rlzoo.lm.weights import reading
-from rlzoo_lab.display.live import Panelled
+from rlzoo_lab.view.display.live import Panelled
 
 EVIL = "a\x1b]52;c;cm0gLXJm\x07b\x1b[2Jc\x9b31md\u202ee\x00f\rg\ud800"
 BAD = [c for c in EVIL if not c.isprintable()]

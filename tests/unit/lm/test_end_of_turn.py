@@ -17,9 +17,8 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
-from rlzoo_lab import show
-from rlzoo_lab.models import export
-from rlzoo_lab.supervised import sft
+from rlzoo_lab.api import show
+from rlzoo_lab.supervised import export, sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (

@@ -253,7 +253,7 @@ def test_a_model_of_the_hub_comes_from_the_package_unless_it_is_cached(smollm, m
     found = lambda name, *_, **how: str(cached)  # noqa: E731
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.snapshot_download", found)
-        patch.setattr("rlzoo_lab.models.gguf.try_to_load_from_cache", found)
+        patch.setattr("rlzoo_lab.supervised.gguf.try_to_load_from_cache", found)
         assert resolve_path(HUB) == cached
         assert origin(HUB, cached) == (HUB, f"{HUB}: from the hub's cache, revision 0123456789ab")
     folder = resolve_path(HUB)

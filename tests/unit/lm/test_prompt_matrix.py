@@ -23,8 +23,7 @@ from rlzoo.lm.templates import bind
 from rlzoo.mdp.rules import decode
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models import reward_models
-from rlzoo_lab.supervised import sft
+from rlzoo_lab.supervised import reward_models, sft
 
 EOS, BOS, PAD, START, END = SPECIAL = ["</s>", "<s>", "<pad>", "<|start|>", "<|end|>"]
 CHATML = (

@@ -13,8 +13,7 @@ from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued, decode_tokens, token_texts
 from rlzoo.mdp.turns import Conversation, Turns
 from rlzoo.plugin.protocols import Abilities
-from rlzoo_lab.models import reward_models
-from rlzoo_lab.supervised import sft
+from rlzoo_lab.supervised import reward_models, sft
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}|{{ m.content }}<|im_end|>|{% endfor %}"

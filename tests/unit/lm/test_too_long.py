@@ -16,7 +16,7 @@ from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import resources
-from rlzoo_lab.eval.policy import evaluate_policy
+from rlzoo_lab.compare.eval.policy import evaluate_policy
 
 LIMIT = 8  # new tokens: of 64 positions 56 are left to a prompt
 LONG = "1" * 57

@@ -15,7 +15,7 @@ from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.sample import collect, draw
-from rlzoo_lab.models import tiny as base
+from rlzoo_lab.supervised import tiny as base
 
 LIMIT = 6
 WORDS = ["task=addition", f"rollout.max_new_tokens={LIMIT}"]

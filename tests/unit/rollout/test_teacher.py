@@ -11,8 +11,8 @@ from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.train.start import open_recipe, resume
-from rlzoo_lab.models.preview import estimate
-from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
+from rlzoo_lab.api.preview import estimate
+from rlzoo_lab.supervised.tiny import build_model, build_tokenizer, save
 
 WIDER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
          "num_attention_heads": 2, "max_position_embeddings": 64}  # fmt: skip

@@ -10,8 +10,8 @@ from helpers.worlds import rolled, world_of
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models.preview import estimate
-from rlzoo_lab.models.tiny import build_model, build_tokenizer, save
+from rlzoo_lab.api.preview import estimate
+from rlzoo_lab.supervised.tiny import build_model, build_tokenizer, save
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
          "num_attention_heads": 2, "max_position_embeddings": 64}  # fmt: skip

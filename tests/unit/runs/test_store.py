@@ -25,9 +25,9 @@ from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import BEGUN, create_folder, saved_steps, step_of, taken_up
 from rlzoo.runs.store import NOTE, open_store
 from rlzoo.train.checkpoint import damage, save_checkpoint
-from rlzoo_lab.sweep.folder import bring, check_folder, write_index
-from rlzoo_lab.sweep.plan import plan_sweep
-from rlzoo_lab.sweep.work import do
+from rlzoo_lab.compare.sweep.folder import bring, check_folder, write_index
+from rlzoo_lab.compare.sweep.plan import plan_sweep
+from rlzoo_lab.compare.sweep.work import do
 from rlzoo_zoo.stores import url as store_module
 from rlzoo_zoo.stores.url import NOTE as SENT
 from rlzoo_zoo.stores.url import Store

@@ -7,7 +7,7 @@ from helpers.runs import StopAt
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.train.start import prepare
-from rlzoo_lab.sweep.plan import plan_sweep
+from rlzoo_lab.compare.sweep.plan import plan_sweep
 
 MISSING = "critic.init=./no/such/critic"
 

@@ -12,7 +12,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.step.delayed import FILE
 from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import open_recipe, resume
-from rlzoo_lab.models.preview import estimate
+from rlzoo_lab.api.preview import estimate
 
 # Weights that differ from step to step, though a random model earns no reward.
 FAST = ["actor.lr=1e-2", "actor.entropy_coef=1.0"]

@@ -11,7 +11,7 @@ from helpers.runs import StopAt, lines, untimed
 from helpers.zoo import ZOO
 from rlzoo.rollout.sample import draw
 from rlzoo.train.start import open_recipe, resume
-from rlzoo_lab.trace.sources import observe
+from rlzoo_lab.diagnose.trace.sources import observe
 
 F64 = torch.float64
 BONUS = ["kl.place=none", "policy_loss=ppo_entropy", "aggregation=token_mean"]

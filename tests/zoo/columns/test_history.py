@@ -13,7 +13,7 @@ from helpers.runs import StopAt, untimed
 from helpers.zoo import ZOO
 from rlzoo.rollout.sample import draw
 from rlzoo.train.start import open_recipe, resume
-from rlzoo_lab.trace.sources import observe
+from rlzoo_lab.diagnose.trace.sources import observe
 
 F64 = torch.float64
 PROMPTS = {"1+1=": [5, 6], "2+2=": [7], "3+3=": [8, 9, 4]}

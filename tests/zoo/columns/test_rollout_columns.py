@@ -9,7 +9,7 @@ import rlzoo
 from helpers.zoo import ZOO
 from rlzoo.errors import ComponentError
 from rlzoo.lm.policy import Policy
-from rlzoo_lab.models.tiny import build_model, build_tokenizer
+from rlzoo_lab.supervised.tiny import build_model, build_tokenizer
 
 EOS, PAD = 1, 0
 

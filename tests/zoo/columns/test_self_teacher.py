@@ -12,7 +12,7 @@ from helpers.worlds import rolled, world_of
 from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models.tiny import build_tokenizer, save
+from rlzoo_lab.supervised.tiny import build_tokenizer, save
 from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, mixed_log_probs, peers
 
 TEACHER = "columns.self_teacher_log_probs"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlzoo.errors import RlzooError
-from rlzoo_lab.sweep.command import read_executor, sort_words
+from rlzoo_lab.compare.sweep.command import read_executor, sort_words
 from rlzoo_zoo.executors import ray
 
 

@@ -9,8 +9,8 @@ from rlzoo import RlzooError
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models import reward_models
-from rlzoo_lab.models.tiny import EOS
+from rlzoo_lab.supervised import reward_models
+from rlzoo_lab.supervised.tiny import EOS
 from rlzoo_zoo.rewards import reward_model as component
 
 ROWS = [("ab:", "cd"), ("a:", ""), ("abcdefgh:", "xyzxyz"), ("q:", "a b c")]

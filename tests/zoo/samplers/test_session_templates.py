@@ -61,7 +61,7 @@ def made(of, place, more=0):
     """The folder of a random model with such a tokenizer, and rows of its head without a token."""
     import torch
 
-    from rlzoo_lab.models.tiny import build_model, save
+    from rlzoo_lab.supervised.tiny import build_model, save
 
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=of, eos_token="<|eos|>", bos_token="<s>", pad_token="<|eos|>",

@@ -12,8 +12,8 @@ from rlzoo.plugin.border import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.kit import checks
-from rlzoo_lab.models.tiny import build_tokenizer
 from rlzoo_lab.supervised import warm_start as base
+from rlzoo_lab.supervised.tiny import build_tokenizer
 from rlzoo_zoo.tasks.hi_lo import HiLo
 from rlzoo_zoo.tasks.local_search import LocalSearch
 

@@ -10,7 +10,7 @@ from helpers.tools_for_tests import double, spin, untyped, wait, write
 from rlzoo.mdp.turns import Turns, begin
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo_lab.models.tiny import build_tokenizer
+from rlzoo_lab.supervised.tiny import build_tokenizer
 from rlzoo_zoo.tasks.calculate import calculate
 from rlzoo_zoo.tasks.calculator import Calculator
 from rlzoo_zoo.tasks.tools import JSON_CALL, Tools, read_json

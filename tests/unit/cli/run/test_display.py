@@ -21,8 +21,8 @@ from rlzoo.format.console import SafeConsole, doing
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.train.stopping import FLAT, Flat
-from rlzoo_lab.display.live import Panelled, Plain, curve_text
-from rlzoo_lab.display.tables import closing
+from rlzoo_lab.view.display.live import Panelled, Plain, curve_text
+from rlzoo_lab.view.display.tables import closing
 from rlzoo_lab.view.terminal import rendered
 
 LINE = {

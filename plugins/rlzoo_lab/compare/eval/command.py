@@ -1,0 +1,83 @@
+"""`rlzoo eval`: evaluates a policy: accuracy, pass@k, maj@k, samples. No torch here."""
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import QUIET_HELP, Result
+from rlzoo.errors import UsageError
+from rlzoo.format.console import doing
+from rlzoo.runs.disk import write_atomically
+from rlzoo.runs.folder import is_run, latest_run
+from rlzoo_lab.compare.eval.policy import evaluate_policy
+from rlzoo_lab.compare.eval.tables import blocks
+from rlzoo_lab.view.declared import add_declared
+from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.written import Written
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("words", nargs="*", metavar="RUN|key=value")
+    add("--out", action=Written, metavar="FILE", help="write all samples as JSON lines")
+    add("--quiet", action="store_true", help=QUIET_HELP)
+    add_declared(sub, "rlzoo_lab.api.verbs:evaluate")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    with doing("loading the model", arguments.quiet) as next_is:
+        document, rows = evaluate(arguments, next_is)
+
+    def write(path: Path) -> None:
+        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+        write_atomically(path, "".join(lines).encode())
+
+    return Result(document, Shown(blocks(document)), notes=document["notes"], files={"out": write})
+
+
+def evaluate(
+    arguments: argparse.Namespace, next_is: Callable[[str], object]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The document that `--json` prints, and every sample. next_is: shows what comes next."""
+    ks = sorted({_count("--k", word) for word in arguments.k.split(",")})
+    shown = _count("--samples", arguments.samples, least=0)
+    responses = ks[-1]
+    if arguments.responses is not None:
+        responses = _count("--responses", arguments.responses)
+    if responses < ks[-1]:
+        raise UsageError(
+            f"--k: pass@{ks[-1]} needs at least {ks[-1]} responses. Got --responses {responses}"
+        )
+    if arguments.greedy and responses > 1:
+        raise UsageError("--greedy gives each prompt one response; remove --k and --responses")
+    runs = [w for w in arguments.words if is_run(w)]
+    words = [w for w in arguments.words if not is_run(w)]
+    if not runs and not any(re.match(r"(recipe|model|task)\b", w) for w in words):
+        runs = [latest_run()]
+    if arguments.prompts is not None:
+        words.append(f"eval.samples={_count('--prompts', arguments.prompts)}")
+    if arguments.greedy:
+        words += ["eval.top_k=1", "eval.top_p=1.0"]
+    if len(runs) > 1:
+        raise UsageError(f"eval: accepts only one RUN. Got {', '.join(runs)}")
+    if not runs and arguments.checkpoint is not None:
+        raise UsageError("--checkpoint requires a RUN; for a model folder, use model.path=DIR")
+    return evaluate_policy(
+        runs[0] if runs else None,
+        words,
+        checkpoint=arguments.checkpoint,
+        ks=ks,
+        responses=responses,
+        split=arguments.split,
+        shown=shown,
+        next_is=next_is,
+    )
+
+
+def _count(flag: str, word: str, least: int = 1) -> int:
+    if not word.strip().isdecimal() or int(word) < least:
+        raise UsageError(f"{flag}: must be an integer of at least {least}. Got {word!r}")
+    return int(word)
