@@ -220,7 +220,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     columns, policy = dict(output), call.columns["policy"]
     rows, limit = call.columns["uniforms"].shape
     wraps = "sample" in call.component.needs
-    known = [*TOKENS, *ROLLOUT, "task_scores"] if wraps else list(TOKENS)
+    known = (*TOKENS, *ROLLOUT, "task_scores") if wraps else TOKENS
     if other := [n for n in columns if n not in known]:
         close = nearest(str(other[0]), known)
         line = f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"

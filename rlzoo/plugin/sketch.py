@@ -59,8 +59,14 @@ def _components(file: Path, origin: str, distribution: str) -> Iterator[Componen
     if sorted(mentioned) != sorted(HOOKS.keys() & defined.keys()):
         raise ValueError("a hook is imported, assigned, or in a branch")
     for hook in mentioned:
-        for name in _registered(defined[hook]):
-            what: Any = defined.get(name)
+        for statement in defined[hook].body:
+            match statement:
+                case ast.Expr(ast.Constant()):
+                    continue
+                case ast.Expr(ast.Call(ast.Name("register"), [ast.Name(name)])):
+                    what: Any = defined.get(name)
+                case _:
+                    raise ValueError("it registers in its own way")
             init = what
             if isinstance(what, ast.ClassDef):
                 init = next((n for n in what.body if getattr(n, "name", "") == "__init__"), what)
@@ -73,15 +79,3 @@ def _components(file: Path, origin: str, distribution: str) -> Iterator[Componen
                 ast.get_docstring(what) or "", origin, f"{path_below_root(str(file))}:{line}",
                 "row", distribution=distribution,
             )  # fmt: skip
-
-
-def _registered(hook: ast.stmt) -> Iterator[str]:
-    """The names registered by a hook that consists of `register(NAME, ...)` calls."""
-    for statement in getattr(hook, "body", ()):
-        match statement:
-            case ast.Expr(ast.Call(ast.Name("register"), [ast.Name(name)])):
-                yield name
-            case ast.Expr(ast.Constant()):
-                continue
-            case _:
-                raise ValueError("it registers in its own way")
