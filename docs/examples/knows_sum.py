@@ -4,9 +4,10 @@ import zlib
 
 import torch
 
-from rlzoo import Example, hookimpl
+from rlzoo import Example, component
 
 
+@component("task")
 class KnowsSum:
     """For `Is 1+1=3?` the right response is `No, 1+1=2.` and EOS; for `你知道1+1=2吗？` it is
     `知道，1+1=2。` and EOS. Half of the claimed sums are right; all sums have one digit.
@@ -48,8 +49,3 @@ class KnowsSum:
     def demonstrate(self, example, generator):
         """A right and a wrong response, for the warm start."""
         return example.answer, example.answer[:-2] + "?" + example.answer[-1]
-
-
-@hookimpl
-def register_tasks(register):
-    register(KnowsSum)

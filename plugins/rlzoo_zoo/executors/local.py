@@ -21,7 +21,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
@@ -35,6 +35,7 @@ Minutes = Annotated[
 ]
 
 
+@component("executor")
 class Local:
     """Runs as processes on this machine, as many as there are cores and as fit into memory. With
     several GPUs, each run gets one.
@@ -65,11 +66,6 @@ class Local:
             raise
         finally:
             crew.kill()
-
-
-@hookimpl
-def register_executors(register):
-    register(Local)
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """k3: the non-negative, low-variance estimate of the reverse KL."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
+@component("kl_penalty", caution=IN_REWARD)
 def k3(log_probs, ref_log_probs):
     """exp(-l) - 1 + l with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
@@ -16,8 +17,3 @@ def k3(log_probs, ref_log_probs):
     """
     gap = (ref_log_probs - log_probs).clamp(max=20)
     return gap.expm1() - gap
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k3, caution=IN_REWARD)

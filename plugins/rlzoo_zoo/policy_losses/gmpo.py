@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def gmpo(
     log_probs,
     old_log_probs,
@@ -39,8 +40,3 @@ def gmpo(
     high = (log_ratio > clip_high) & (advantages > 0)
     low = (log_ratio < -clip_low) & (advantages < 0)
     return loss, clip_fractions(high, low, loss.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(gmpo, needs_signal=True)

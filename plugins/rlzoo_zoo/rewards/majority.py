@@ -6,9 +6,17 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+def check(*, pattern):
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
+
+
+@component("reward", check=check)
 def majority(
     responses,
     group_ids,
@@ -46,15 +54,3 @@ def _answer(text, pattern):
         return None
     last = found[-1]
     return (last[0] if isinstance(last, tuple) else last).strip()
-
-
-def check(*, pattern):
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
-
-
-@hookimpl
-def register_rewards(register):
-    register(majority, check=check)

@@ -5,9 +5,16 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl, reward_models
+from rlzoo import Range, component, reward_models
 
 
+def check(*, path, device, separator, **_):
+    if separator == "":
+        raise ValueError("separator is empty; set the text that ends each step")
+    reward_models.ProcessRewardModel.check(path, device)
+
+
+@component("reward", check=check)
 def process_reward_model(
     prompts,
     messages,
@@ -79,18 +86,7 @@ def ends_of(tokens, separator):
     return ends
 
 
-def check(*, path, device, separator, **_):
-    if separator == "":
-        raise ValueError("separator is empty; set the text that ends each step")
-    reward_models.ProcessRewardModel.check(path, device)
-
-
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype, separator):
     key = "rewards.process_reward_model.path"
     return reward_models.ProcessRewardModel(path, device, dtype, separator=separator, key=key)
-
-
-@hookimpl
-def register_rewards(register):
-    register(process_reward_model, check=check)

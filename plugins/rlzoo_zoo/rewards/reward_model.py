@@ -5,9 +5,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl, reward_models
+from rlzoo import Range, component, reward_models
 
 
+def check(*, path, batch, max_length, dtype, device):
+    reward_models.RewardModel.check(path, device)
+
+
+@component("reward", check=check)
 def reward_model(
     prompts,
     messages,
@@ -39,15 +44,6 @@ def reward_model(
     return scores.to(terminated.device)
 
 
-def check(*, path, batch, max_length, dtype, device):
-    reward_models.RewardModel.check(path, device)
-
-
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype):
     return reward_models.RewardModel(path, device, dtype, key="rewards.reward_model.path")
-
-
-@hookimpl
-def register_rewards(register):
-    register(reward_model, check=check)

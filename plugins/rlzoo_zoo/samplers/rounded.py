@@ -5,12 +5,13 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.samplers.distribution import Whole
 from rlzoo_zoo.samplers.elsewhere import OFF_POLICY
 from rlzoo_zoo.samplers.transformers import transformers
 
 
+@component("sampler", caution=OFF_POLICY)
 def rounded(
     policy,
     prompt_ids,
@@ -64,8 +65,3 @@ def _other(weight, bits, noise, draw):
         normal = torch.randn(weight.shape, generator=draw).to(weight)
         out = out + noise * spread * normal
     return out
-
-
-@hookimpl
-def register_samplers(register):
-    register(rounded, caution=OFF_POLICY)

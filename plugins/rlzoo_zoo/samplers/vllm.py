@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.samplers import elsewhere
 
 ENGINES: dict = {}  # (model, settings) -> its engine: one in a process, whatever it samples for
 
 
+@component("sampler", check=needs("vllm", name="vLLM"), caution=elsewhere.OFF_POLICY)
 def vllm(
     policy,
     prompt_ids,
@@ -135,8 +136,3 @@ def _reason(error):
     if "KV cache" in said:
         said += " (sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KVCACHE_SPACE)"
     return said
-
-
-@hookimpl
-def register_samplers(register):
-    register(vllm, check=needs("vllm", name="vLLM"), caution=elsewhere.OFF_POLICY)

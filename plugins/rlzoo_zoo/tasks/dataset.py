@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo.errors import DataError, in_short
 from rlzoo_zoo.data import MEDIA, column, from_json, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
@@ -20,6 +20,7 @@ from rlzoo_zoo.words import has_word
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
+@component("task")
 class Dataset:
     """Each row of a data set is a prompt with its correct answer.
 
@@ -243,9 +244,8 @@ class Dataset:
             if row.values is not None:
                 media |= {name for name in MEDIA if from_json(row.values.get(name))}
                 columns = {**columns, **row.values} if row.values.keys() - columns else columns
-                found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:
-                    examples[row.number] = self.example(row.values, first + row.number)
+                    examples[row.number] = self.example(row.values, first + row.number, found)
                 except ValueError as error:
                     fault = str(error)
             if fault:
@@ -275,14 +275,15 @@ class Dataset:
         domain = [self.domain] if self.domain else []
         return (self.fields if self.template else [self.prompt]) + answer + domain
 
-    def example(self, row, index) -> Example:
-        """Raises ValueError where the row is of no use."""
+    def example(self, row, index, found) -> Example:
+        """Raises ValueError where the row is of no use. found: gains the columns that it has."""
         values = {}
         for name in self.wanted():
             try:
                 value = values[name] = column(row, name)
             except KeyError:
                 raise ValueError(no_column(name, row)) from None
+            found.add(name)
             if value is None:
                 raise ValueError(f"{name!r} is null")
             if any(x != x for x in (value if isinstance(value, list) else [value])):
@@ -359,14 +360,6 @@ def spellings(answer):
     return [*several, *more, *map(int, whole)] if more or whole else answer
 
 
-def has(row, name) -> bool:
-    try:
-        column(row, name)
-    except KeyError:
-        return False
-    return True
-
-
 def plain(answer):
     """A value of a table as one that can be saved; raises ValueError."""
     if isinstance(answer, dict):
@@ -415,8 +408,3 @@ def extract(pattern, text):
 def contains(response, answer, casefold):
     answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
     return has_word(response, answer)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Dataset)

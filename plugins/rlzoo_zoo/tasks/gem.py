@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes
 from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
 
-class Gem(Demonstrated, Episodes):
+@component("task")
+class Gem(Demonstrated):
     """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
     usually within `\\boxed{}`; the environment answers with its next observation. Rewards are per
     turn.
@@ -71,8 +71,3 @@ class Gem(Demonstrated, Episodes):
             return [live.sample_random_action() for _ in range(8)] + ["?"]
         except NotImplementedError:
             return super().moves(live, text)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Gem)

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 import numpy
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo.errors import first_line, in_short, nearest
 from rlzoo_zoo.tasks import spaces
 from rlzoo_zoo.tasks.episodes import Episodes
 from rlzoo_zoo.tasks.reasoning_gym import setting
 
 
+@component("task")
 class Gymnasium(Episodes):
     """Environments of gymnasium by id. The policy's turn is an action: the last number of its text,
     or as many numbers as an action has, by the rules of the reward `numeric`; with a space of
@@ -114,8 +115,3 @@ class Gymnasium(Episodes):
 
 
 MARKED = r"\x1b\[[\d;]*m(.)\x1b\[0m"  # one character in color
-
-
-@hookimpl
-def register_tasks(register):
-    register(Gymnasium)

@@ -4,10 +4,10 @@ import copy
 import random
 from typing import Annotated, Literal
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes, bracketed
+from rlzoo_zoo.tasks.episodes import bracketed
 from rlzoo_zoo.tasks.players import Demonstrated, code, either, nim, number
 
 SEATS = range(1, 5)  # players that a game is tried with, fewest first
@@ -15,7 +15,8 @@ TRIES = 40  # moves that another seat tries for a valid one
 COMMON = [f"[{n}]" for n in range(10)] + [f"[{a} {b}]" for a in range(4) for b in range(1, 4)]
 
 
-class Textarena(Demonstrated, Episodes):
+@component("task")
+class Textarena(Demonstrated):
     """Games of TextArena by id, as `GuessTheNumber-v0`. The policy's turn is its move; the game
     answers with the new observations. Score (B,): the reward of the policy's seat at the end.
 
@@ -128,8 +129,3 @@ class Table:
 
     def reward(self):
         return float((self.base.state.rewards or {}).get(self.seat, 0.0))
-
-
-@hookimpl
-def register_tasks(register):
-    register(Textarena)

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES, HELD_OUT, setting
 
 INSTEAD = "use verifiers' own loop with `rlzoo serve` instead"
 
 
+@component("task")
 class Verifiers:
     """The tasks of a taskset of verifiers 0.4: prompts, and reward functions of a trace with the
     prompt and the response, which is the whole episode.
@@ -172,8 +173,3 @@ def runs(function):
 def message(role, content):
     text = content if isinstance(content, str) else "".join(p.text for p in content)
     return {"role": role, "content": text}
-
-
-@hookimpl
-def register_tasks(register):
-    register(Verifiers)
