@@ -16,7 +16,7 @@ from helpers.scripts import script
 
 # (of all files, of those outside accel/): no more than these, and fewer where you can.
 FILES, OUTSIDE, STATEMENTS = 18, 13, 972
-FUNCTIONS = 442  # of `rlzoo run recipe=grpo`, from its words to the end of its second step
+FUNCTIONS = 445  # of `rlzoo run recipe=grpo`, from its words to the end of its second step
 
 
 @pytest.fixture(scope="module")
