@@ -26,9 +26,7 @@ def zoo() -> Any:
     """The zoo of this process; raises ComponentError where there is none."""
     found = load_zoo()
     if not found.estimators:
-        raise ComponentError(
-            "no estimator is installed; install the zoo with pip install rlzoo-llm"
-        )
+        raise ComponentError("no estimator is installed: pip install rlzoo-llm")
     return found
 
 

@@ -19,12 +19,6 @@ from rlzoo.step.metrics import correlation
 from rlzoo.step.update import policy_loss_gradient
 
 
-def measure(plan: Plan, batch: Columns) -> dict[str, float]:
-    """The measures of a step's batch, whose columns are on the host; those that do not apply are
-    absent."""
-    return {name: x for name, x in _credit(plan, batch).items() if x is not None}
-
-
 def first_gradient(plan: Plan, batch: Columns, advantages: Tensor) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
     correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
@@ -63,9 +57,9 @@ def _pull(plan: Plan, batch: Columns) -> Tensor | None:
 RIGHT_ROWS = 64  # a verifier may be slow
 
 
-def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
-    """Whether scores agree with correctness, where they are paid, and whether advantages do,
-    too."""
+def measure(plan: Plan, batch: Columns) -> dict[str, float]:
+    """The measures of a step's batch, whose columns are on the host; those that do not apply are
+    absent."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     size = batch["scores"].abs()
     paid = masked_sum((size > 0).float(), mask)  # (B,)
@@ -86,7 +80,7 @@ def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
     ended = (last * batch["terminated"][:, None]).bool()
     due = batch["rewards"] - batch["values"] if "values" in batch else None
     untaught = ends[:, taught].float().mean(1).max().item() if taught.any() else None
-    return {
+    found = {
         names.RIGHT: None if right is None else right.float().mean().item(),
         "response/distinct": len(set(batch["responses"])) / len(texts),
         names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
@@ -102,3 +96,4 @@ def _credit(plan: Plan, batch: Columns) -> dict[str, float | None]:
         names.ADVANTAGE_CORR: correlation(total, mean),
         names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }
+    return {name: x for name, x in found.items() if x is not None}

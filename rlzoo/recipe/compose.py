@@ -119,7 +119,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
         chosen.setdefault(key.split(".")[0], origins[key])
     merged, origins = validate(resolved, origins, zoo)
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
-    config = OmegaConf.create(empty | _nest(merged))
+    config = OmegaConf.create(empty | nest(merged))
     OmegaConf.set_readonly(config, True)
     return Recipe(name, cast(Config, config), origins, written, chosen)
 
@@ -284,7 +284,8 @@ def _merge(layers: list[Layer]) -> tuple[Flat, dict[str, str]]:
     return merged, origins
 
 
-def _nest(flat: Flat) -> dict[str, Any]:
+def nest(flat: Flat) -> dict[str, Any]:
+    """Dotted keys as nested mappings."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *parents, leaf = key.split(".")
@@ -314,9 +315,10 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     all of them as they are written. Raises RecipeError for a variable that the command line does
     not allow, and for any other resolver."""
     variables, written, resolved = False, {k: v for k, v in merged.items() if "${" in str(v)}, {}
-    if lacking := [key for key, value in merged.items() if "???" in str(value)]:
-        line = "has no value; replace ??? with one"
-        raise RecipeError.at(lacking[0], origins[lacking[0]], line, "missing")
+    for key, value in merged.items():
+        if value == "???" or (not isinstance(value, str) and "'???'" in str(value)):
+            line = "has no value; replace ??? with one"
+            raise RecipeError.at(key, origins[key], line, "missing")
     for key, value in written.items():
         for name in _ENV.findall(str(value)):
             variables = True
@@ -328,7 +330,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
         if "${" in _PLAIN.sub("", _ENV.sub("", str(value))):
             line = f"{value!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
             raise RecipeError.at(key, origins[key], line, "not-allowed")
-    config = OmegaConf.create(_nest(merged)) if written else OmegaConf.create()
+    config = OmegaConf.create(nest(merged)) if written else OmegaConf.create()
     for key, value in written.items():
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)

@@ -2,8 +2,6 @@
 
 import argparse
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +37,24 @@ def run(arguments: argparse.Namespace) -> Result:
 
         with doing("computing estimators on the saved batch", arguments.quiet):
             document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
-        return _result(document, lambda wide: blocks_of_run(document))
+        return _result(document, blocks_of_run(document))
     began = time.perf_counter()
     with doing("computing estimators in the world", arguments.quiet):
         document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
-    return _result(document, partial(blocks, document))
+    return _result(document, blocks(document))
 
 
-WIDE = 110  # characters, from which on a table has all columns
-
-
-def _result(document: dict[str, Any], blocks_of: Callable[[bool], list[Block]]) -> Result:
+def _result(document: dict[str, Any], blocks: list[Block]) -> Result:
     failed = document.get("failed", ())
 
     def write(path: Path) -> None:
-        shown = [*blocks_of(True), *curves(document)]
+        shown = [*blocks, *curves(document)]
         write_atomically(path, page("Estimators compared", shown).encode())
 
     return Result(
         document,
-        lambda console: Shown(blocks_of(console.width >= WIDE))(console),
+        Shown(blocks),
         status=1 if failed else 0,
         notes=[f"{fault['estimator']}: {fault['reason']}" for fault in failed],
         files={"html": write},

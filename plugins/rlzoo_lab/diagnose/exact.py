@@ -16,7 +16,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.words import split_values
-from rlzoo_lab.data.variants import in_full, variants
+from rlzoo_lab.data.variants import variants
 
 
 def diagnose(
@@ -24,47 +24,20 @@ def diagnose(
 ) -> dict[str, Any]:
     """The document that `--json` prints; raises RlzooError."""
     zoo = zoo or _zoo(words, arguments.map)
-    recipes = estimators_of(words, zoo)
+    recipes = variants(words, [], zoo)
     first, config = recipes[0], recipes[0].config
     critics = critics_of(arguments.critic, arguments.noise)
     samples = samples_of(arguments, recipes, zoo)
+    sizes = sizes_of(arguments.batches, samples)
     # From here on torch, which a faulty command line need not wait for.
     import torch
 
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     from rlzoo_lab.diagnose.setting import Setting
-    from rlzoo_lab.kit.oracle.episodes import enumerate_episodes
-    from rlzoo_lab.kit.oracle.tree import make_tree
-    from rlzoo_lab.kit.oracle.worlds import make_critic, make_world
 
-    sizes = sizes_of(arguments.batches, samples)
-    kl_coef = config.kl.coef if arguments.kl and config.kl.place == "reward" else 0.0
-    tree = make_tree(
-        arguments.vocabulary,
-        arguments.horizon,
-        stops=not arguments.fixed_length,
-        prompts=arguments.prompts,
-    )
-    oracle = make_world(arguments.world, tree, seed=config.seed, kl_coef=kl_coef)
-    episodes = enumerate_episodes(oracle, arguments.cut)
-    setting = Setting(first, zoo, oracle, episodes, samples, kl_coef)
-    values = {
-        name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
-    }
-    rows = setting.ask(recipes, words, values, sizes)
-    reached = episodes.reached(tree.states)[:, None]
-    return {
-        "world": {
-            **setting.facts(arguments),
-            "expected_return": oracle.expected_return,
-            "expected_length": oracle.expected_length,
-            "kl_coef": kl_coef,
-            "kl": oracle.kl(),
-            "gradient_norm": torch.where(reached, oracle.gradient(), 0).norm().item(),
-        },
-        **rows,
-    }
+    setting = Setting(first, zoo, arguments, samples)
+    return {"world": setting.facts(), **setting.ask(recipes, words, critics, sizes)}
 
 
 def _zoo(words: list[str], maps: Sequence[str]) -> Zoo:
@@ -76,7 +49,7 @@ def _zoo(words: list[str], maps: Sequence[str]) -> Zoo:
     if not names:
         if maps:
             raise UsageError("--map: is for estimator=FILE.py:FUNCTION")
-        return load_zoo_after(partial(estimators_of, words))
+        return load_zoo_after(partial(variants, words, []))
     from rlzoo_lab.kit.foreign import components, pairs  # it imports torch
 
     zoo = load_zoo()
@@ -88,28 +61,15 @@ def _zoo(words: list[str], maps: Sequence[str]) -> Zoo:
     return zoo
 
 
-def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
-    """A recipe for each estimator and each combination of the swept options that it has."""
-    words = in_full(words, zoo)
-    for word in words:
-        key, _, value = word.partition("=")
-        if key != "recipe" and not key.startswith("estimator") and len(split_values(value)) > 1:
-            raise RlzooError(
-                f"{key}={value}: diagnose compares only estimators and their options; set other "
-                "options, such as --critic and --world, to one value"
-            )
-    return variants(words, [], zoo)
-
-
 CRITICS = ("exact", "noisy", "zero")
 
 
-def critics_of(listed: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
+def critics_of(listed: str, noise: float) -> list[str]:
     names = [name.strip() for name in listed.split(",")]
     for name in names:
-        if name not in known:
-            hint = nearest(name, known)
-            raise RlzooError(f"--critic: must be one of {', '.join(known)}. Got {name!r}{hint}")
+        if name not in CRITICS:
+            hint = nearest(name, CRITICS)
+            raise RlzooError(f"--critic: must be one of {', '.join(CRITICS)}. Got {name!r}{hint}")
     if noise < 0:
         raise RlzooError(f"--noise must be at least 0. Got {noise}")
     return list(dict.fromkeys(names))

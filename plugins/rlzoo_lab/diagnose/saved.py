@@ -20,9 +20,9 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.step.columns import whitened
 from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
+from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
-from rlzoo_lab.diagnose.exact import estimators_of
 from rlzoo_lab.diagnose.setting import row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.episodes import supply
@@ -41,10 +41,10 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     if not (files := saved_batches(folder.path)):
         raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
-    recipes = estimators_of([*base, *words], zoo)
+    recipes = variants([*base, *words], [], zoo)
     if not words:  # the run's options stay its own: a sweep would reset none of the others
         others = ",".join(name for name in zoo.estimators if name != plan.estimator.name)
-        recipes += estimators_of([*base, f"estimator={others}"], zoo)
+        recipes += variants([*base, f"estimator={others}"], [], zoo)
     mask = batch["response_mask"]
     rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []

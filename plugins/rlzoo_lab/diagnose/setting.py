@@ -1,10 +1,10 @@
 """A world, and each estimator of a recipe run and measured in it."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
@@ -16,9 +16,10 @@ from rlzoo_lab.data.variants import shown_options
 from rlzoo_lab.kit.checks.losses import is_reinforce
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 from rlzoo_lab.kit.oracle.bias import STEP_KL, report
-from rlzoo_lab.kit.oracle.episodes import EpisodeTable, make_columns, supply
-from rlzoo_lab.kit.oracle.oracle import Oracle
-from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
+from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns, supply
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, loss_weight
+from rlzoo_lab.kit.oracle.tree import make_tree
+from rlzoo_lab.kit.oracle.worlds import make_critic, make_world
 
 
 def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
@@ -39,9 +40,9 @@ def _off_policy(recipe: Recipe, zoo: Zoo) -> Iterator[str]:
         yield f"correction={config.correction.name}"
     usual = {"top_p": 1.0, "top_k": 0, "min_new_tokens": 0, "staleness": 0}
     yield from (f"rollout.{k}={x}" for k, y in usual.items() if (x := getattr(rollout, k)) != y)
-    loss = Subject(zoo.policy_losses[config.policy_loss.name], zoo)
+    loss = Subject(zoo.policy_losses[config.policy_loss.name], zoo, recipe.options("policy_loss"))
     try:
-        plain = is_reinforce(loss, **recipe.options("policy_loss"))
+        plain = is_reinforce(loss)
     except NotApplicable:
         plain = False
     if not plain:
@@ -50,21 +51,21 @@ def _off_policy(recipe: Recipe, zoo: Zoo) -> Iterator[str]:
         yield f"actor.entropy_coef={config.actor.entropy_coef:g}"
 
 
-@dataclass
 class Setting:
-    """`samples`: rows per group."""
+    """A world, for the settings of a recipe. samples: rows per group."""
 
-    recipe: Recipe
-    zoo: Zoo
-    oracle: Oracle
-    episodes: EpisodeTable
-    samples: int
-    kl_coef: float
-    left_out: dict[str, None] = field(default_factory=dict)  # of the recipes' gradients, in order
+    def __init__(self, recipe: Recipe, zoo: Zoo, arguments: argparse.Namespace, samples: int):
+        self.recipe, self.zoo, self.arguments, self.samples = recipe, zoo, arguments, samples
+        kl, size = recipe.config.kl, (arguments.vocabulary, arguments.horizon)
+        tree = make_tree(*size, stops=not arguments.fixed_length, prompts=arguments.prompts)
+        coef = kl.coef if arguments.kl and kl.place == "reward" else 0.0
+        self.oracle = make_world(arguments.world, tree, seed=recipe.config.seed, kl_coef=coef)
+        self.episodes = enumerate_episodes(self.oracle, arguments.cut)
 
-    def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """The properties of the world in a document; they do not depend on the policy."""
-        config, tree = self.recipe.config, self.oracle.tree
+    def facts(self) -> dict[str, Any]:
+        """The properties of the world in a document."""
+        arguments, oracle, tree = self.arguments, self.oracle, self.oracle.tree
+        reached = self.episodes.reached(tree.states)[:, None]
         return {
             "name": arguments.world,
             "vocabulary": tree.vocabulary,
@@ -77,37 +78,40 @@ class Setting:
             "samples": self.samples,
             "critic_noise": arguments.noise,
             "step_kl": STEP_KL,
-            "seed": config.seed,
+            "seed": self.recipe.config.seed,
+            "expected_return": oracle.expected_return,
+            "expected_length": oracle.expected_length,
+            "kl_coef": oracle.kl_coef,
+            "kl": oracle.kl(),
+            "gradient_norm": torch.where(reached, oracle.gradient(), 0).norm().item(),
         }
 
     def ask(
-        self,
-        recipes: Sequence[Recipe],
-        words: list[str],
-        critics: Mapping[str, Tensor],
-        sizes: tuple[int, ...],
+        self, recipes: Sequence[Recipe], words: list[str], critics: list[str], sizes: Sequence[int]
     ) -> dict[str, list[Any]]:
-        """The lists of a document: `estimators`, a row for each estimator and each critic, name ->
-        V (S,), that it reads; `not_diagnosable`; `failed`; and `left_out`, settings of the recipe
-        that its gradient here does not contain."""
-        lists = ("estimators", "not_diagnosable", "failed")
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
+        """The lists of a document: `estimators`, a row for each estimator and each critic that it
+        reads; `not_diagnosable`; `failed`; and `left_out`, settings of the recipe that its gradient
+        here does not contain."""
+        noise, seed = self.arguments.noise, self.recipe.config.seed
+        values = {c: make_critic(c, self.oracle, size=noise, seed=seed) for c in critics}
+        left_out = dict.fromkeys(x for recipe in recipes for x in _off_policy(recipe, self.zoo))
+        rows, undone, failed = list[Any](), list[Any](), list[Any]()
         for recipe in recipes:
-            self.left_out |= dict.fromkeys(_off_policy(recipe, self.zoo))
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound.of(component, recipe.options("estimator"))
             reads_critic = not set(bound.needs).isdisjoint(MODELS["critic"])
-            for critic in list(critics) if reads_critic else list(critics)[:1]:
-                subject, missing = self.subject(recipe, critics[critic])
+            for critic in critics if reads_critic else critics[:1]:
+                subject, missing = self.subject(recipe, values[critic])
                 if missing:
-                    rows["not_diagnosable"].append({"estimator": component.name, "needs": missing})
+                    undone.append({"estimator": component.name, "needs": missing})
                     break
                 try:
-                    numbers = self._measure(subject, sizes)
+                    numbers = vars(report(subject, sizes=tuple(sizes)))
                 except RlzooError as error:
-                    rows["failed"].append({"estimator": component.name, "reason": str(error)})
+                    failed.append({"estimator": component.name, "reason": str(error)})
                     break
-                rows["estimators"].append(
+                numbers["batches"] = {str(size): x for size, x in numbers["batches"].items()}
+                rows.append(
                     {
                         **row_head(bound, words),
                         "critic": critic if reads_critic else None,
@@ -118,7 +122,8 @@ class Setting:
                         **numbers,
                     }
                 )
-        return rows | {"left_out": list(self.left_out)}
+        return {"estimators": rows, "not_diagnosable": undone, "failed": failed,
+                "left_out": list(left_out)}  # fmt: skip
 
     def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
         """A recipe's estimator and loss as a subject to measure, and the columns that are
@@ -129,29 +134,22 @@ class Setting:
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
         columns = self.columns(values)
         missing = supply(self.zoo, bound.needs, columns, chosen)
-        subject = EstimatorInWorld(
-            bound.component,
-            options,
-            self.oracle,
-            self.episodes,
-            columns,
-            samples=self.samples,
-            seed=config.seed,
-        )
         drops = config.rollout.truncation == "drop"
-        subject.loss = make_loss(
+        weight = loss_weight(
             Bound.of(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
             self.episodes,
-            whiten=mine.whiten,
-            ddof=mine.whiten_ddof,
             kept=~columns["truncated"] if drops else None,
         )
+        subject = EstimatorInWorld(
+            bound.component, options, self.oracle, self.episodes, columns, samples=self.samples,
+            given_weight=weight, whiten=mine.whiten, ddof=mine.whiten_ddof, seed=config.seed,
+        )  # fmt: skip
         return subject, missing
 
     def columns(self, values: Tensor) -> dict[str, Any]:
         """The columns of all episodes with a critic (S,)."""
         config, kl = self.recipe.config, None
-        if self.kl_coef:
+        if self.oracle.kl_coef:
             kl = Bound.of(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))
         return make_columns(
             self.oracle,
@@ -162,8 +160,3 @@ class Setting:
             kl=kl,
             kl_spread=config.kl.spread,
         )
-
-    def _measure(self, subject: EstimatorInWorld, sizes: tuple[int, ...]) -> dict[str, Any]:
-        numbers = vars(report(subject, sizes=sizes))
-        numbers["batches"] = {str(size): batch for size, batch in numbers["batches"].items()}
-        return numbers

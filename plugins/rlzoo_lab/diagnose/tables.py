@@ -52,30 +52,29 @@ def headline(document: Mapping[str, Any]) -> str:
 
 
 def cells(
-    rows: Sequence[Mapping[str, Any]], wide: bool
+    rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
-    """Headers of the numeric columns, and the cells of a row."""
+    """Headers of the numeric columns, the most telling first, and the cells of a row."""
     sizes = list(rows[0]["batches"]) if rows else []
     middle = middle_of(rows)
-    # (head, whether it is shown, a row's cell)
-    columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
-        ("b_perp²", True, _of("b_perp2")),
-        ("bias²", wide, _of("bias2")),
-        ("var/s²", True, _of("relative_variance")),
-        ("sign", True, _of("sign", "{:.2f}".format)),
-        ("cos A^", True, _of("own_cosine", "{:.3f}".format)),
-        ("cos", True, _of("cosine", "{:.3f}".format)),
-        ("scale", wide, _of("scale")),
-        ("SNR", wide, _of("snr")),
-        *(
-            (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
-            for s in sizes
-        ),
-        ("gain", not middle, _of("gain", "{:.2f}".format)),
-        (f"gain@{middle}", bool(middle), lambda row: _batch(row, middle, "gain")),
-    ]
-    shown = [(head, cell) for head, is_shown, cell in columns if is_shown]
-    return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
+    drawn = {f"cos@{s}": lambda row, s=s: _batch(row, s, "cosine") for s in sizes}
+    gain = {"gain": _of("gain", "{:.2f}".format)}
+    if middle:
+        gain = {f"gain@{middle}": lambda row: _batch(row, middle, "gain")}
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "b_perp²": _of("b_perp2"),
+        "var/s²": _of("relative_variance"),
+        "sign": _of("sign", "{:.2f}".format),
+        "cos A^": _of("own_cosine", "{:.3f}".format),
+        "cos": _of("cosine", "{:.3f}".format),
+        **{head: drawn.pop(head) for head in [f"cos@{middle}"] if middle},
+        **gain,
+        "bias²": _of("bias2"),
+        "scale": _of("scale"),
+        "SNR": _of("snr"),
+        **drawn,
+    }
+    return list(columns), lambda row: [cell(row) for cell in columns.values()]
 
 
 def _of(key: str, form: Callable[[float], str] = two_digits) -> Callable[[Mapping[str, Any]], str]:
@@ -86,14 +85,13 @@ def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
     return f"{row['batches'][size][key]:.2f}"
 
 
-def blocks(document: Mapping[str, Any], wide: bool) -> list[Block]:
-    """wide: with the columns for which a narrow terminal has no room."""
+def blocks(document: Mapping[str, Any]) -> list[Block]:
     rows = document["estimators"]
-    heads, cells_of = cells(rows, wide)
+    heads, cells_of = cells(rows)
     table = estimators(
         rows, ["critic", *heads], [[row["critic"] or "-", *cells_of(row)] for row in rows]
     )
-    notes = notes_of(document, rows, wide)
+    notes = notes_of(document, rows)
     said = [Text(verdict(rows), "strong")] if len(rows) > 1 else []
     return [Text(headline(document)), table, *said, *(Text(note, "faint") for note in notes)]
 
@@ -139,9 +137,7 @@ def curves(document: Mapping[str, Any]) -> list[Block]:
     return [Curve("cosine", series, "log2 of the rows in a batch", "cos", caption)]
 
 
-def notes_of(
-    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], wide: bool
-) -> list[str]:
+def notes_of(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes below the table of `rows`."""
     notes = []
     if drawn := dict.fromkeys(row["estimator"] for row in rows if row["cosine"] is None):
@@ -154,32 +150,24 @@ def notes_of(
             f"error of cos@B at most {max(errors):.2g}"
         )
     if rows:
+        true = sorted(f"{row['true_gain']:.2f}" for row in rows)
+        gains = dict.fromkeys([true[0], true[-1]])
         notes.append(
             "b_perp²: squared bias that reaches the gradient; var/s²: variance of A^ at a token "
             "over its squared scale; sign: share of A with the right sign, weighted by its size"
         )
         notes.append(
             f"gain: increase of J from a step with KL {document['world']['step_kl']}, as a share "
-            f"of the natural gradient's; that of the true gradient is {_true_gains(rows)}"
+            f"of the natural gradient's; that of the true gradient is {' to '.join(gains)}"
         )
     notes += _losses(rows)
     if document["left_out"]:
         what = ", ".join(document["left_out"])
         notes.append(f"the recipe's gradient is shown without {what}")
     notes += undiagnosable(document)
-    if not wide:
-        notes.append(
-            "for bias², scale, SNR and other columns, use --json or a terminal with at least 110 "
-            "columns"
-        )
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
     return notes
-
-
-def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
-    gains = sorted({f"{row['true_gain']:.2f}" for row in rows})
-    return " to ".join(dict.fromkeys([gains[0], gains[-1]]))
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,8 +7,6 @@ from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, cause
 from rlzoo_lab.doctor.series import (
     Finding,
-    accuracies,
-    course,
     early,
     first,
     learning,
@@ -27,10 +25,8 @@ def not_finite(run: Record) -> Finding | None:
     (step, bad), steps = run.steps.not_finite, run.steps.not_finite_steps
     others = f", and {len(bad) - 1} other metrics" if bad[1:] else ""
     again = f"; such steps: {', '.join(map(str, steps[:8]))}" if steps[1:] else ""
-    advice = (
-        "The update overflows, not the reward: lower the learning rate, or compute in bfloat16 or "
-        "float32. In float16, loss scaling skips single steps of this kind."
-    )
+    advice = "The update overflows: lower the learning rate, or compute in bfloat16 or float32. In "
+    advice += "float16, loss scaling skips single steps of this kind."
     if any(name.startswith(("reward", "score", "advantages", "returns")) for name in bad):
         advice = "Check what the reward returns at that step; lower actor.lr and critic.lr."
     return Finding(
@@ -99,9 +95,8 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
         return None  # the ratio may be one to another sampler
     return Finding(
         "problem",
-        "old_log_probs were not computed with the trained policy: abs(log pi - log pi_old) is "
-        f"{away:.2g} nats per token (median) in the first optimizer step of a step, when no weight "
-        "has changed. All later ratios and clips are wrong.",
+        "old_log_probs are not of the trained policy: abs(log pi - log pi_old) is "
+        f"{away:.2g} nats per token (median) before any weight of a step has changed.",
         "Set rollout.old_log_probs=recomputed; look for log-probs from another step, at another "
         "temperature or in lower precision.",
         {"off_by": away},
@@ -124,9 +119,9 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     columns = sorted({k.split(".")[1] for k in run.recipe if k.startswith("columns.")})
     other = f" The recipe's columns {', '.join(columns)} may carry another signal."
     advice = (
-        "Inspect one response with `rlzoo trace RUN` and run `rlzoo check NAME`. Does the "
-        "estimator read rewards at the wrong token or row? Does it use ranks or indices?"
+        "Inspect a response (`rlzoo trace RUN`), run `rlzoo check NAME`: does the estimator read "
     )
+    advice += "rewards at the wrong token or row, or use ranks or indices?"
     if wrong:
         advice = "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
     return Finding(
@@ -155,15 +150,14 @@ def advantages_not_centred(run: Record) -> Finding | None:
         what = f"Most advantages are positive: estimator {name} subtracts no baseline, or too small"
         what += " a one, so every sampled token becomes more likely, correct or not"
     else:
-        what = f"Advantages are too low{', and not one is positive' * never}: "
-        what += f"estimator {name} subtracts too large a baseline (a sum "
-        what += "instead of a mean, a maximum, one that is subtracted twice), or none from rewards "
-        what += "that are negative, so even good tokens become less likely"
+        what = f"Advantages are too low{', and not one is positive' * never}: estimator {name} "
+        what += "subtracts too large a baseline (a sum, a maximum, twice the mean), or none from "
+        what += "negative rewards, so even good tokens become less likely"
     meant = off > 0 and run.improved and not foreign(run)  # a zoo's estimator, and it learns
     return Finding(
         "note" if meant else severity(run),
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
-        f"or whitening it is near 0. The reward went from {course(run)}.",
+        "or whitening it is near 0.",
         f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch.",
         {"mean_over_std": off},
     )
@@ -177,12 +171,11 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     if middle > 0.45:  # losses that are correct were at 0.9 and above
         return None
     advice = (
-        "Check the loss (`rlzoo check NAME`): its sign, its detached tensors, and whether each row "
-        "uses its own advantages. Changing the learning rate does not help."
+        "Check the loss (`rlzoo check NAME`): its sign, what it detaches, whether each row uses "
     )
+    advice += "its own advantages. Another learning rate does not help."
     if middle < -0.2:
-        what = f"The {loss} has the wrong sign: it lowers the log-probs of tokens with good "
-        what += "advantages"
+        what = f"The {loss} has the wrong sign: good advantages lower the log-probs"
     elif middle == 0 and weight:
         what = f"The {loss} or the correction {weight}, which multiplies it, is exactly 0"
         advice = f"Train once without {weight} (correction.name=null)."
@@ -196,7 +189,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
-        f"(median); correct losses have 0.9 or more. The reward went from {course(run)}.",
+        "(median); correct losses have 0.9 or more.",
         advice,
         {"correlation": middle},
     )
@@ -205,19 +198,18 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
 @cause(names.RIGHT_CORR, least=3)
 def reward_does_not_measure_correctness(run: Record) -> Finding | None:
     """The score does not correlate with correctness, or it is a binary check of something else."""
-    values, held = run.series(names.RIGHT_CORR), accuracies(run)
+    values = run.series(names.RIGHT_CORR)
     middle, noise = fmean(values), noise_share(run)
     limit = 0.6 if says_yes_or_no(run) else 0.1
     if middle > limit or (len(values) < 6 and middle > -0.2):
         return None
     weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
     negative = [f"{k}={run.key(k):g}" for k in weights if (run.known(k) or 1.0) < 0]
-    heldout = f" Held-out accuracy went {held[0]:.2f} to {held[-1]:.2f}." if held else ""
     what = "The reward is binary, but it does not check whether this response is correct"
     advice = (
-        "Read samples.jsonl and the scores: which responses get a reward? The reward may read a "
-        "different answer than the task does, or depend on something else, such as length."
+        "Read samples.jsonl: which responses get a reward? It may read another answer than the "
     )
+    advice += "task does, or depend on something else, such as length."
     if middle < -0.2 or negative:
         what = f"The reward favors wrong answers ({', '.join(negative) or 'no weight is negative'})"
     elif middle < 0.1:
@@ -225,19 +217,14 @@ def reward_does_not_measure_correctness(run: Record) -> Finding | None:
     if middle < -0.8 or negative:
         advice = "Flip the sign of the reward or of its weight."
     elif noise > 0.1:
-        what += (
-            f", and identical responses to a prompt score differently ({noise:.0%} of the scores' "
-            "variance): it is noisy, or returns the score of another row or step"
-        )
-        advice = (
-            "Call the reward twice with one response: it must return the same score, computed only "
-            "from this row's prompt, response and answer."
-        )
+        what += f", and identical responses to a prompt score differently ({noise:.0%} of the "
+        what += "scores' variance): it is noisy, or returns the score of another row or step"
+        advice = "Call the reward twice with one response: the score must be the same, from this "
+        advice += "row's prompt, response and answer only."
     return Finding(
         "problem",
         f"{what}. The correlation of a response's score with the task's own check is {middle:.2f} "
-        f"(mean of {len(values)} steps). The reward went from {course(run)}, and the response "
-        f"length went from {course(run, names.LENGTH)}.{heldout}",
+        f"(mean of {len(values)} steps).",
         advice,
         {"correlation": middle, "noise": noise},
     )

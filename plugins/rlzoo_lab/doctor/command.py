@@ -11,11 +11,12 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import latest_run, open_folder
+from rlzoo.runs.metrics import REWARD
 from rlzoo_lab.data.record import Record, Unknown
 from rlzoo_lab.doctor.agents import OF_IMPORTS
-from rlzoo_lab.doctor.environment import environment, lines_of
+from rlzoo_lab.doctor.environment import environment, facts_of
 from rlzoo_lab.doctor.rules import RULES
-from rlzoo_lab.doctor.series import Finding, read_run
+from rlzoo_lab.doctor.series import Finding, early, late, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
 from rlzoo_lab.view.blocks import Block, Text
 from rlzoo_lab.view.shown import Shown
@@ -80,7 +81,8 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UsageError("doctor: takes either a RUN or --environment")
     if arguments.environment:
         facts = environment()
-        return Result(facts, lambda _: lines_of(facts))
+        lines = [f"{name:<16}{value}" for name, value in facts_of(facts)]
+        return Result(facts, lambda _: lines)
     record = opened(arguments.path or latest_run())
     found = document(record, *examine(record))
     return Result(found, Shown(blocks(found)))
@@ -103,6 +105,7 @@ def document(
         "path": str(record.path),
         "steps": len(record.steps),
         "finished": bool(record.summary),
+        "reward": [early(record, REWARD), late(record, REWARD)] if record.has(REWARD) else None,
         "trainer": record.trainer,
         "folder": record.troubles,
         "findings": [asdict(f) for f in findings],
@@ -118,7 +121,10 @@ KINDS = {"problem": "problem", "warning": "warn", "note": "remark"}
 def blocks(document: Mapping[str, Any]) -> list[Block]:
     """What is printed of a run."""
     steps, findings = document["steps"], document["findings"]
-    shown = [Text(f"{document['path']}: {steps} step{'s' * (steps != 1)}", "strong")]
+    head = f"{document['path']}: {steps} step{'s' * (steps != 1)}"
+    if document["reward"]:
+        head += "; the reward went from {:.3g} to {:.3g}".format(*document["reward"])
+    shown = [Text(head, "strong")]
     shown += [Text(trouble, "warn") for trouble in document["folder"]]
     for f in findings:
         shown.append(Text(f"\n{f['severity']}: {_words(f['rule'])}", KINDS[f["severity"]]))

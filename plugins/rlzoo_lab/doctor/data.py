@@ -12,7 +12,6 @@ from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, aside, cause
 from rlzoo_lab.doctor.series import (
     Finding,
-    course,
     early,
     late,
     learning,
@@ -20,7 +19,6 @@ from rlzoo_lab.doctor.series import (
     samples_alike,
     says_yes_or_no,
     spans,
-    updates,
 )
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.stats import distinct, wilson
@@ -50,28 +48,20 @@ def data_differ_before_training(run: Record) -> Finding | None:
     error = math.sqrt(max(middle * (1 - middle), 0.01) * (1 / n + 1 / m))
     if abs(first - held) < max(3.5 * error, 0.15):
         return None
-    common = (
-        f"Before any training, {first:.0%} of the training responses (steps 1 to {FIRST_STEPS}) "
-        f"and {held:.0%} of the held-out responses are correct, although both use the same "
-        "sampling, so training and held-out data differ. "
-    )
+    common = f"Before any training, {first:.0%} of the training responses (steps 1 to "
+    common += f"{FIRST_STEPS}) and {held:.0%} of the held-out ones are correct with the same "
+    common += "sampling, so the data differ. "
     odd = [f"{k}={option_text(run.known(k))}" for k, usual in READS.items()
            if run.known(k, usual) != usual]  # fmt: skip
     where = f" The task reads its rows with {', '.join(odd)}." if odd else ""
     if first < held:
-        what = (
-            "The answers (labels) of the training prompts are wrong or in another format, or "
-            "these prompts are harder."
-        )
-        advice = (
-            "Read samples.jsonl: does each answer belong to its prompt, and is its format that of "
-            "the responses?"
-        )
+        what = "Answers (labels) of training prompts are wrong or in another format, or harder."
+        advice = "Read samples.jsonl: has each prompt its answer, in the format of the responses?"
     else:
         what = (
-            "The held-out prompts differ in format, source or rule from the training prompts, or "
-            "are harder. Held-out accuracy does not show what training achieves."
+            "Held-out prompts have another format, source or rule, or are harder: accuracy there "
         )
+        what += "does not show what training achieves."
         advice = "Compare a held-out prompt and answer with a training one, character by character."
     return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
 
@@ -87,8 +77,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
     return Finding(
         "problem" if not run.improved else "warning",
         f"Prompts are truncated: task.max_prompt={limit} (task.too_long={how}), and the mean "
-        f"prompt has {length:.1f} tokens, so most prompts have lost their {side}, including "
-        f"held-out ones. The reward went from {course(run)}.",
+        f"prompt has {length:.1f} tokens, so most have lost their {side}, held-out ones, too.",
         "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
         {"limit": limit, "mean": length},
     )
@@ -99,11 +88,8 @@ def length_limit_too_short(run: Record) -> Finding | None:
     """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
     at_once, tail, limit = values[0], late(run, names.TRUNCATED), run.known(LIMIT, "unknown")
-    if (
-        at_once < 0.3
-        or max(at_once, tail) < 0.4
-        or not (right_or_wrong(run) or says_yes_or_no(run))
-    ):
+    judged = right_or_wrong(run) or says_yes_or_no(run)
+    if at_once < 0.3 or max(at_once, tail) < 0.4 or not judged:
         return None
     if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
         return None
@@ -113,8 +99,8 @@ def length_limit_too_short(run: Record) -> Finding | None:
         f"{LIMIT}={limit}: {at_once:.0%} of the responses are truncated from the first step on, "
         f"{tail:.0%} in {spans(run, names.TRUNCATED)[1]}; a truncated response is rarely a whole "
         f"answer.{never if min(values) > 0.98 else ''}",
-        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
-        "check the end-of-sequence token (model, chat template, sampler).",
+        "Raise rollout.max_new_tokens. If response/truncated stays high, check the end-of-sequence "
+        "token (model, chat template, sampler).",
         {"first": at_once, "last": tail},
     )
 
@@ -125,10 +111,8 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
     if not own_data(run):  # some tasks of the zoo have few prompts on purpose
         return None
     held = set(map(int, run.by_prompt.get("prompt", ())))
-    pairs = {
-        (s["prompt"], repr(s["answer"])) for s in run.samples if {"prompt", "answer"} <= s.keys()
-    }
-    seen = {crc32(repr(pair).encode()) for pair in pairs}
+    rows = (s for s in run.samples if {"prompt", "answer"} <= s.keys())
+    seen = {crc32(repr((s["prompt"], repr(s["answer"]))).encode()) for s in rows}
     if len(held) < 3 or len(seen) < 8 or len(held & seen) < 0.5 * min(len(held), len(seen)):
         return None
     return Finding(
@@ -218,24 +202,16 @@ def teacher_has_no_effect(run: Record) -> Finding | None:
     far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
     itself = who == run.known("model.name") and abs(values[0]) < 1e-3
     if max(map(abs, values)) < 0.05 or itself:
-        what = (
-            f"The teacher ({who}) agrees with the policy from the first step: their KL is "
-            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per "
-            "token, so distillation has no signal."
-        )
+        what = f"The teacher ({who}) agrees with the policy from the first step: the KL is at most "
+        what += f"{max(map(abs, values)):.2g} nats per token, so distillation has no signal."
         advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):
         then, now = spans(run, TEACHER_KL)
-        what = (
-            f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
-            f"{then}, {after:.2g} in {now}. Its log-probabilities are paired with other tokens or "
-            f"have the wrong sign (estimator {run.known('estimator.name', '')}), or it was trained "
-            "for another task, format or tokenizer."
-        )
-        advice = (
-            "Run `rlzoo trace RUN` and `rlzoo check` on the estimator; then evaluate the teacher "
-            "on this task: rlzoo eval model.path=TEACHER task=TASK."
-        )
+        what = f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
+        what += f"{then}, {after:.2g} in {now}. Its log-probs belong to other tokens or have the "
+        what += f"wrong sign (estimator {run.known('estimator.name', '')}), or it was trained for "
+        what += "another task, format or tokenizer."
+        advice = "Run `rlzoo check` on the estimator, then rlzoo eval model.path=TEACHER task=TASK."
     else:
         return None
     return Finding("problem", what, advice, {"first": before, "last": after})
@@ -256,8 +232,7 @@ def ended_early(run: Record) -> Finding | None:
     key = "the stop rule (stop.patience, stop.min_delta, stop.max_kl)" if why == said else said
     return Finding(
         "warning",
-        f"The run ended after {done} of {planned} steps: {said}. "
-        f"{done * updates(run)} optimizer steps are too few to judge the method.",
+        f"The run ended after {done} of {planned} steps, too few to judge the method: {said}.",
         f"Loosen {key}, or set train.steps={done} if this was intended.",
         {"steps": done, "planned": planned},
     )

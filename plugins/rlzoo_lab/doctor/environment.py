@@ -82,8 +82,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def packages() -> dict[str, Any]:
-    """`packages`: required package -> version; `extras`: extra -> the same. None means not
-    installed."""
+    """Required packages and those of each extra -> version; None means not installed."""
     needed: dict[str, str | None] = {}
     extras: dict[str, dict[str, str | None]] = {}
     for line in requires(OWN) or ():
@@ -139,12 +138,8 @@ def without_secrets(text: str) -> str:
     return PATH.sub(r".../\1", text)
 
 
-def lines_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """The terminal view: a fact on each line."""
-    return (f"{name:<16}{value}" for name, value in _facts(document))
-
-
-def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def facts_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The terminal view: (name, value)."""
     cores, torch, screen = (document[name] for name in ("cores", "torch", "terminal"))
     yield "rlzoo", document["rlzoo"]
     yield "Python", document["python"]
@@ -161,10 +156,8 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, there in document["packages"].items():
         yield name, there or "not installed"
     for extra, inside in document["extras"].items():
-        yield (
-            f"[{extra}]",
-            ", ".join(f"{name} {v or 'not installed'}" for name, v in inside.items()),
-        )
+        there = ", ".join(f"{name} {v or 'not installed'}" for name, v in inside.items())
+        yield f"[{extra}]", there
     if document["plugins"] is None:
         yield "plugins", "not loaded"
     for plugin in document["plugins"] or ():

@@ -24,10 +24,7 @@ from rlzoo_lab.data.record import Record, read_record
 
 @dataclass
 class Finding:
-    """A fault, the numbers that show it, and one remedy.
-
-    so_too: symptoms that follow from it.
-    """
+    """A fault, the numbers that show it, one remedy, and the symptoms that follow (`so_too`)."""
 
     severity: str
     what: str
@@ -83,13 +80,6 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
     return fmean(first(values)) if values else default
 
 
-def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
-    """`0.21 to 0.4`: the means of a metric's first third and of its last third."""
-    if not run.has(name):
-        return "(not recorded)"
-    return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
-
-
 def _of_reward(run: Record) -> tuple[float, float]:
     values = run.series(REWARD)
     return trend(values) if len(values) >= 2 else (0.0, 0.0)
@@ -98,17 +88,12 @@ def _of_reward(run: Record) -> tuple[float, float]:
 def rises(run: Record) -> bool:
     """Whether the training reward rises by more than its noise."""
     change, error = _of_reward(run)
-    return change > 2 * error and change > 0
+    return change > max(0, 2 * error)
 
 
 def accuracies(run: Record) -> list[float]:
     """Held-out accuracy at each evaluation that has one."""
     return [line[ACCURACY] for line in run.evaluations if ACCURACY in line]
-
-
-def updates(run: Record) -> int:
-    """The number of optimizer steps per batch."""
-    return run.key("train.epochs", 1) * run.key("train.minibatches", 1)
 
 
 def every(run: Record) -> int:
@@ -117,9 +102,14 @@ def every(run: Record) -> int:
     return max(1, round((numbers[-1] - numbers[0]) / max(1, len(numbers) - 1)))
 
 
+def optimizer_steps(run: Record) -> int:
+    """At least this many steps of the optimizer: a trainer may not record how many there are."""
+    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
+    return len(run.series(REWARD)) * every(run) * each
+
+
 def rounded(run: Record) -> bool:
-    """Whether another trainer wrote its numbers with at most three decimals, so that 0 may be any
-    small number."""
+    """Whether another trainer wrote at most three decimals, so that 0 may be any small number."""
     found = (x for name in run.steps.names() for x in run.series(name))
     return bool(run.trainer) and all(abs(x - round(x, 3)) <= 1e-6 * abs(x) for x in found)
 
@@ -137,7 +127,7 @@ def severity(run: Record) -> str:
 def worse(run: Record) -> bool:
     """Whether the reward or the held-out result falls by more than its noise."""
     change, error = _of_reward(run)
-    return fallen(run) is not None or (change < -3 * error and change < 0)
+    return fallen(run) is not None or change < min(0, -3 * error)
 
 
 def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
@@ -176,11 +166,6 @@ def right_or_wrong(run: Record) -> bool:
     return run.accuracy is not None or run.has(RIGHT)
 
 
-def reference_stays(run: Record) -> bool:
-    """Whether the KL to the reference shows how far the policy moved, as far as is known."""
-    return run.known("kl.reference", "initial") == "initial"
-
-
 def noise_share(run: Record) -> float:
     """The share of the scores' variance that is between identical responses to one prompt."""
     spread = late(run, SCORE_STD, 0.0)
@@ -209,9 +194,8 @@ def samples_alike(run: Record) -> bool:
 
 
 def part(run: Record) -> tuple[float, float] | None:
-    """(training accuracy minus held-out accuracy over the second half of the run, its standard
-    error); None if either is missing or their sampling differs.
-    """
+    """(training minus held-out accuracy over the second half of the run, its standard error); None
+    if either is missing or their sampling differs."""
     held = [e for e in run.evaluations if ACCURACY in e]
     if len(held) < 2 or not (samples_alike(run) and run.has(RIGHT)):
         return None

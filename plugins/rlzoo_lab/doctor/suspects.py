@@ -206,8 +206,7 @@ def own_data(run: Record) -> bool:
 
 
 def foreign(run: Record) -> dict[str, tuple[str, str]]:
-    """(origin, hash of the source) of components that do not come with rlzoo, by section and
-    name."""
+    """Section and name of components that do not come with rlzoo -> (origin, hash of source)."""
     pairs = ((name, str(origin).partition(", source ")) for name, origin in origins(run).items())
     return {n: (where, source) for n, (where, _, source) in pairs if not where.startswith(OURS)}
 
@@ -226,16 +225,11 @@ def listed(run: Record) -> list[str]:
 
 def unknown(run: Record) -> str:
     """A sentence that the cause is unknown, and how the run differs from its recipe."""
-    first, *others = [*listed(run)[:4], ""]
-    if first:
-        also = f"; also: {', '.join(o for o in others if o)}" if len(others) > 1 else ""
-        return f" The cause is unknown. Most likely is {first}{also}."
-    if _recipe(run) is None:
-        return " The cause is unknown."
-    return (
-        " The cause is unknown: the components are those of the recipe, and no setting is far "
-        "from the recipe's."
-    )
+    if likely := listed(run)[:4]:
+        also = f"; also: {', '.join(likely[1:])}" if likely[1:] else ""
+        return f" The cause is unknown. Most likely is {likely[0]}{also}."
+    near = ": the components are the recipe's, and no setting is far from the recipe's"
+    return f" The cause is unknown{near if _recipe(run) is not None else ''}."
 
 
 def nearer(run: Record) -> str:

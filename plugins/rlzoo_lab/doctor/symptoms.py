@@ -12,16 +12,14 @@ from rlzoo_lab.doctor.rule import SHORTEST_TREND, symptom
 from rlzoo_lab.doctor.series import (
     Finding,
     accuracies,
-    course,
     ends,
-    every,
     fallen,
     last,
     late,
     learning,
     noise_share,
+    optimizer_steps,
     part,
-    reference_stays,
     right_or_wrong,
     spans,
     trend,
@@ -60,17 +58,14 @@ def training_and_held_out_differ(run: Record) -> Finding | None:
         return None  # the second: they meet again
     if gap > 0:
         what = "The policy memorizes its training prompts, or they are easier than held-out ones"
-        advice = (
-            "Add distinct prompts to the data; check that no prompt contains its answer; keep the "
-            "weights of the best evaluation (checkpoint.best=true)."
-        )
+        advice = "Add distinct prompts; check that none has its answer; set checkpoint.best=true."
     else:
         what = "The answers (labels) of the training prompts are wrong, or these prompts are harder"
         advice = "Does each answer in samples.jsonl belong to its prompt?"
     return Finding(
         "problem" if gap > 0 and (fallen(run) or gap > 0.3) else "warning",
-        f"{what}: training accuracy is {now:.0%}, and held-out accuracy is {held[-1]:.0%} (before "
-        f"training {held[0]:.0%}, best {max(held):.0%}), although both use the same sampling. "
+        f"{what}: with the same sampling, training accuracy is {now:.0%} and held-out accuracy "
+        f"{held[-1]:.0%} (before training {held[0]:.0%}, best {max(held):.0%}). "
         f"{late(run, names.DISTINCT, 1.0):.0%} of a step's prompts are distinct.",
         advice,
         {"gap": gap, "error": error},
@@ -96,16 +91,11 @@ def reward_constant(run: Record) -> Finding | None:
     if seen > 0.1:
         known = f" Yet up to {seen:.0%} of the responses of a step are correct."
     elif (run.accuracy or 0.0) > 0.1:
-        known = (
-            f" Yet held-out accuracy is {run.accuracy:.0%}, so the answers (labels) of the "
-            "training prompts are wrong, or these prompts are harder."
-        )
+        known = f" Yet held-out accuracy is {run.accuracy:.0%}: are training answers wrong?"
     elif abs(level) < 0.02 and right_or_wrong(run):
         known = " No response is ever correct."
-        advice = (
-            "Read samples.jsonl. If no response is correct, the task is too hard for this model: "
-            f"use easier prompts, or {_warm_start(run)}. If some are correct, fix the reward."
-        )
+        advice = "Read samples.jsonl. If a response is correct, fix the reward. If none is, use "
+        advice += f"easier prompts, or {_warm_start(run)}."
     return Finding(
         "problem",
         f"All responses of a step have the same score in {flat} of {len(spread)} steps (mean "
@@ -130,8 +120,7 @@ def kl_exploding(run: Record) -> Finding | None:
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {spans(run, names.REF_KL)[1]}, after "
         f"{middle:.3g} in the previous third (at most {max(values):.3g}): the policy writes texts "
-        "that are very unlikely under the reference. The reward went from "
-        f"{course(run)}.{'' if learning(run) else unknown(run)}",
+        f"that are very unlikely under the reference.{'' if learning(run) else unknown(run)}",
         f"To stay nearer, {nearer(run)}." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.known("kl.coef")},
     )
@@ -144,20 +133,16 @@ def held_out_score_falls(run: Record) -> Finding | None:
     if gone is None:
         return None
     what, best, final = gone
-    rose = best["step"] > run.evaluations[0]["step"]
     apart = final.get(f"{what}_high", 0.0) < best.get(f"{what}_low", 0.0)
     why, advice = unknown(run), compare_first(run)
-    if rose:
+    if best["step"] > run.evaluations[0]["step"]:
         why = _why_fallen(run) or why
-        advice = (
-            "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
-            f"(stop.patience). To train longer, lower actor.lr or {nearer(run)}."
-        )
+        advice = "Keep the best weights (checkpoint.best=true) or stop there (stop.patience). To "
+        advice += f"train longer, lower actor.lr or {nearer(run)}."
     return Finding(
         "problem" if apart else "warning",
         f"Held-out {what.removeprefix('eval/')} was {run.evaluations[0][what]:.3f} at first, "
-        f"{best[what]:.3f} at step {best['step']}, and fell to {final[what]:.3f} at step "
-        f"{final['step']}; the training reward went from {course(run)}.{why}",
+        f"{best[what]:.3f} at step {best['step']}, and is {final[what]:.3f} at the end.{why}",
         advice,
         {"best_step": best["step"], "best": best[what], "last": final[what]},
     )
@@ -203,18 +188,15 @@ def reward_flat(run: Record) -> Finding | None:
     (change, error), (before, after) = trend(values), ends(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved or well(run):
         return None
-    each = (run.known("train.epochs") or 1) * (run.known("train.minibatches") or 1)
-    few = len(values) * every(run) * each < 60 or len(values) < 12
-    short = few or error > 0.1 * max(late(run, names.SCORE_STD, 0.0), 1e-9)
+    short = optimizer_steps(run) < 60 or len(values) < 12
+    short = short or error > 0.1 * max(late(run, names.SCORE_STD, 0.0), 1e-9)
     why, advice = unknown(run), compare_first(run)
     if short:
         why = " The run is too short for a conclusion."
         advice = "Train longer, or raise rollout.prompts for less noise."
     elif _signal_is_there(run) and not listed(run):
-        key = against_default(run, "actor.lr")
-        why = f" The advantages follow the scores, and the gradient follows them, but at {key} the "
-        why += "policy hardly moves."
-        advice = "Raise actor.lr threefold."
+        why = f" The signal is correct, but at {against_default(run, 'actor.lr')} the policy hardly"
+        why, advice = f"{why} moves.", "Raise actor.lr threefold."
     return Finding(
         "note" if short else "warning",
         f"The reward is flat: {before:.3g} in {span[0]}, {after:.3g} in {span[1]}; the change of "
@@ -228,7 +210,8 @@ def _signal_is_there(run: Record) -> bool:
     """Whether scores follow correctness, advantages follow scores, and the loss follows advantages,
     but the policy stays near its start: its learning signal is correct, and it learns slowly."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
-    near = reference_stays(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
+    reference = run.known("kl.reference", "initial")
+    near = reference == "initial" and abs(late(run, names.REF_KL, 1.0)) < 5e-3
     if min(known) <= 0.5 or noise_share(run) >= 0.1 or not near:
         return False
     return (run.known("actor.lr") or 0.0) <= default("actor.lr")
@@ -265,8 +248,7 @@ def no_signal_in_groups(run: Record) -> Finding | None:
     return Finding(
         "note" if not lost and (good or (learning(run) and not blind)) else "problem",
         f"{tail:.0%} of the groups carry no signal in {spans(run, names.NO_SIGNAL)[1]}: all "
-        f"samples of a prompt have the same score (mean reward {score:.3g}), so their advantages "
-        f"are 0.{why}",
+        f"samples of a prompt have the same score (mean {score:.3g}), so advantages are 0.{why}",
         advice,
         {"no_signal": tail, "mean_reward": score} | {f"no_signal/{n}": x for n, x in terms.items()},
     )
@@ -281,9 +263,8 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        "The critic predicts returns worse than a constant would: its explained variance is "
-        f"{tail:.2f} (median of {spans(run, names.EXPLAINED_VARIANCE)[1]}); predicting the mean "
-        f"return gives 0. Its errors enter the advantages.{unknown(run)}",
+        "The critic predicts returns worse than a constant would, which has an explained variance "
+        f"of 0: {tail:.2f} (median of {spans(run, names.EXPLAINED_VARIANCE)[1]}).{unknown(run)}",
         f"Check critic.lr, the sign of the value loss and its targets. {compare_first(run)}",
         {"explained_variance": tail},
     )

@@ -14,26 +14,16 @@ SECTION = "|".join((
 ))  # fmt: skip
 KEY = re.compile(rf"\b(?:{SECTION})\.[a-z_]+(?:\.[a-z_]+)*(?![\w(/-]|\.\w)")
 
-# Keys that an import computes from several of a trainer's settings.
-COMPUTED = {
-    "trl": {"rollout.prompts": "generation_batch_size / num_generations (PPO: batch_size)",
-            "train.minibatches": "steps_per_generation / gradient_accumulation_steps",
-            "policy_loss.clip_high": "epsilon_high or cliprange", "train.steps": "max_steps",
-            "actor.betas": "(adam_beta1, adam_beta2)", "aggregation.name": "loss_type"},
-    "verl": {"train.minibatches": "data.train_batch_size / ppo_mini_batch_size",
-             "kl.place": "use_kl_loss or use_kl_in_reward"},
-}  # fmt: skip
-
 
 @cache
 def _names(trainer: str) -> dict[str, str]:
     """Key of a recipe -> what `trainer` calls it, by the table that imports are read with."""
     table = Path(LAB).with_name("imports") / "trainers.yaml"
-    theirs = yaml.safe_load(table.read_text(encoding="utf-8")).get(trainer, {}).get("settings", {})
+    theirs = yaml.safe_load(table.read_text(encoding="utf-8")).get(trainer, {})
     found: dict[str, str] = {}
-    for name, key in theirs.items():
+    for name, key in theirs.get("settings", {}).items():
         found[key] = f"{found[key]} or {name}" if key in found else name
-    return found | COMPUTED.get(trainer, {})
+    return found | theirs.get("computed", {})
 
 
 def in_words_of(trainer: str, text: str) -> str:

@@ -8,50 +8,49 @@ wandb_internal.proto.
 import json
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo_lab.data.strict import damaged
-from rlzoo_lab.imports.found import Row
+from rlzoo_lab.imports.found import Found, Row
 
 BLOCK, HEADER = 2**15, 7  # bytes
 WANDB = b":W&B"
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
-def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of a protocol-buffer message: an int, bytes, or 4 or 8 raw bytes as a float.
+def fields(data: bytes) -> dict[int, list[Any]]:
+    """number -> values of a protocol-buffer message: integers, bytes, or floats of 4 or 8 bytes.
     Raises ValueError."""
-    at = 0
+    at, out = 0, defaultdict[int, list[Any]](list)
     while at < len(data):
         key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
+        kind = key & 7
+        size, value = {1: 8, 5: 4}.get(kind, -1), 0
+        if kind in (0, 2):
             value, at = _varint(data, at)
-            yield number, value
-            continue
-        size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+            size = value if kind == 2 else 0
         if size < 0 or at + size > len(data):
             raise ValueError("a field extends beyond the end of its message")
         raw, at = data[at : at + size], at + size
-        yield number, raw if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", raw)[0]
+        form = {1: "<d", 5: "<f"}.get(kind)
+        out[key >> 3].append(struct.unpack(form, raw)[0] if form else raw if kind else value)
+    return out
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte, at = data[at], at + 1
-        value |= (byte & 127) << shift
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * shift
         if byte < 128:
-            return value, at
+            return value, at + shift + 1
     raise ValueError("a number does not end")
 
 
-def tensorboard_rows(path: Path) -> Iterator[Row]:
+def tensorboard_rows(path: Path, _: Found) -> Iterator[Row]:
     """The scalars of an event file: a row for each event. Raises DataError, which names the
     record, from 1; RlzooError without tensorboard."""
     try:
@@ -127,14 +126,10 @@ def read_wandb(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, 
     rows, config = list[tuple[int, dict[str, Any]]](), dict[str, Any]()
     for number, body in wandb_records(path):
         try:
-            for kind, value in fields(body):
-                if kind == 2:
-                    rows.append((number, _items(value)))
-                elif kind == 5:
-                    config |= _items(value)
-                elif kind == 17:
-                    for inner, one in fields(value):
-                        config |= _items(one) if inner == 4 else {}
+            record = fields(body)
+            rows += [(number, _items(history)) for history in record[2]]
+            for settings in (*record[5], *(one for run in record[17] for one in fields(run)[4])):
+                config |= _items(settings)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error):
             raise damaged(path, number, "a wandb record") from None
     return rows, {k: v for k, v in config.items() if not k.startswith("_")}
@@ -142,16 +137,7 @@ def read_wandb(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, 
 
 def _items(message: bytes) -> dict[str, Any]:
     out = {}
-    for number, value in fields(message):
-        if number != 1:
-            continue
-        key, nested, text = "", list[str](), "null"
-        for inner, one in fields(value):
-            if inner == 1:
-                key = one.decode()
-            elif inner == 2:
-                nested.append(one.decode())
-            elif inner == 16:
-                text = one.decode()
-        out[key or ".".join(nested)] = json.loads(text)
+    for item in map(fields, fields(message)[1]):
+        name = ".".join(part.decode() for part in item[1] or item[2])
+        out[name] = json.loads(item[16][-1].decode() if item[16] else "null")
     return out

@@ -4,7 +4,7 @@ import argparse
 import itertools
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,16 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.seed is not None and arguments.seed < 0:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
     given = settings(arguments.given)
+    given |= {} if arguments.seed is None else {"seed": arguments.seed}
+    given |= {"imported.name": arguments.row} if arguments.row else {}
     try:
         found = read_source(source, arguments.step or "", arguments.run)
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
-    imported = convert(found, arguments.trainer, evaluation=arguments.evaluation,
-                       reward=arguments.reward, seed=arguments.seed, row=arguments.row,
-                       given=given)  # fmt: skip
-    with _set_aside(place, replaced), staged(place, "--out") as aside:
+    imported = convert(found, arguments.trainer, given, evaluation=arguments.evaluation,
+                       reward=arguments.reward)  # fmt: skip
+    away = _set_aside(place) if replaced else nullcontext()
+    with away, staged(place, "--out") as aside:
         summary = write(imported, aside, source)
     document = {
         "path": str(place),
@@ -108,20 +110,17 @@ def settings(words: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _set_aside(place: Path, replaced: bool) -> Iterator[None]:
+def _set_aside(place: Path) -> Iterator[None]:
     """Without the run at `place`, which is back there if the block fails."""
     old = place.with_name(f".{place.name}.old")
-    if replaced:
-        shutil.rmtree(old, ignore_errors=True)
-        place.rename(old)
+    shutil.rmtree(old, ignore_errors=True)
+    place.rename(old)
     try:
         yield
     except BaseException:
-        if replaced:
-            old.rename(place)
+        old.rename(place)
         raise
-    if replaced:
-        shutil.rmtree(old)
+    shutil.rmtree(old)
 
 
 def _imported(place: Path) -> bool:
@@ -135,14 +134,12 @@ def _imported(place: Path) -> bool:
 def view(d: Mapping[str, Any]) -> Iterator[str]:
     """The output without --json."""
     whose = f"{UNKNOWN} (--from NAME sets it)" if d["from"] == "csv" else d["from"]
-    known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
+    own = sum(n.startswith(f"{d['from']}/") for n in d["metrics"])
     yield (
         f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "
         f"samples from {whose}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
     )
-    own = len(d["metrics"]) - known
-    yield f"{known} metric{'s have' if known != 1 else ' has'} a name in rlzoo; {own} " + (
-        "keep their own names" if own != 1 else "keeps its own name")  # fmt: skip
+    yield f"metrics with a name in rlzoo: {len(d['metrics']) - own}; with only their own: {own}"
     if d["derived"]:
         yield f"computed from the responses: {', '.join(d['derived'])}"
     left = d["missing"]

@@ -14,6 +14,7 @@ import yaml
 from rlzoo import __version__
 from rlzoo.errors import UsageError
 from rlzoo.format.text import one_line
+from rlzoo.recipe.compose import nest
 from rlzoo.runs.disk import json_text, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, SCORE
@@ -21,15 +22,8 @@ from rlzoo.runs.provenance import FILE
 from rlzoo_lab.data.columns import bounded
 from rlzoo_lab.data.metrics import metrics
 from rlzoo_lab.data.strict import refuse_losses
-from rlzoo_lab.imports.found import Found, Sample, Values, grouped
-from rlzoo_lab.imports.names import (
-    NOTES,
-    own,
-    recipe_keys,
-    tables,
-    trainer_by_names,
-    translate,
-)
+from rlzoo_lab.imports.found import Found, Sample, Values, grouped, the_one
+from rlzoo_lab.imports.names import own, recipe_keys, tables, trainer_by_names, translate
 from rlzoo_lab.imports.rollouts import sample_metrics
 
 UNKNOWN = "an unknown trainer"
@@ -42,8 +36,7 @@ KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coe
 
 @dataclass
 class Imported:
-    """The contents of a run folder, with rlzoo's names. derived: metrics that follow from
-    rollouts."""
+    """A run with rlzoo's names. derived: metrics that follow from rollouts."""
 
     trainer: str
     recipe: dict[str, Any]
@@ -57,31 +50,27 @@ class Imported:
     @property
     def missing(self) -> list[str]:
         """The parts of an rlzoo run that this one does not have."""
-        out = [] if self.evaluations else ["evaluations"]
-        out += [] if any("eval/score" in e for e in self.evaluations.values()) or out else [
-            "eval/score (--eval NAME chooses one)"]  # fmt: skip
-        out += [] if self.samples else ["samples"]
-        out += ["tokens"]
-        out += [f"recipe key {key}" for key in KEYS if key not in self.recipe]
-        have = {name for line in self.steps.values() for name in line}
-        for metric in metrics():
-            head = metric.name.partition("*")[0]
-            there = metric.name in have or ("*" in metric.name and f"{head}mean" in have)
-            if metric.maker != "evaluation" and not metric.requires and not there:
-                out.append(metric.name)
+        have = {"step"}.union(*self.steps.values())
+        scored = SCORE in set().union(*self.evaluations.values())
+        expected = (m.name for m in metrics() if m.maker != "evaluation" and not m.requires)
         hint = {REWARD: f"{REWARD} (--reward NAME chooses one)"}
-        return [hint.get(name, name) for name in out if name != "step"]
+        return [
+            *(() if self.evaluations else ["evaluations"]),
+            *(() if scored or not self.evaluations else ["eval/score (--eval NAME chooses one)"]),
+            *(() if self.samples else ["samples"]),
+            "tokens",
+            *(f"recipe key {key}" for key in KEYS if key not in self.recipe),
+            *(hint.get(n, n) for n in expected if have.isdisjoint([n, n.replace("*", "mean")])),
+        ]
 
 
 def convert(
     found: Found,
     trainer: str | None,
+    given: Mapping[str, Any],
     *,
     evaluation: str | None = None,
     reward: str | None = None,
-    seed: int | None = None,
-    row: str | None = None,
-    given: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The files' contents with rlzoo's names. trainer: what --from names, None to recognize it.
     evaluation, reward: the metrics that become eval/score and reward/mean. given: recipe keys.
@@ -98,8 +87,8 @@ def convert(
     whose = whose or (trainer if trainer in tables() else None) or "csv"
     steps, evaluations, notes = _merged(found, whose)
     notes = [*found.notes, *notes]
-    for (of, theirs), note in NOTES.items():
-        if of == whose and not {theirs, f"train/{theirs}"}.isdisjoint(names):
+    for theirs, note in tables().get(whose, {}).get("notes", {}).items():
+        if not {theirs, f"train/{theirs}"}.isdisjoint(names):
             notes.append(note)
     if whose == "trl":
         notes += _std_of_scores(steps)
@@ -107,11 +96,9 @@ def convert(
     _choose("--reward", steps, reward, REWARD)
     keys = recipe_keys(whose, found.settings)
     derived = _derive(found, steps, keys.get("rollout.samples"))
-    given = dict(given or {}) | ({} if seed is None else {"seed": seed})
     notes += [f"{key}: {value}, in place of the files' {keys[key]}"
               for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip
-    keys |= given
-    keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
+    keys |= {**given, "imported.from": whose}
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
     return Imported(whose, keys, steps, evaluations, found.samples, derived, notes,
@@ -172,8 +159,7 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
 
 
 def _measured(name: str) -> bool:
-    """Whether only a training step has this metric; rates, coefficients and times are logged
-    before the first one, too."""
+    """Whether only a training step has this metric: rates and times are logged before one, too."""
     return own(name) and not re.search(r"/(?:lr|kl_coef)$|^(?:timing|perf)", name)
 
 
@@ -205,15 +191,10 @@ def _near(a: float | None, b: float | None) -> bool:
 
 def _choose(option: str, lines: dict[int, Values], wanted: str | None, name: str) -> None:
     """Set eval/score or reward/mean: what an option names, or the evaluations' only reward."""
-    there = dict.fromkeys(k for line in lines.values() for k in line)
+    there = [*dict.fromkeys(k for line in lines.values() for k in line)]
     if wanted is not None:
-        hits = [k for k in there if wanted in (k, k.removeprefix("eval/"), k.partition("/")[2])]
-        hits = hits or [k for k in there if wanted in k]
-        if len(hits) != 1:
-            raise UsageError(
-                f"{option}: {wanted!r} matches {len(hits)} metrics, not one (available: "
-                f"{', '.join(there) or 'none'})"
-            )
+        exact = [k for k in there if wanted in (k, k.removeprefix("eval/"), k.partition("/")[2])]
+        hits = [the_one(option, wanted, there, exact, "metrics")]
         refuse_losses(option, hits[0])
     else:
         if name in there or name != SCORE:
@@ -246,7 +227,7 @@ def write(imported: Imported, place: Path, source: Path) -> dict[str, Any]:
     folder = RunFolder(place)
     label = imported.recipe.get("imported.name") or source.resolve().stem or imported.trainer
     label = one_line(str(label))
-    recipe = yaml.safe_dump(_tree(imported.recipe), allow_unicode=True, sort_keys=True)
+    recipe = yaml.safe_dump(nest(imported.recipe), allow_unicode=True, sort_keys=True)
     (place / "recipe.yaml").write_text(f"# {label}\n{recipe}", encoding="utf-8")
     with open(place / "metrics.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json_text(line) + "\n" for line in _lines(imported))
@@ -303,18 +284,6 @@ def _summary(imported: Imported, label: str) -> dict[str, Any]:
     if isinstance(planned, int) and last < planned:
         out["stopped"] = f"step {last} of {planned}"
     return out
-
-
-def _tree(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as nested mappings; a key that is also a section is left out."""
-    tree: dict[str, Any] = {}
-    for key, value in keys.items():
-        *above, last = key.split(".")
-        at = tree
-        for part in above:
-            at = at.setdefault(part, {})
-        at[last] = value
-    return tree
 
 
 def _digest(path: Path) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlzoo.errors import UsageError
+
 T = TypeVar("T")
 Values = dict[str, float]
 DEEPEST = 32  # mappings in each other
@@ -60,12 +62,15 @@ class Found:
     stepped: set[str] = field(default_factory=set)
     placed: int = 0
 
-    def take(self, parts: Iterable[Row | Sample]) -> None:
-        for part in parts:
-            if isinstance(part, Row):
-                self.rows.append(part)
-            else:
-                self.samples.append(part)
+
+def the_one(option: str, wanted: str, names: list[str], exact: list[str], what: str) -> str:
+    """The name that an option gives: that of `exact`, or else the only one that contains it."""
+    hits = exact or [name for name in names if wanted in name]
+    if len(hits) == 1:
+        return hits[0]
+    known = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    raise UsageError(f"{option}: {wanted!r} matches {len(hits)} {what}, not one (available: "
+                     f"{known or 'none'})")  # fmt: skip
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
@@ -94,8 +99,7 @@ def per_rollout(steps: list[Row], rollouts: set[int], found: Found) -> list[Row]
 
 
 def flat(tree: Mapping[str, Any], above: str = "", split: str = ".") -> dict[str, Any]:
-    """Nested mappings by dotted keys; what is nested too deeply, and wandb's tables and images,
-    stays as it is."""
+    """Nested mappings by dotted keys, but for those too deep and wandb's tables and images."""
     out: dict[str, Any] = {}
     for key, value in tree.items():
         nested = isinstance(value, Mapping) and above.count(split) < DEEPEST

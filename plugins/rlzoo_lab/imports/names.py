@@ -10,21 +10,6 @@ import yaml
 
 from rlzoo_lab.data.metrics import metrics
 
-# Where a trainer's number is rlzoo's by name, and made in another way.
-NOTES = {
-    ("trl", "kl"): "actor/ref_kl is TRL's kl (GRPO's k3 estimate in the update), not log pi - log "
-    "pi_ref at rollout",
-    ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
-    ("verl", "actor/reward_kl_penalty"): (
-        verl_kl := "actor/ref_kl is verl's KL penalty: with "
-        "verl's own KL estimator, averaged over each response and then over responses"
-    ),
-    ("verl", "critic/kl"): verl_kl,
-    ("verl", "critic/vf_explained_var"): (
-        "critic/vf_explained_var is of verl's returns, which contain values if lam < 1"
-    ),
-    ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
-}
 # Keys of a recipe that take a text; the others take a number.
 TEXTS = ("estimator.name", "kl.name", "model.path", "task.name")
 LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "token_mean",
@@ -38,33 +23,27 @@ EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/", "val/test_score/")
 
 @cache
 def tables() -> dict[str, dict[str, dict[str, str]]]:
-    """trainer -> kind (metrics, settings, evaluations) -> its name -> rlzoo's name."""
+    """trainer -> kind (metrics, settings, evaluations, ...) -> its name -> rlzoo's name."""
     text = Path(__file__).with_name("trainers.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
 
 @cache
-def _patterns(trainer: str, kind: str) -> list[tuple[str, re.Pattern[str], str]]:
-    """(how such a name begins, the whole of it, our names) of each line with a *."""
-    out = []
-    for theirs, targets in tables().get(trainer, {}).get(kind, {}).items():
-        head, star, _ = theirs.partition("*")
-        if star:
-            whole = "([^/]+)".join(map(re.escape, theirs.split("*")))
-            out.append((head, re.compile(whole), targets))
-    return out
+def _patterns(trainer: str, kind: str) -> list[tuple[re.Pattern[str], list[str]]]:
+    """(a trainer's name, ours) of each line of the table; a * is a part of a name."""
+    lines = tables().get(trainer, {}).get(kind, {})
+    return [(re.compile("([^/]+)".join(map(re.escape, theirs.split("*")))), targets.split())
+            for theirs, targets in lines.items()]  # fmt: skip
 
 
 @cache
 def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
     """rlzoo's names for a trainer's metric; empty if no line matches."""
-    if exact := tables().get(trainer, {}).get(kind, {}).get(name):
-        return tuple(exact.split())
-    for head, pattern, targets in _patterns(trainer, kind):
-        if name.startswith(head) and (match := pattern.fullmatch(name)):
+    for pattern, targets in _patterns(trainer, kind):
+        if match := pattern.fullmatch(name):
             for part in match.groups():
-                targets = " ".join(t.replace("*", part, 1) for t in targets.split())
-            return tuple(targets.split())
+                targets = [target.replace("*", part, 1) for target in targets]
+            return tuple(targets)
     return ()
 
 
@@ -104,8 +83,7 @@ Metrics = dict[str, float]
 
 
 def translate(trainer: str, values: Mapping[str, float]) -> tuple[Metrics, Metrics]:
-    """(metrics of the step, metrics of an evaluation) of one row, with rlzoo's names. A metric
-    without a name becomes TRAINER/NAME."""
+    """(metrics of the step, of an evaluation) with rlzoo's names, or else TRAINER/NAME."""
     step, evaluation = Metrics(), Metrics()
     pairs = trainer == "trl" and any(n.removeprefix("train/") in OF_PAIRS for n in values)
     for name, value in values.items():

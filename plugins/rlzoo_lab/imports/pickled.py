@@ -45,8 +45,7 @@ class _Reader(pickle._Unpickler):
 
 
 def read_arguments(path: Path) -> dict[str, Any]:
-    """The plain values among the settings in a training_args.bin: numbers, texts, lists of them.
-    Raises DataError."""
+    """The numbers, texts and lists of them in a training_args.bin. Raises DataError."""
     try:
         with zipfile.ZipFile(path) as archive:
             [name] = [n for n in archive.namelist() if n.endswith("data.pkl")]

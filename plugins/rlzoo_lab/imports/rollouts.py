@@ -8,7 +8,7 @@ from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import Any
 
 from rlzoo_lab.data.strict import damaged, json_lines
-from rlzoo_lab.imports.found import Sample, Values, grouped
+from rlzoo_lab.imports.found import Found, Sample, Values, grouped
 from rlzoo_lab.imports.tabular import number as number_of
 from rlzoo_lab.imports.tabular import parquet_rows
 
@@ -27,34 +27,30 @@ def parquet_samples(path: Path, rewards: Sequence[str], weights: Sequence[float]
     for number, row in enumerate(rows, 1):
         if not isinstance(row["step"], int):
             raise damaged(path, number, "a whole number as 'step'")
-        scores = [row.get(name) for name in rewards]
-        real = [(s, w) for s, w in zip(scores, weights, strict=True)
-                if isinstance(s, int | float) and s == s]  # fmt: skip
-        score = sum(s * w for s, w in real) if real else None
+        terms = {k: s for k in rewards if isinstance(s := row.get(k), int | float) and s == s}
+        weighted = [terms[k] * w for k, w in zip(rewards, weights, strict=True) if k in terms]
         advantage = row.get("advantage")
-        advantage = advantage if isinstance(advantage, int | float) else None
-        out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]), score,
-                          advantage, group=_text(row["prompt"]),
-                          terms={k: s for k, s in zip(rewards, scores, strict=True)
-                                 if isinstance(s, int | float) and s == s}))  # fmt: skip
+        out.append(Sample(row["step"], _text(row["prompt"]), _text(row["completion"]),
+                          sum(weighted) if weighted else None,
+                          advantage if isinstance(advantage, int | float) else None,
+                          group=_text(row["prompt"]), terms=terms))  # fmt: skip
     return out
 
 
-def verl_samples(path: Path) -> Iterator[Sample]:
+def verl_samples(path: Path, _: Found) -> Iterator[Sample]:
     """verl's rollout dump, one JSON object per line: input, output, gts, score, step."""
     for number, line in json_lines(path):
         step, score = line.get("step"), line.get("score")
-        score = score if number_of(score) is None else number_of(score)
         if not {"input", "output"} <= line.keys() or type(step) is not int:
             raise damaged(path, number, "'input', 'output' and a whole number as 'step'")
-        if score is not None and number_of(score) is None:
+        if score is not None and (score := number_of(score)) is None:
             raise damaged(path, number, "a number as 'score'")
         answer = line.get("gts")
         yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer,
                      episode=line.get("traj_uid", line.get("request_id")))  # fmt: skip
 
 
-def slime_samples(path: Path) -> Iterator[Sample]:
+def slime_samples(path: Path, _: Found) -> Iterator[Sample]:
     """Files of --save-debug-rollout-data of slime and miles, which count from 0."""
     from pickle import UnpicklingError
 
@@ -78,7 +74,7 @@ def slime_samples(path: Path) -> Iterator[Sample]:
                      truncated=row.get("status") == "truncated")  # fmt: skip
 
 
-def prime_samples(path: Path) -> Iterator[Sample]:
+def prime_samples(path: Path, _: Found) -> Iterator[Sample]:
     """prime-rl's traces of a step, an episode a line: the last branch of each trained agent."""
     for number, line in json_lines(path):
         try:

@@ -16,7 +16,7 @@ from rlzoo.runs.disk import refuse_devices
 from rlzoo_lab.data.strict import STEPS, damaged, read_json_file, text_lines
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
-from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped
+from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped, the_one
 from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
@@ -54,7 +54,11 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
         reader = BY_KIND[kinds[path]]
-        found.take(reader.read(path, found))
+        for part in reader.read(path, found):
+            if isinstance(part, Row):
+                found.rows.append(part)
+            else:
+                found.samples.append(part)
         found.formats |= {reader.trainer} - {""}
     parts = not any(row.run for row in found.rows)
     found.rows = begun_again(found.rows) if parts else found.rows
@@ -78,18 +82,14 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
 def _run(place: Path, runs: list[str], wanted: str | None, parts: bool) -> str:
     """The run that --run names, or a part of its name, or ALL if they may be parts of one. Raises
     UsageError if no run matches."""
-    names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
     if wanted is None:
         join = f", or join the parts of one run with --run '{ALL}'" if parts else ""
+        names = ", ".join(runs[:12]) + (f" and {len(runs) - 12} more" if len(runs) > 12 else "")
         raise UsageError(f"SOURCE: {place} has {len(runs)} runs ({names}); choose one with --run "
                          f"NAME{join}")  # fmt: skip
     if wanted == ALL and parts:
         return ALL
-    hits = [r for r in runs if r == wanted] or [r for r in runs if wanted in r]
-    if len(hits) != 1:
-        raise UsageError(f"--run: {wanted!r} matches {len(hits)} runs, not one (available: "
-                         f"{names or 'none'})")  # fmt: skip
-    return hits[0]
+    return the_one("--run", wanted, runs, [run for run in runs if run == wanted], "runs")
 
 
 def _files(place: Path) -> list[Path]:
@@ -154,22 +154,16 @@ def _latest_state(kinds: dict[Path, str]) -> dict[Path, str]:
     states = [p for p, kind in kinds.items() if kind == "state" and p.name == "trainer_state.json"]
     if not states:
         return kinds
-    keep = {of_run[-1] for of_run in _by_run(states).values()}
+    folders = {p: p.parents[p.parent.name.startswith("checkpoint-")] for p in states}
+    roots = {*folders.values()}
+    runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
+                                           if up in roots), folders[p]))  # fmt: skip
+    keep = {([p for p in files if p.parent == root] or sorted(files, key=_natural))[-1]
+            for root, files in runs.items()}  # fmt: skip
     arguments = [p for p, kind in kinds.items() if kind == "arguments"]
     near = {p for p in arguments if p.parent in {k.parent for k in keep}} or {*arguments[-1:]}
     left = {*states, *arguments} - keep - near
     return {p: kind for p, kind in kinds.items() if p not in left}
-
-
-def _by_run(states: list[Path]) -> dict[Path, list[Path]]:
-    """The folder of a run -> its trainer_state.json, the latest last."""
-    folders = {p: p.parent.parent if p.parent.name.startswith("checkpoint-") else p.parent
-               for p in states}  # fmt: skip
-    roots = {*folders.values()}
-    runs = grouped(states, lambda p: next((up for up in reversed(folders[p].parents)
-                                           if up in roots), folders[p]))  # fmt: skip
-    return {root: sorted(files, key=lambda p: (p.parent == root, _natural(p)))
-            for root, files in runs.items()}  # fmt: skip
 
 
 def _of_one_run(
@@ -299,22 +293,18 @@ class Reader:
     trainer: str = ""
 
 
-def _alone(read: Callable[[Path], Iterable[Any]]) -> Callable[[Path, Found], Iterable[Any]]:
-    return lambda path, _: read(path)
-
-
 READERS = (  # the first whose `sniff` holds
     Reader("wandb", lambda f: f.start[:4] == WANDB or f.suffix == ".wandb", _wandb, "wandb"),
     Reader("rollouts of trl", lambda f: f.parquet and f.name.startswith("completions_"),
            _trl_rollouts, "trl"),
     Reader("", lambda f: f.parquet),  # prompts, tokens
-    Reader("events", lambda f: "tfevents" in f.name, _alone(tensorboard_rows)),
+    Reader("events", lambda f: "tfevents" in f.name, tensorboard_rows),
     Reader("arguments", lambda f: f.name == "training_args.bin", _arguments, "trl"),
     Reader("", lambda f: f.slime and (b"\0format_version" in f.start
            or b"\0rollout_data" in f.start)),  # tokens
     Reader("evaluated", lambda f: f.slime and "eval_" in f.name and b"samples" in f.start),
-    Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start,
-           _alone(slime_samples), "slime"),
+    Reader("rollouts of slime", lambda f: f.slime and b"samples" in f.start, slime_samples,
+           "slime"),
     Reader("", lambda f: f.suffix in OTHER or f.name in NOT_METRICS or b"\0" in f.start[:4096]),
     Reader("settings", lambda f: f.suffix in (".yaml", ".yml", ".toml")
            or re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", f.name), _settings),
@@ -324,9 +314,9 @@ READERS = (  # the first whose `sniff` holds
     Reader("table", lambda f: f.suffix in (".csv", ".tsv"), table_rows, "csv"),
     Reader("evaluated", lambda f: {"input", "output", "reward"} <= f.line.keys()),
     Reader("rollouts of verl", lambda f: {"input", "output"} <= f.line.keys(),
-           _alone(verl_samples), "verl"),
+           verl_samples, "verl"),
     Reader("traces of prime-rl", lambda f: {"traces", "task"} <= f.line.keys()
-           and f.path.parts[-3:-1] == ("train", "effective"), _alone(prime_samples), "prime-rl"),
+           and f.path.parts[-3:-1] == ("train", "effective"), prime_samples, "prime-rl"),
     Reader("", lambda f: {"traces", "task"} <= f.line.keys()),  # of an evaluation
     Reader("", lambda f: {"token_ids", "loss_mask"} <= f.line.keys()),  # prime-rl's export
     Reader("lines", lambda f: any(k in f.line or k in f.line.get("data", f.line)

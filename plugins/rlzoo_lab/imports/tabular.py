@@ -24,8 +24,7 @@ MOST_ROWS = 1_000_000  # of a parquet file
 
 
 def number(value: Any) -> float | None:
-    """A number, also NaN and infinities that a tracker wrote as texts; None for anything else.
-    Integers beyond 15 digits become floats."""
+    """A number, also NaN or infinity as a text, integers beyond 15 digits as floats; or None."""
     if type(value) is float:
         return value
     if type(value) is int:
@@ -49,8 +48,7 @@ def parsed(text: str) -> float | None:
 
 
 def step_of(values: Mapping[str, Any], path: Path, line: int, names: Sequence[str] = STEPS) -> int:
-    """The step number of a line, by the first name that it has; raises DataError if there is
-    none."""
+    """The step number of a line, by the first name that it has; raises DataError without one."""
     for name in names:
         if name in values:
             step = values[name]

@@ -11,7 +11,9 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo_lab.data.words import quoted, read_options
+from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
 from rlzoo_lab.view.declared import add_declared
+from rlzoo_lab.view.shown import Shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +51,11 @@ def _result(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> 
         for r in results
     ]
     failed = any(line["passed"] is False for line in document)
-    return Result(document, lambda _: checks_table(subjects, brief=brief), int(failed))
+    return Result(document, Shown(blocks(subjects, brief=brief)), int(failed))
 
 
 def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
-    """Checks that a model's own passes agree; `words`: `model=NAME` or `model=PATH`, and other
-    keys."""
+    """Checks that a model's own passes agree. words: model=NAME or model=PATH, and other keys."""
     from rlzoo.lm.build import build_policy
     from rlzoo.lm.probe import examine
 
@@ -66,33 +67,24 @@ def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
     return "model", name, type(policy.model).__name__, findings
 
 
-def checks_table(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> list[Any]:
-    """A row per check of each subject (kind, name, location, results); `brief`: a row per subject,
-    with its faults."""
-    from rich.table import Table  # here: --help needs no rich
-    from rich.text import Text
-
-    words = {True: "passed", False: "FAILED", None: "n/a"}
-    styles = {True: "green", False: "bold red", None: "dim"}
-    table = Table(title="conformance", title_justify="left")
-    columns = ("component", "passed", "n/a", "failed") if brief else ("check", "", "what")
-    longest = max((len(r.name) for *_, checked in subjects for r in checked), default=0)
-    for title in columns:  # the names of checks in one piece; a label may be a long path
-        table.add_column(title, overflow="fold", min_width=longest if title == "check" else None)
-    faults: list[Any] = []
-    for kind, name, file, checked in subjects:
+def blocks(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> list[Block]:
+    """What is printed of subjects (kind, name, location, results), and their faults; `brief`: only
+    the numbers of checks."""
+    words = {True: "passed", None: "n/a", False: "FAILED"}
+    shown, faults = list[Block](), list[Block]()
+    for kind, name, file, results in subjects:
         label = f"{kind} {name}"
-        if brief:
-            counts = [sum(r.passed is p for r in checked) for p in (True, None, False)]
-            table.add_row(label, *map(str, counts), style="bold red" if counts[2] else "")
-            faults += [
-                Text(f"{label}: {r.name}: {r.message}", style="red")
-                for r in checked
-                if r.passed is False
-            ]
-        else:
-            table.add_section()
-            table.add_row(Text(label, style="bold"), "", file)
-            for r in checked:
-                table.add_row(r.name, Text(words[r.passed], style=styles[r.passed]), r.message)
-    return [table, *faults]
+        faults += [Text(f"{label}: {r.name}: {r.message}", "problem")
+                   for r in results if r.passed is False]  # fmt: skip
+        cells = {"check": [r.name for r in results], "result": [words[r.passed] for r in results],
+                 "what": [r.message for r in results]}  # fmt: skip
+        columns = [Column(head, texts, left=True) for head, texts in cells.items()]
+        faint = [i for i, r in enumerate(results) if r.passed is None]
+        shown += [Text(f"{label}  {file}", "strong"), Table(columns, faint=faint)]
+    if brief:
+        counts = (
+            column(word, [sum(r.passed is p for r in results) for *_, results in subjects])
+            for p, word in words.items()
+        )
+        shown = [Table([Column("component", [f"{s[0]} {s[1]}" for s in subjects]), *counts])]
+    return [*shown, *faults]

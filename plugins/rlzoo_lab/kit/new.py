@@ -4,7 +4,6 @@ import argparse
 import keyword
 import re
 import shlex
-import shutil
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import distribution as distribution_named
@@ -18,6 +17,7 @@ from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.component import KINDS, name_of
 from rlzoo.plugin.sketch import sketch
 from rlzoo.runs.disk import write_synced
+from rlzoo_lab.data.staged import staged
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}
 
@@ -86,16 +86,10 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
     }
     texts = {file: Template(_raw(name)).substitute(words) for file, name in templates.items()}
     try:
-        package.mkdir(parents=True)
-        try:
+        package.parent.mkdir(parents=True, exist_ok=True)
+        with staged(package, "--dir") as aside:
             for file, text in texts.items():
-                write_synced(package / file, text.encode())
-        except BaseException:
-            shutil.rmtree(package)
-            raise
-    except FileExistsError:
-        text = f"{package} already exists; choose another name or remove it"
-        raise RlzooError(text, kind="taken") from None
+                write_synced(aside / file, text.encode())
     except OSError as error:
         raise RlzooError(f"cannot create {package}: {error.strerror}") from None
     return [package / file for file in texts]

@@ -10,8 +10,7 @@ def k3(log_probs, ref_log_probs):
 
     As a loss, its expected gradient is that of the per-state *forward* KL; in the reward, its
     policy gradient differs from that of the KL. It grows like exp if the policy drops a token that
-    is likely under the reference, so -l is clamped at 20. verl calls it `low_var_kl` and also caps
-    the penalty at 10.
+    is likely under the reference, so -l is clamped at 20. verl also caps the penalty at 10.
     Elsewhere: low_var_kl (verl).
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """

@@ -25,8 +25,7 @@ def gmpo(
     nats, so those of the ratio are e^-0.4 and e^0.4. With one advantage per response and
     seq_mean_token_mean, this is the paper's objective. It fails with advantages that differ within
     a response, because each ratio then has the response's mean advantage, but the sign for clipping
-    is that of each token. verl calls it `geo_mean`, uses a different aggregation, and sets l = 0 at
-    A = 0.
+    is that of each token. verl uses a different aggregation and sets l = 0 at A = 0.
     Elsewhere: geo_mean (verl).
     Source: Zhao et al. 2025, arXiv:2507.20673.
     """

@@ -40,11 +40,9 @@ def http(
     send: Annotated[list[str], "any of prompts, responses, response_tokens and answers"] = SEND,
     per_token: Annotated[bool, "the endpoint returns a list of scores for each response"] = False,
     batch: Annotated[int, Range(1), "responses per request"] = 64,
-    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 30.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 30.0,
     retries: Annotated[int, Range(0), "number of further attempts"] = 3,
-    backoff: Annotated[
-        float, Range(0), "seconds before the second attempt; doubles after each attempt"
-    ] = 1.0,
+    backoff: Annotated[float, Range(0), "seconds before a second attempt; then doubled"] = 1.0,
     on_failure: Annotated[Literal["stop", "zero"], "what to do if no attempt is answered"] = "stop",
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
@@ -57,8 +55,8 @@ def http(
     fail, the run stops with its last checkpoint intact, or on_failure=zero scores that request 0
     with a warning. Any other invalid answer is an immediate error, since it would recur: another
     status, a redirect (which is not followed), no JSON, more than 64 MiB, the wrong shape. Secrets
-    do not belong in recipes: `headers_from` names an environment variable for them, which the
-    command line must allow with `--allow-env NAME`. A run is deterministic only if the endpoint is.
+    belong in the variable of `headers_from`, which `--allow-env NAME` must allow. A run is
+    deterministic only if the endpoint is.
     Source: the user.
     """
     check(url=url, send=send, headers_from=headers_from, per_token=per_token)

@@ -88,9 +88,7 @@ def load(schema: str) -> str:
             try:
                 leads[id(node)].append(resolver.lookup(reference).contents)
             except referencing.exceptions.Unresolvable:
-                raise ValueError(
-                    f"{name}: {key} {reference!r} does not exist in the schema"
-                ) from None
+                raise ValueError(f"{name}: {key} {reference!r} is not in the schema") from None
     if _endless(leads):
         raise ValueError(f"{name}: is not a schema, because its references form a cycle")
     return text

@@ -45,11 +45,9 @@ def judge(
     max_tokens: Annotated[int, Range(1), "maximum number of tokens in the judge's reply"] = 512,
     requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 8,
     cache: Annotated[int, Range(0), "number of recent scores to cache"] = 100_000,
-    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 60.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 60.0,
     retries: Annotated[int, Range(0), "number of further attempts"] = 3,
-    backoff: Annotated[
-        float, Range(0), "seconds before the second attempt; doubles after each attempt"
-    ] = 1.0,
+    backoff: Annotated[float, Range(0), "seconds before a second attempt; then doubled"] = 1.0,
     on_failure: Annotated[Literal["stop", "zero"], "without a score"] = "stop",
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
@@ -61,10 +59,9 @@ def judge(
     outside [low, high] is clipped. Equal rows are sent once, and scores are cached in memory, so
     that a repeated response costs nothing. Failed requests are retried as in the reward `http`. A
     reply without a score, or no reply, stops the run with its last checkpoint intact; with
-    on_failure=zero, such responses score 0 with a warning. Secrets do not belong in recipes:
-    `headers_from` names an environment variable for them, which the command line must allow with
-    `--allow-env NAME`. It fails when the policy learns to exploit the judge. A run is deterministic
-    only if the endpoint is.
+    on_failure=zero, such responses score 0 with a warning. Secrets belong in the variable of
+    `headers_from`, which `--allow-env NAME` must allow. It fails when the policy learns to exploit
+    the judge. A run is deterministic only if the endpoint is.
     Source: Zheng et al. 2023, arXiv:2306.05685; OpenAI's chat completions API.
     """
     check(url=url, model=model, low=low, high=high, headers_from=headers_from)

@@ -21,9 +21,7 @@ def majority(
     responses,
     group_ids,
     *,
-    pattern: Annotated[
-        str, "the answer is the first group of its last match; empty: the whole text"
-    ] = "",
+    pattern: Annotated[str, "its last match's first group is the answer; empty: the text"] = "",
 ):
     """1 if a response gives the most frequent answer of its group, otherwise 0, (B,).
 

@@ -23,15 +23,11 @@ def process_reward_model(
     response_mask,
     *,
     path: Annotated[str, "a folder written by `rlzoo model reward --per-step`, or a hub id"] = "",
-    separator: Annotated[
-        str | None, "separator after each step; null: as in the model's training"
-    ] = None,
+    separator: Annotated[str | None, "after each step; null: as in the model's training"] = None,
     form: Annotated[Literal["step", "min"], "the reward of a step"] = "step",
     temperature: Annotated[float, Range(0, closed="neither"), "of form=min"] = 0.1,
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[
-        int | None, Range(2), "maximum number of tokens to read from the start; null: all"
-    ] = None,
+    max_length: Annotated[int | None, Range(2), "tokens read from the start; null: all"] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     device: Annotated[str, "auto: the policy's device"] = "auto",
 ):

@@ -95,9 +95,7 @@ def _refuse_endless(pattern: str, flags: int) -> None:
     for word in _WORDS.finditer(pattern):
         depth += bool(word[1]) - bool(word[3])
         if word[2]:
-            raise ValueError(
-                f"not a pattern: {in_short(pattern)}: it is recursive because of {word[0]}"
-            )
+            raise ValueError(f"not a pattern: {in_short(pattern)}: {word[0]} is recursive")
         if depth > DEEPEST:
             raise RecursionError
         times *= max(1, int((word[5] or word[4] or "0")[:9]))

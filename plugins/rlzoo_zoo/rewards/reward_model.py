@@ -21,9 +21,7 @@ def reward_model(
     *,
     path: Annotated[str, "a folder written by `rlzoo model reward`, or a hub id"] = "",
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[
-        int | None, Range(2), "maximum number of tokens to read from the end; null: all"
-    ] = None,
+    max_length: Annotated[int | None, Range(2), "tokens read from the end; null: all"] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     device: Annotated[str, "auto: the policy's device"] = "auto",
 ):

@@ -46,21 +46,15 @@ def openai(
     uniforms,
     *,
     url: Annotated[str, "URL of the server, without /v1"] = "http://127.0.0.1:8000",
-    model: Annotated[
-        str, "name of the model on the server; empty: the only one that it serves"
-    ] = "",
+    model: Annotated[str, "its name on the server; empty: the only one there"] = "",
     reload: Annotated[
         list[str],
         "calls that make the server load {folder}, each a path and JSON; []: it keeps its weights",
     ] = VLLM,
     folder: Annotated[str, "folder for the weights; empty: a temporary one"] = "",
     requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 64,
-    timeout: Annotated[
-        float, Range(0, closed="neither"), "timeout of a request in seconds"
-    ] = 600.0,
-    patience: Annotated[
-        float, Range(0), "seconds for which to retry a server that is unavailable or full"
-    ] = 120.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 600.0,
+    patience: Annotated[float, Range(0), "seconds for a server that is away or full"] = 120.0,
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
     """Responses to prompts (B, P) of at most T tokens from an HTTP server, with its
@@ -74,11 +68,10 @@ def openai(
     the statuses 408, 429 and 5xx are retried after growing waits, or after Retry-After; after a
     429, with half as many concurrent requests. A server that did not answer may have restarted, so
     it first gets the weights again. After `patience` seconds without an answer, the run stops with
-    its last checkpoint intact. Any other invalid answer is an immediate error. Secrets do not
-    belong in recipes: `headers_from` names an environment variable for them, which the command line
-    must allow with `--allow-env NAME`. `old_log_probs` come from the policy; correction=tis, icepop
-    or rejection accounts for the difference. A resumed run gives the same numbers if the server
-    samples the same tokens for the same seed.
+    its last checkpoint intact. Any other invalid answer is an immediate error. Secrets belong in
+    the variable of `headers_from`, which `--allow-env NAME` must allow. `old_log_probs` come from
+    the policy; correction=tis, icepop or rejection accounts for the difference. A resumed run gives
+    the same numbers if the server samples the same tokens for the same seed.
     Source: OpenAI's completions API, with vLLM's `return_token_ids`.
     """
     key = (url, headers_from, folder, timeout)

@@ -45,9 +45,7 @@ def rounded(
     with torch.no_grad():
         for weight in {id(p): p for p in model.parameters() if p.ndim == 2}.values():
             if hasattr(weight, "full_tensor"):
-                raise RlzooError(
-                    "sampler=rounded: needs whole weights; use parallel.strategy=replicate"
-                )
+                raise RlzooError("sampler=rounded needs parallel.strategy=replicate")
             weight.copy_(_other(weight, bits, noise, draw))
     other = policy.over(model)
     drawn = transformers(other, prompt_ids, prompt_mask, uniforms, distribution=distribution)

@@ -55,17 +55,9 @@ def sessions(
     host: Annotated[str, "address to listen on"] = "127.0.0.1",
     port: Annotated[int, Range(0, 65535)] = 8011,
     token_from: Annotated[str, "environment variable with the agents' token"] = "RLZOO_TOKEN",
-    idle: Annotated[
-        float,
-        Range(0, closed="neither"),
-        "seconds without a request after which a session is dropped",
-    ] = 120.0,
-    patience: Annotated[
-        float, Range(0, closed="neither"), "seconds without a turn after which the run stops"
-    ] = 600.0,
-    max_prompt: Annotated[
-        int, Range(1), "maximum number of tokens of a session's first request"
-    ] = 16384,
+    idle: Annotated[float, Range(0, closed="neither"), "seconds of a silent session"] = 120.0,
+    patience: Annotated[float, Range(0, closed="neither"), "seconds without a turn"] = 600.0,
+    max_prompt: Annotated[int, Range(1), "maximum tokens of a first request"] = 16384,
 ):
     """Rows played by agents (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
     of the batch is a session with it.
@@ -234,9 +226,7 @@ class Table:
         if list(map(gist, messages[: len(known)])) != list(map(gist, known)) or (
             len(messages) == len(known)
         ):
-            raise Refused(
-                409, "a session's messages are append-only; repeat those so far, then add new ones"
-            )
+            raise Refused(409, "repeat the session's messages so far, then add new ones")
         said = [*session.said, *messages[len(known) :]]
         shown = self.rendered(session, said, body)
         new = self.encoded(session, shown)

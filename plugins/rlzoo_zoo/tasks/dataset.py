@@ -66,9 +66,7 @@ class Dataset:
         casefold: Annotated[bool, "exact, contains: ignore case"] = False,
         tolerance: Annotated[float, Range(0), "numeric: allowed difference"] = 0.0,
         on_bad_row: Literal["stop", "skip"] = "stop",
-        max_prompt: Annotated[
-            int | None, Range(1), "maximum tokens; null: the model's limit"
-        ] = None,
+        max_prompt: Annotated[int | None, Range(1), "in tokens; null: the model's limit"] = None,
         too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
     ):
         if not path:
@@ -78,9 +76,7 @@ class Dataset:
         if test_path and test_split:
             raise ValueError("give only one of test_path and test_split")
         if answer is None and checker != "none":
-            raise ValueError(
-                "answer=null requires checker=none, because there is no answer to check"
-            )
+            raise ValueError("answer=null requires checker=none: there is nothing to check")
         if checker == "math":
             refuse_missing()
         for pattern in (answer_pattern, response_pattern):
@@ -210,9 +206,7 @@ class Dataset:
     def cut(self, prompt, count, limit, why):
         """The longest end (cut_start) or beginning (cut_end) of a text that is short enough."""
         if not isinstance(prompt, str):
-            raise DataError(
-                f"too_long={self.too_long} cuts text, but these prompts are chat messages"
-            )
+            raise DataError(f"too_long={self.too_long} cuts text, and no chat messages")
 
         def part(n):
             return prompt[len(prompt) - n :] if self.too_long == "cut_start" else prompt[:n]

@@ -42,9 +42,7 @@ class Verifiers:
     ):
         needs("verifiers")()
         if not taskset:
-            raise ValueError(
-                "taskset: give a package or a file that contains a Taskset of verifiers"
-            )
+            raise ValueError("taskset: give a package or a file with a Taskset of verifiers")
         import verifiers.v1 as vf
 
         self.vf, self.success = vf, success
@@ -62,9 +60,7 @@ class Verifiers:
                 "it once on a machine with network access"
             ) from None
         if len(self.tasks) < 2:
-            raise ValueError(
-                f"taskset {taskset!r} has {len(self.tasks)} tasks, but at least 2 are needed"
-            )
+            raise ValueError(f"taskset {taskset!r} has fewer than 2 tasks")
         for reason in filter(None, (obstacle(made, task, vf) for task in self.tasks)):
             raise RlzooError(f"taskset {taskset!r} {reason}; {INSTEAD}")
 

@@ -16,7 +16,7 @@ from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
 from rlzoo_lab.kit.oracle import bias
-from rlzoo_lab.kit.oracle.bias import expected_gradient, report
+from rlzoo_lab.kit.oracle.bias import gradient, report
 from rlzoo_lab.kit.oracle.means import means
 from rlzoo_lab.kit.oracle.tree import make_tree
 from rlzoo_lab.kit.oracle.worlds import WORLDS, make_world
@@ -101,7 +101,7 @@ def test_drawn_batches_average_to_the_expected_gradient(zoo):
             a = found.among(found.columns, rows, groups)
             drawn = bias._sampled(found, rows, a, 64)
             se = drawn.std(0) / 8
-            gap = (drawn.mean(0) - expected_gradient(found, means(found))).abs()
+            gap = (drawn.mean(0) - gradient(found, means(found).mean)).abs()
             assert float((gap / se.clamp(min=1e-6)).max()) < 5, name
         sizes = report(found, sizes=(16, 1024)).batches
         assert sizes[16]["cosine"] < sizes[1024]["cosine"] <= 1
@@ -252,7 +252,7 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
                    "--vocabulary", 4, "--horizon", 3)  # fmt: skip
     for width in (80, 140):
         console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        for part in rendered(tables.blocks(document, width >= 110), console):
+        for part in rendered(tables.blocks(document), console):
             console.print(part)
         lines = console.export_text().splitlines()
         assert max(map(len, lines)) <= width
@@ -261,7 +261,7 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
         assert "gae_length_adaptive" in text
         text = text.partition("Highest cosine")[0]  # the tables
         assert text.count("noisy") == 2 * text.count(" critic ")  # a table is cut where it must be
-        assert ("cos@1024" in text) == (width == 140)
+        assert "cos@1024" in text
 
 
 @pytest.mark.parametrize("batches", ["0", "16"])

@@ -14,7 +14,7 @@ def ask(*words):
     arguments = parser.parse_intermixed_args([*words, "--vocabulary", "4", "--horizon", "3"])
     document = exact.diagnose(arguments.words, arguments)
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in rendered(tables.blocks(document, False), console):
+    for part in rendered(tables.blocks(document), console):
         console.print(part)
     return document["estimators"], " ".join(console.export_text().split())
 

@@ -243,7 +243,7 @@ def test_several_evaluations_need_a_choice(tmp_path):
 def test_files_of_several_trainers_are_always_those_of_the_same_one():
     formats = {"wandb", "csv", "verl", "skyrl", "slime", "prime-rl"}
     found = Found(rows=[Row(1, {"reward": 0.5})], formats=formats)
-    assert convert(found, None).trainer == "prime-rl"
+    assert convert(found, None, {}).trainer == "prime-rl"
 
 
 def test_two_runs_in_a_folder_are_not_mixed(tmp_path):

@@ -86,26 +86,26 @@ def run_checks(
 
 
 def judge(check: Check, subject: Subject) -> CheckResult:
-    dtype = torch.get_default_dtype()
-    result = _judge(check, subject)
-    if torch.get_default_dtype() is dtype:
-        return result
-    torch.set_default_dtype(dtype)
-    return CheckResult(result.name, False, "changes torch's default dtype, which is global")
+    dtype, subject.options = torch.get_default_dtype(), {}
+    passed, message = _judge(check, subject)
+    if torch.get_default_dtype() is not dtype:
+        torch.set_default_dtype(dtype)
+        passed, message = False, "changes torch's default dtype, which is global"
+    return CheckResult(check.__name__, passed, message)
 
 
-def _judge(check: Check, subject: Subject) -> CheckResult:
-    name = check.__name__
+def _judge(check: Check, subject: Subject) -> tuple[bool | None, str]:
     try:
-        return CheckResult(name, True, check(subject) or "")
+        return True, check(subject) or ""
     except NotApplicable as reason:
-        return CheckResult(name, None, str(reason))
-    except AssertionError as fault:
-        return CheckResult(name, False, " ".join(str(fault).split()) or "failed")
+        return None, str(reason)
     except KeyboardInterrupt:
         raise
+    except AssertionError as error:
+        fault = " ".join(str(error).split()) or "failed"
     except BaseException as error:  # the plugin border: a third-party function may raise anything
-        return CheckResult(name, False, f"raised {told(error)}")
+        fault = f"raised {told(error)}"
+    return False, fault + "".join(f" ({name}={x!r})" for name, x in subject.options.items())
 
 
 def parametrize(what: Any) -> Any:
@@ -113,22 +113,16 @@ def parametrize(what: Any) -> Any:
 
     what: a component's name, a Component, a Zoo, or several of these.
     """
-    import pytest  # a test dependency: `rlzoo check` works without
-
-    cases = []
-    for component, zoo in _components(what):
-        subject = Subject(component, zoo)
-        for check in CHECKS[component.kind]:
-            label = f"{KINDS[component.kind].singular}-{component.name}-{check.__name__}"
-            cases.append(
-                pytest.param(as_test(component.label, partial(judge, check, subject)), id=label)
-            )
-    return pytest.mark.parametrize("check", cases)
+    return as_tests(
+        (f"{KINDS[c.kind].singular}-{c.name}-{check.__name__}", c.label, partial(judge, check, s))
+        for c, zoo in _components(what)
+        for s in [Subject(c, zoo)]
+        for check in CHECKS[c.kind]
+    )
 
 
 def named(name: str, zoo: Zoo) -> list[Component]:
-    """The components of that name, at most one of each kind; raises UnknownName if there are
-    none."""
+    """The components of that name, at most one of each kind; raises UnknownName without any."""
     components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
     if components:
         return components
@@ -150,19 +144,19 @@ def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:
     return [pair for item in what for pair in _components(item)]
 
 
-def as_test(label: str, judge: Callable[[], CheckResult]) -> Callable[[], None]:
-    """A pytest test of a result."""
+def as_tests(judged: Iterable[tuple[str, str, Callable[[], CheckResult]]]) -> Any:
+    """The decorator of (id of a test, label of what is judged, what judges it)."""
+    import pytest  # a test dependency: `rlzoo check` works without
 
-    def run() -> None:
-        import pytest
-
+    def test(label: str, judge: Callable[[], CheckResult]) -> None:
         result = judge()
         if result.passed is None:
             pytest.skip(result.message)
         if not result.passed:
             pytest.fail(f"{label}: {result.message}", pytrace=False)
 
-    return run
+    cases = [pytest.param(partial(test, label, judge), id=name) for name, label, judge in judged]
+    return pytest.mark.parametrize("check", cases)
 
 
-__all__ = ["CHECKS", "CheckResult", "as_test", "named", "parametrize", "run_checks"]
+__all__ = ["CHECKS", "CheckResult", "as_tests", "named", "parametrize", "run_checks"]

@@ -1,13 +1,15 @@
 """Checks of advantage estimators: which actions get credit, for which rewards, against which
 baseline."""
 
+from collections.abc import Iterator
+
 import torch
 
 from rlzoo.errors import RlzooError
 from rlzoo.ops import next_action
 from rlzoo_lab.kit.checks import made_up
 from rlzoo_lab.kit.checks.made_up import PER_TOKEN_REWARDS, REWARD_COLUMNS, RIGHT
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, show
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, small
 
 _PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}
 _TEACHER = {"teacher_log_probs", "teacher_kl"}
@@ -16,29 +18,26 @@ _TEACHER = {"teacher_log_probs", "teacher_kl"}
 def reward_raises_its_own_advantage(s: Subject) -> None:
     """More reward for an action never lowers its advantage, and raises some advantages."""
     s.require(*REWARD_COLUMNS)
-    for options in s.variants():
-        _own_gain(s, options, in_sum=True)
+    for _ in s.variants():
+        _own_gain(s, in_sum=True)
         if set(PER_TOKEN_REWARDS) & set(s.needs):
-            _own_gain(s, options, in_sum=False)  # so that a sum over the response hides nothing
+            _own_gain(s, in_sum=False)  # so that a sum over the response hides nothing
 
 
 def teacher_raises_what_it_prefers(s: Subject) -> None:
-    """A higher teacher probability of a token never lowers its advantage, and raises some
-    advantages."""
+    """A higher teacher probability of a token never lowers its advantage, and raises some."""
     column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
     s.require(column)
-    for options, columns in s.trials():
-        before, gains = s.call(columns, **options)["advantages"], []
+    for columns in s.trials():
+        before, gains = s.call(columns)["advantages"], []
         for row, at in columns["response_mask"].nonzero()[:8].tolist():
             liked = columns[column].clone()
             liked[row, at] += 1e-3
-            more = s.call({**columns, column: liked}, **options)["advantages"]
+            more = s.call({**columns, column: liked})["advantages"]
             gains.append(float((more - before)[row, at]))
-        assert min(gains) > -1e-9, (
-            "a token that is more likely under the teacher gets a lower "
-            f"advantage{show(options)}: wrong sign?"
-        )
-        assert max(gains) > 1e-9, f"the teacher has no effect{show(options)}"
+        fault = "a token that is more likely under the teacher gets a lower advantage: wrong sign?"
+        assert min(gains) > -1e-9, fault
+        assert max(gains) > 1e-9, "the teacher has no effect"
 
 
 def past_reward_is_no_credit(s: Subject) -> None:
@@ -48,30 +47,27 @@ def past_reward_is_no_credit(s: Subject) -> None:
     coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *exotic} & set(s.needs)
     if coarse:
         raise NotApplicable(f"may assign credit to whole segments ({', '.join(sorted(coarse))})")
-    for options, columns in s.trials():
+    for columns in s.trials():
         mask = columns["response_mask"].bool()
-        before = s.call(columns, **options)["advantages"]
+        before = s.call(columns)["advantages"]
         for row in (mask.sum(1) > 1).nonzero()[:, 0]:
             first = int(mask[row].nonzero()[0])
             more = made_up.paid_more(columns, int(row), first, RIGHT)
-            gap = (s.call(more, **options)["advantages"] - before)[row, first + 1 :]
-            assert float(gap.abs().max()) < 1e-9, (
-                f"a reward affects the advantages of later actions{show(options)}: off by one?"
-            )
+            gap = (s.call(more)["advantages"] - before)[row, first + 1 :]
+            small(gap, 1e-9, "a reward affects the advantages of later actions: off by one?")
 
 
 def exact_values_leave_nothing(s: Subject) -> None:
-    """With deterministic rewards and exact values, advantages are 0; an off-by-one error makes them
-    nonzero."""
+    """With deterministic rewards and exact values, advantages are 0; values off by one fail."""
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
         raise NotApplicable("compares rewards with more than the values")
-    for options, columns in s.trials():
+    for columns in s.trials():
         if "bootstrap_values" not in s.needs:
             columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
         gamma: float | torch.Tensor = 1.0
         if "gamma" in s.component.options:
-            gamma = options.get("gamma", s.component.options["gamma"].default)
+            gamma = s.options.get("gamma", s.component.options["gamma"].default)
         mask, rewards, end = (columns[n] for n in ("response_mask", "rewards", "bootstrap_values"))
         if "turn_ids" in s.needs:  # it discounts by turns
             turns = columns["turn_ids"].to(rewards)
@@ -83,28 +79,19 @@ def exact_values_leave_nothing(s: Subject) -> None:
         columns["values"] = columns["value_preds"] = values
         # On its own data the sampler is the policy.
         columns["sampler_log_probs"] = columns["log_probs"] = columns["old_log_probs"]
-        result = s.component(columns, **options)
-        worst = float(result["advantages"].abs().max())
-        assert worst < 1e-9, (
-            f"advantages are up to {worst:.3g} with exact values{show(options)}: are values off "
-            "by one?"
-        )
-        gap = float((result["returns"] - values).abs().max())
-        assert gap < 1e-9, f"returns differ from the exact values by {gap:.3g}{show(options)}"
+        result = s.component(columns, **s.options)
+        fault = "advantages are up to {} with exact values: are values off by one?"
+        small(result["advantages"], 1e-9, fault)
+        small(result["returns"] - values, 1e-9, "returns differ from the exact values by {}")
 
 
 def baseline_is_the_groups_own(s: Subject) -> None:
-    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
-    rewards."""
-    columns = _with_group_baseline(s)
+    """If a constant added to all rewards changes nothing, one added to one group's does neither."""
+    columns = with_group_baseline(s)
     before = s.call(columns)
+    fault = "a constant on one group's rewards changes advantages: does the baseline mix groups?"
     for group in columns["group_ids"].unique():
-        own = columns["group_ids"] == group
-        fault = (
-            "a constant added to one group's rewards changes advantages: does the baseline mix "
-            "groups?"
-        )
-        same(s.call(_raised(columns, own)), before, fault)
+        same(s.call(_raised(columns, columns["group_ids"] == group)), before, fault)
 
 
 def baseline_is_whole(s: Subject) -> None:
@@ -127,36 +114,37 @@ def baseline_is_whole(s: Subject) -> None:
     lower = bool((paid(first)[1:] < -1e-9).any())
     if max(float(x.abs().max()) for x in gaps) > 1e-9 or not lower:
         raise NotApplicable("is not linear in the rewards, or has no baseline of the group's")
-    worst = float(paid(ones).abs().max())
-    assert worst < 1e-6, f"equal rewards of 1 give advantages of {worst:.3g}: divided by n?"
-
-
-ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
+    small(paid(ones), 1e-6, "equal rewards of 1 give advantages of {}: divided by n?")
 
 
 def equal_rewards_give_zeros(s: Subject) -> None:
     """Equal rewards (such as 0.1 + 0.2 and 0.3) and groups of one give advantages of 0."""
-    _with_group_baseline(s)
+    with_group_baseline(s)
     rewards = set(REWARD_COLUMNS) & set(s.needs)
     if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
         raise NotApplicable("uses more than one reward per response")
     for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        for options in s.variants():
-            plain = s.batch(dtype=dtype)
-            even = torch.arange(len(plain["group_ids"])) % 2 == 0
-            nearly = torch.where(even, 0.1 + 0.2, 0.3).to(dtype)
-            if dtype == torch.float32:
-                nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
-            alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
-            for case, columns in (
-                (f"rewards that are equal up to rounding{ROUNDING}", made_up.paid(plain, nearly)),
-                ("groups of one", alone),
-            ):
-                worst = float(s.call(columns, **options)["advantages"].abs().max())
+        for plain in s.trials(dtype=dtype):
+            for case, worst in largest_of_equal_rewards(s, plain):
                 assert worst <= tiny, (
-                    f"advantages are up to {worst:.3g} from {case}{show(options)}; they must be 0 "
-                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                    f"advantages are up to {worst:.3g} from {case}; they must be 0 where "
+                    "rlzoo.group_degenerate(rewards, group_ids)"
                 )
+
+
+def largest_of_equal_rewards(s: Subject, plain: made_up.Columns) -> Iterator[tuple[str, float]]:
+    """(case, the largest advantage): rewards of the batch `plain` that are equal up to rounding,
+    and groups of one."""
+    dtype = plain["rewards"].dtype
+    rows = torch.arange(len(plain["group_ids"]))
+    nearly = torch.where(rows % 2 == 0, 0.1 + 0.2, 0.3).to(dtype)
+    if dtype == torch.float32:
+        nearly = torch.where(rows % 2 == 0, nearly, torch.nextafter(nearly, nearly + 1))
+    for case, columns in (
+        ("rewards that are equal up to rounding", made_up.paid(plain, nearly)),
+        ("groups of one", s.batch(dtype=dtype, groups=rows.flip(0))),
+    ):
+        yield case, float(s.call(columns)["advantages"].abs().max())
 
 
 def discount_is_marked(s: Subject) -> None:
@@ -170,22 +158,20 @@ def discount_is_marked(s: Subject) -> None:
         assert marked, f"its option {name!r} is not marked: annotate it as rlzoo.Discount"
 
 
-def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
+def _own_gain(s: Subject, *, in_sum: bool) -> None:
     columns = s.batch()
     mask = columns["response_mask"].bool()
-    before = s.call(columns, **options)["advantages"]
+    before = s.call(columns)["advantages"]
     for place, end in (("first", 0), ("last", -1)):
         gains = []
         for row in (mask.any(1) & (columns["sequence_scores"] < RIGHT)).nonzero()[:, 0].tolist():
             at = int(mask[row].nonzero()[end])
             more = made_up.paid_more(columns, row, at, RIGHT, in_sum=in_sum)
-            gains.append((s.call(more, **options)["advantages"] - before)[row, at])
+            gains.append((s.call(more)["advantages"] - before)[row, at])
         gain = torch.stack(gains)
         what = f"when the reward of the {place} action rises, its advantage"
-        assert bool((gain >= -1e-9).all()), f"{what} falls{show(options)}"
-        assert bool((gain > 1e-9).any()), (
-            f"{what} does not change{show(options)}: is the reward misplaced?"
-        )
+        assert bool((gain >= -1e-9).all()), f"{what} falls"
+        assert bool((gain > 1e-9).any()), f"{what} does not change: is the reward misplaced?"
 
 
 def _raised(columns: made_up.Columns, rows: torch.Tensor) -> made_up.Columns:
@@ -198,7 +184,7 @@ def _raised(columns: made_up.Columns, rows: torch.Tensor) -> made_up.Columns:
     return columns
 
 
-def _with_group_baseline(s: Subject) -> made_up.Columns:
+def with_group_baseline(s: Subject) -> made_up.Columns:
     """A batch, if `s` is seen to subtract a baseline: a constant on all rewards cancels."""
     s.require("group_ids")
     s.require(*REWARD_COLUMNS)

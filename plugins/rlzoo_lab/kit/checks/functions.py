@@ -1,5 +1,6 @@
 """Checks of every component that maps columns to a tensor."""
 
+import math
 from typing import Any
 
 import torch
@@ -14,9 +15,7 @@ from rlzoo_lab.kit.checks.subject import (  # fmt: skip
     Subject,
     equal,
     extremes,
-    positions,
     same,
-    show,
 )
 
 
@@ -35,15 +34,15 @@ def defaults_work(s: Subject) -> None:
 
 
 def finite_at_the_bounds(s: Subject) -> None:
-    """No legal option value causes NaN or infinity; each option is tried at the ends of its
-    range."""
+    """No legal value of an option causes NaN or infinity: it is tried at the ends of its range."""
     flat = s.batch(1)
     flat = made_up.paid(flat, torch.ones_like(flat["sequence_scores"]))
     for name, option in s.component.options.items():
         for value in extremes(option):
+            s.options = {name: value}
             for columns in (s.batch(), flat):
                 try:
-                    _finite(s, columns, show({name: value}), **{name: value})
+                    _finite(s, columns, "")
                 except RlzooError:  # it may refuse a value that this batch does not support
                     continue
     if not s.component.options:
@@ -51,37 +50,33 @@ def finite_at_the_bounds(s: Subject) -> None:
 
 
 def finite_everywhere(s: Subject) -> None:
-    """Results and gradients are finite for groups of one, equal rewards, empty rows, T = 1, B =
-    1."""
+    """Results and gradients are finite for the edge cases: groups of one, empty rows, B = 1, ..."""
     cases = _edge_cases(s)
-    for options in s.variants():
+    for _ in s.variants():
         for case, columns in cases:
-            _finite(s, columns, f"{show(options)} on {case}", **options)
+            _finite(s, columns, f" on {case}")
 
 
 def deterministic(s: Subject) -> None:
     """The same columns give the same result, and it draws no random numbers."""
-    for options in s.variants():
+    for _ in s.variants():
         torch.rand(())  # so that one that seeds again is seen, too
         before = torch.get_rng_state()
-        first, again = s.tensors(s.batch(), **options), s.tensors(s.batch(), **options)
-        assert torch.equal(before, torch.get_rng_state()), (
-            "draws random numbers or seeds torch; use the column 'noise' instead"
-        )
-        for name in first:
-            assert torch.equal(first[name], again[name]), (
-                f"returns different {name} for the same input"
-            )
+        first, again = s.tensors(s.batch()), s.tensors(s.batch())
+        unmoved = torch.equal(before, torch.get_rng_state())
+        assert unmoved, "draws random numbers or seeds torch; use the column 'noise' instead"
+        for name, x in first.items():
+            assert torch.equal(x, again[name]), f"returns different {name} for the same input"
 
 
 def inputs_unchanged(s: Subject) -> None:
     """No input is changed in place, except a `memory`."""
-    for options in s.variants():
+    for _ in s.variants():
         columns, before = s.batch(), s.batch()
-        s.call(columns, **options)
+        s.call(columns)
         for name in set(s.needs) - {"memory"}:
             unchanged = equal(columns[name], before[name])
-            assert unchanged, f"changes its input {name!r} in place{show(options)}"
+            assert unchanged, f"changes its input {name!r} in place"
 
 
 def no_gradient_of_its_own(s: Subject) -> None:
@@ -93,8 +88,7 @@ def no_gradient_of_its_own(s: Subject) -> None:
 
 
 def shape_dtype_device(s: Subject) -> None:
-    """Outputs are (B, T) where required, with the dtype (float32, float64) and device of the
-    inputs."""
+    """Outputs are (B, T) where required, with the dtype and device of the inputs."""
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     for device in devices:
         for dtype in (torch.float32, torch.float64):
@@ -110,9 +104,7 @@ def shape_dtype_device(s: Subject) -> None:
                     assert right, f"scores have shape {tuple(x.shape)}, not (B,) or (B, T)"
                 else:
                     right = tuple(x.shape) == (rows, steps)
-                    assert right, (
-                        f"its {name} have shape {tuple(x.shape)}, not (B, T) = {(rows, steps)}"
-                    )
+                    assert right, f"its {name} have shape {tuple(x.shape)}, not {(rows, steps)}"
                     exact = name.startswith("metric") or x.dtype == dtype
                     assert exact, f"its {name} are {x.dtype}, but the inputs are {dtype}"
                     # The core puts lists on the device; it does not move tensors.
@@ -123,39 +115,44 @@ def zero_off_the_mask(s: Subject) -> None:
     """Its raw output is 0 at positions without an action."""
     if s.kind != "rewards" and "response_mask" not in s.needs:
         raise NotApplicable("does not take response_mask, so the core zeroes its output")
-    for options, columns in s.trials():
-        for name, x in s.tensors(columns, **options).items():
+    for columns in s.trials():
+        for name, x in s.tensors(columns).items():
             if x.shape[:2] == columns["response_mask"].shape and not name.startswith("metric"):
                 off = x[~columns["response_mask"].bool()]
-                assert not off.any(), f"its {name} are not 0 outside the mask{show(options)}"
+                assert not off.any(), f"its {name} are not 0 outside the mask"
+
+
+def padding_changes_nothing(s: Subject, columns: made_up.Columns) -> None:
+    steps = columns["response_mask"].shape[1]
+    for count in (1, 70):  # 70: beyond a block of the scan
+        _same_around(s, columns, steps, count, "counts padding")
 
 
 def padding_is_not_read(s: Subject) -> None:
     """Appended padding changes nothing, regardless of its content."""
-    for options, columns in s.trials():
+    for columns in s.trials():
+        padding_changes_nothing(s, columns)
         steps = columns["response_mask"].shape[1]
-        for count in (1, 70):  # 70: beyond a block of the scan
-            zeros = made_up.widened(s.zoo, columns, steps, count)
-            kept = positions(s.tensors(zeros, **options), zeros["response_mask"], slice(steps))
-            same(kept, s.tensors(columns, **options), f"counts padding{show(options)}")
-        clean = _flat(s.component({**zeros, "memory": {}}, **options))
-        for dirt in (float("nan"), 1e9):
-            dirty = made_up.widened(s.zoo, columns, steps, 70, fill=dirt)
-            found = _flat(s.component({**dirty, "memory": {}}, **options))
-            for got, want in zip(found, clean, strict=True):
-                assert torch.equal(got, want), f"reads padding that contains {dirt}{show(options)}"
+        padded = (made_up.widened(s.zoo, columns, steps, 70, fill) for fill in (0.0, math.nan, 1e9))
+        clean, *dirty = (_flat(s.component({**x, "memory": {}}, **s.options)) for x in padded)
+        for got in dirty:
+            assert all(map(torch.equal, got, clean)), "reads padding that contains NaN or 1e9"
 
 
 def holes_are_stepped_over(s: Subject) -> None:
     """Tokens with mask 0 inside a response (observations) change nothing at its actions."""
-    for options, columns in s.trials():
-        mask = columns["response_mask"]
-        whole = s.tensors(columns, **options)
+    for columns in s.trials():
         for at in (0, 1, 4):
-            wide = made_up.widened(s.zoo, columns, at, 3)
-            kept = [t for t in range(mask.shape[1] + 3) if not at <= t < at + 3]
-            got = positions(s.tensors(wide, **options), wide["response_mask"], kept)
-            same(got, whole, f"counts observations inside a response{show(options)}")
+            _same_around(s, columns, at, 3, "counts observations inside a response")
+
+
+def _same_around(s: Subject, columns: made_up.Columns, at: int, count: int, fault: str) -> None:
+    """`count` more positions without an action, before position `at`, change no other position."""
+    wide = made_up.widened(s.zoo, columns, at, count)
+    mask = wide["response_mask"]
+    kept = [t for t in range(mask.shape[1]) if not at <= t < at + count]
+    got = {n: x[:, kept] if x.shape[:2] == mask.shape else x for n, x in s.tensors(wide).items()}
+    same(got, s.tensors(columns), fault)
 
 
 def token_texts_belong_to_actions(s: Subject) -> None:
@@ -165,52 +162,50 @@ def token_texts_belong_to_actions(s: Subject) -> None:
     mask = columns["response_mask"].bool()
     texts = [[chr(97 + (i + k) % 3) for k in range(int(n))] for i, n in enumerate(mask.sum(1))]
     columns["response_tokens"] = texts
-    at = mask.shape[1] // 2
-    kept = [t for t in range(mask.shape[1] + 3) if not at <= t < at + 3]
-    wide = made_up.widened(s.zoo, columns, at, 3)
     unset = [o.name for o in s.component.options.values() if o.default == ""]
     for options in ({}, *({name: "a"} for name in unset)):  # a text that it may look for
+        s.options = options
+        fault = "uses the index in response_tokens as a column index"
         try:
-            whole, more = s.tensors(columns, **options), s.tensors(wide, **options)
+            _same_around(s, columns, mask.shape[1] // 2, 3, fault)
         except (ValueError, RlzooError):  # not an option of that sort
             continue
-        got = positions(more, wide["response_mask"], kept)
-        same(got, whole, f"uses the index in response_tokens as a column index{show(options)}")
 
 
 def float64_is_kept(s: Subject) -> None:
     """In float64, the loss reacts proportionally to changes of 1e-8: nothing is cast to float32."""
-    for options, columns in s.trials():
+    for columns in s.trials():
         draw = torch.Generator().manual_seed(0)
-        plain = next(iter(s.tensors(columns, **options).values()))
+        plain = _output(s, columns)
         for name in s.needs:
             x = columns[name]
             if name == "response_mask" or not isinstance(x, Tensor) or not x.is_floating_point():
                 continue
             step = 1e-8 * torch.randn(x.shape, generator=draw, dtype=x.dtype)
-            once, twice = (
-                next(iter(s.tensors({**columns, name: x + n * step}, **options).values())) - plain
-                for n in (1, 2)
-            )
+            once, twice = (_output(s, {**columns, name: x + n * step}) - plain for n in (1, 2))
             size = plain.abs().max().clamp(min=1)
             worst = float(((twice - 2 * once).abs() / size).max())
-            assert worst < 1e-11, f"rounds {name!r} to less than float64{show(options)}"
+            assert worst < 1e-11, f"rounds {name!r} to less than float64"
+
+
+def _output(s: Subject, columns: made_up.Columns) -> Tensor:
+    return next(iter(s.tensors(columns).values()))
 
 
 def rows_in_any_order(s: Subject) -> None:
     """Shuffled rows give shuffled results: groups need not be contiguous."""
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
-    for options, columns in s.trials():
+    for columns in s.trials():
         order = torch.randperm(
             len(columns["group_ids"]), generator=torch.Generator().manual_seed(0)
         )
         sideways = torch.argsort(columns["group_ids"], stable=True)
-        whole = s.tensors(columns, **options)
+        whole = s.tensors(columns)
         for index in (order, sideways):
-            got = s.tensors(made_up.rows_of(s.zoo, columns, index), **options)
+            got = s.tensors(made_up.rows_of(s.zoo, columns, index))
             want = {name: x[index] for name, x in whole.items()}
-            same(got, want, f"depends on the order of the rows{show(options)}")
+            same(got, want, "depends on the order of the rows")
 
 
 def groups_matter(s: Subject) -> None:
@@ -229,14 +224,14 @@ def rows_without_an_action_count_nothing(s: Subject) -> None:
     mask = s.batch()["response_mask"].clone()
     mask[[1, 3]] = 0  # of two groups
     others = mask.any(1).nonzero()[:, 0]
-    for options in s.variants():
+    for _ in s.variants():
         columns = s.batch(mask=mask)
         fewer = made_up.rows_of(s.zoo, columns, others)
-        whole, got = s.tensors(columns, **options), s.tensors(fewer, **options)
+        whole, got = s.tensors(columns), s.tensors(fewer)
         if s.kind in LOSSES:
-            whole, got = whole | s.gradient(columns, **options), got | s.gradient(fewer, **options)
+            whole, got = whole | s.gradient(columns), got | s.gradient(fewer)
         want = {name: x[others] for name, x in whole.items()}
-        same(got, want, f"counts rows without an action{show(options)}")
+        same(got, want, "counts rows without an action")
 
 
 def couples_as_declared(s: Subject) -> None:
@@ -246,18 +241,18 @@ def couples_as_declared(s: Subject) -> None:
         raise NotApplicable("declares couples='batch'")
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
-    for options in s.variants():
+    for _ in s.variants():
         columns, other = s.batch(), s.batch(1)
         rows = torch.arange(len(columns["group_ids"]))
         units = rows if couples == "row" else columns["group_ids"]
-        whole = s.tensors(columns, **options)
+        whole = s.tensors(columns)
         for unit in units.unique():
             stays = units == unit
             mixed = made_up.rows_replaced(s.zoo, columns, other, ~stays)
-            got = {name: x[stays] for name, x in s.tensors(mixed, **options).items()}
+            got = {name: x[stays] for name, x in s.tensors(mixed).items()}
             wider = "'batch'" if couples == "group" else "..."
             want = {name: x[stays] for name, x in whole.items()}
-            fault = f"depends on more than its {couples}; declare couples={wider}{show(options)}"
+            fault = f"depends on more than its {couples}; declare couples={wider}"
             same(got, want, fault)
 
 
@@ -268,11 +263,11 @@ def _flat(result: Any) -> list[Tensor]:
     return list(result.values()) if isinstance(result, dict) else [result]
 
 
-def _finite(s: Subject, columns: made_up.Columns, where: str, **options: Any) -> None:
-    for name, x in s.tensors(columns, **options).items():
+def _finite(s: Subject, columns: made_up.Columns, where: str) -> None:
+    for name, x in s.tensors(columns).items():
         assert bool(torch.isfinite(x).all()), f"its {name} are not finite{where}"
     if s.kind in LOSSES and any(n in s.needs for n in ("log_probs", "value_preds", "value_logits")):
-        for name, x in s.gradient(columns, **options).items():
+        for name, x in s.gradient(columns).items():
             assert bool(torch.isfinite(x).all()), f"its gradient in {name} is not finite{where}"
 
 

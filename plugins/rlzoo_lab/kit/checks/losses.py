@@ -8,29 +8,23 @@ from rlzoo.mdp.batch import take
 from rlzoo_lab.kit.checks import made_up
 from rlzoo_lab.kit.checks.functions import float64_is_kept, rows_without_an_action_count_nothing
 from rlzoo_lab.kit.checks.slope import backward_is_the_slope, gradient_is_the_slope
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, show
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same, small
 
 
 def praise_raises_the_probability(s: Subject) -> str:
-    """On the policy's own data, a positive advantage raises log_probs, and a negative one raises
-    them less."""
+    """On the policy's own data, a positive advantage raises log_probs, and a negative one less."""
     note = ""
-    for options in s.variants():
-        signs, pushed = pushes(s, 1.0, **options)
-        _, opposite = pushes(s, -1.0, **options)
+    for _ in s.variants():
+        signs, pushed = pushes(s, 1.0)
+        _, opposite = pushes(s, -1.0)
         praise = torch.where(signs > 0, pushed, opposite)[signs != 0]
         blame = torch.where(signs > 0, opposite, pushed)[signs != 0]
-        assert bool((praise >= -1e-12).all()), (
-            f"a positive advantage lowers a token's log-prob{show(options)}: is the sign flipped?"
-        )
-        assert bool((praise > 1e-12).any()), f"a positive advantage has no effect{show(options)}"
-        assert bool((blame <= praise + 1e-12).all()), (
-            f"a negative advantage raises log-probs more than a positive one{show(options)}"
-        )
-        assert bool((blame < praise - 1e-12).any()), (
-            f"does not depend on the advantage{show(options)}"
-        )
-        if not options and torch.allclose(pushed, signs):
+        gap = praise - blame
+        assert praise.min() >= -1e-12, "a positive advantage lowers a log-prob: sign flipped?"
+        assert praise.max() > 1e-12, "a positive advantage has no effect"
+        assert gap.min() >= -1e-12, "a negative advantage raises log-probs more than a positive one"
+        assert gap.max() > 1e-12, "does not depend on the advantage"
+        if not s.options and torch.allclose(pushed, signs):
             note = "its gradient at ratio 1 is REINFORCE's"
     return note
 
@@ -39,16 +33,12 @@ def no_advantage_no_push(s: Subject) -> None:
     """On the policy's own data, an advantage of 0 gives no gradient: the weights are detached."""
     if "sequence_scores" in s.needs:
         raise NotApplicable("learns from the scores as well as from advantages")
-    for options in s.variants():
-        signs, pushed = pushes(s, 10.0, **options)
+    for _ in s.variants():
+        signs, pushed = pushes(s, 10.0)
         if bool((pushed[signs < 0] > 1e-12).any()):
             raise NotApplicable("raises log-probs for every advantage, only by different amounts")
-        _, pushed = pushes(s, 0.0, **options)
-        worst = float(pushed.abs().max())
-        assert worst < 1e-9, (
-            f"has a gradient of {worst:.3g} at advantage 0{show(options)}: is a target not "
-            "detached?"
-        )
+        fault = "has a gradient of {} at advantage 0: is a target not detached?"
+        small(pushes(s, 0.0)[1], 1e-9, fault)
 
 
 def rows_without_signal_can_be_left_out(s: Subject) -> None:
@@ -57,61 +47,55 @@ def rows_without_signal_can_be_left_out(s: Subject) -> None:
     them out, or processes them separately."""
     if not s.component.needs_signal:
         raise NotApplicable("not declared, so rlzoo never leaves such rows out")
-    for options, columns in s.trials():
+    for columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
-        gradient = s.gradient(columns, **options)["log_probs"]
-        assert not bool(gradient[silent].any()), (
-            f"has a gradient in a row without signal{show(options)}"
-        )
-        whole = s.call(columns, **options) | {"gradient": gradient}
+        gradient = s.gradient(columns)["log_probs"]
+        assert not bool(gradient[silent].any()), "has a gradient in a row without signal"
+        whole = s.call(columns) | {"gradient": gradient}
         for part in (silent, ~silent):
             few = take(columns, part.nonzero()[:, 0])
-            alone = s.call(few, **options) | {"gradient": s.gradient(few, **options)["log_probs"]}
+            alone = s.call(few) | {"gradient": s.gradient(few)["log_probs"]}
             want = {name: x[part] for name, x in whole.items()}
-            same(alone, want, f"depends on rows that are processed separately{show(options)}")
+            same(alone, want, "depends on rows that are processed separately")
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:
     """At ratio 1, a change of 1e-7 in a log-probability changes the gradient by about as little.
     Otherwise the split into micro-batches, which affects rounding, would decide the first step."""
-    for options in s.variants():
-        columns = s.batch()
+    for columns in s.trials():
         columns["sampler_log_probs"] = columns["old_log_probs"]
-        exact = s.gradient({**columns, "log_probs": columns["old_log_probs"]}, **options)
-        worst = rounding_gap(s, columns, "old_log_probs", exact["log_probs"], options)
-        assert worst < 1e-3, (
-            f"rounding changes its gradient at ratio 1 by {worst:.3g}{show(options)}: a kink?"
-        )
+        rounding_is_harmless(s, columns, "old_log_probs")
 
 
-def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor,
-                 options: dict) -> float:  # fmt: skip
-    """The largest change of the gradient in log_probs when they differ from `other` by 1e-7."""
+def rounding_is_harmless(s: Subject, columns: made_up.Columns, other: str) -> None:
+    """The gradient in log_probs hardly changes where they differ from `other` by 1e-7."""
+    exact = s.gradient({**columns, "log_probs": columns[other]})["log_probs"]
     noise = torch.where(torch.rand(exact.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
                         -1e-7, 1e-7) * columns["response_mask"]  # fmt: skip
     off = {**columns, "log_probs": columns[other] + noise}
-    return float((s.gradient(off, **options)["log_probs"] - exact).abs().max())
+    fault = f"rounding changes its gradient at {other} by {{}}: a kink?"
+    small(s.gradient(off)["log_probs"] - exact, 1e-3, fault)
 
 
 def finite_far_off_policy(s: Subject) -> None:
     """Value and gradient are finite if policy and data differ by e^+-8 at every token."""
-    for options in s.variants():
+    for _ in s.variants():
         for gap in (8.0, -8.0):
             columns = s.batch()
             mask = columns["response_mask"]
             columns["log_probs"] = columns["old_log_probs"] + gap * mask
             columns["sampler_log_probs"] = columns["old_log_probs"]
-            loss = s.call(columns, **options)["loss"]
-            gradient = s.gradient(columns, **options)["log_probs"]
+            loss = s.call(columns)["loss"]
+            gradient = s.gradient(columns)["log_probs"]
             ok = torch.isfinite(loss).all() and torch.isfinite(gradient).all()
-            assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
+            assert bool(ok), f"not finite at log-ratio {gap:g}"
 
 
 def brakes_along_the_advantage(s: Subject) -> None:
     """A loss that stops where the policy moved against the advantage stops where it moved along it,
     too: `max` in place of PPO's `min` does not."""
-    for options in s.variants():
+    for _ in s.variants():
         columns = s.batch()
         mask = columns["response_mask"].bool()
         even = torch.arange(len(mask)) % 2 == 0
@@ -121,14 +105,12 @@ def brakes_along_the_advantage(s: Subject) -> None:
         push = {}
         for way in (1, -1):  # along, against
             columns["log_probs"] = columns["old_log_probs"] + way * signs
-            push[way] = s.gradient(columns, **options)["log_probs"][mask].abs()
-        assert bool((push[-1] > 1e-9).any() or (push[1] < 1e-9).any()), (
-            "has no gradient where the policy moved against the advantage, and one where it moved "
-            f"along it{show(options)}: max instead of min?"
-        )
+            push[way] = s.gradient(columns)["log_probs"][mask].abs()
+        fault = "stops where the policy moved against the advantage, and not along it: max for min?"
+        assert push[-1].max() > 1e-9 or push[1].min() < 1e-9, fault
 
 
-def on_own_data(s: Subject, advantages: Tensor, **options) -> dict[str, Tensor]:
+def on_own_data(s: Subject, advantages: Tensor) -> dict[str, Tensor]:
     """The gradient, (B, T) for each column, on the policy's own data: the ratio is 1, and the
     reference is the policy."""
     assert "log_probs" in s.needs, "does not use log_probs, so it cannot train the policy"
@@ -137,21 +119,21 @@ def on_own_data(s: Subject, advantages: Tensor, **options) -> dict[str, Tensor]:
         columns[name] = columns["old_log_probs"]
     columns["full_kl"] = torch.zeros_like(columns["full_kl"])
     columns["advantages"] = columns["raw_advantages"] = advantages
-    return s.gradient(columns, **options)
+    return s.gradient(columns)
 
 
-def pushes(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
+def pushes(s: Subject, size: float) -> tuple[Tensor, Tensor]:
     """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
     Every other response is good, for losses that compare the responses of a group."""
     mask = s.batch()["response_mask"]
     signs = torch.where(torch.arange(len(mask)) % 2 == 0, 1.0, -1.0)[:, None] * mask
-    return signs, -on_own_data(s, size * signs, **options)["log_probs"]
+    return signs, -on_own_data(s, size * signs)["log_probs"]
 
 
-def is_reinforce(s: Subject, **options) -> bool:
+def is_reinforce(s: Subject) -> bool:
     """Whether only log_probs are pushed, in proportion to the advantages, whatever they are."""
     a = s.batch()["advantages"]
-    gradients = on_own_data(s, a, **options)
+    gradients = on_own_data(s, a)
     got = -gradients.pop("log_probs")
     scale = (a * got).sum() / (a * a).sum()
     alike = torch.allclose(got, scale * a, rtol=1e-9, atol=1e-12)
@@ -159,45 +141,36 @@ def is_reinforce(s: Subject, **options) -> bool:
 
 
 def pushes_towards_the_target(s: Subject) -> None:
-    """Gradient descent moves the value towards `returns`, never away, and the gradient is 0 at the
-    target."""
-    for options, columns in s.trials():
+    """Descent moves the value towards `returns`, never away, and the gradient is 0 there."""
+    for columns in s.trials():
         mask = columns["response_mask"].bool()
         if "value_logits" in s.needs:
-            _bins_reach_the_target(s, columns, options)
+            _bins_reach_the_target(s, columns)
             continue
         error = columns["returns"] - columns["value_preds"]
-        push = -s.gradient(columns, **options)["value_preds"]
-        assert bool((push * error)[mask].ge(-1e-12).all()), (
-            f"moves away from the target where the value has changed{show(options)}: is it "
-            "compared with the old value?"
-        )
+        push = -s.gradient(columns)["value_preds"]
+        fault = "moves away from the target where the value has changed: compared with the old one?"
+        assert (push * error)[mask].min() >= -1e-12, fault
         columns["values"] = columns["value_preds"]
-        moved = -s.gradient(columns, **options)["value_preds"]
+        moved = -s.gradient(columns)["value_preds"]
         clear = mask & (error.abs() > 1e-3)
-        assert bool((moved * error)[clear].gt(0).all()), (
-            f"moves away from the target, or not at all{show(options)}: wrong sign or gradient "
-            "leak?"
-        )
+        fault = "moves away from the target, or not at all: wrong sign or gradient leak?"
+        assert (moved * error)[clear].min() > 0, fault
         columns["values"] = columns["value_preds"] = columns["returns"]
-        worst = float(s.gradient(columns, **options)["value_preds"].abs().max())
-        assert worst < 1e-9, f"has a gradient of {worst:.3g} at its target{show(options)}"
+        small(s.gradient(columns)["value_preds"], 1e-9, "has a gradient of {} at its target")
 
 
-def _bins_reach_the_target(s: Subject, columns: made_up.Columns, options: dict) -> None:
+def _bins_reach_the_target(s: Subject, columns: made_up.Columns) -> None:
     """A critic with bins, trained on one batch: its mean ends within a bin of the target."""
     mask, support = columns["response_mask"].bool(), columns["value_support"]
     bin_width = float(support[1] - support[0])
     logits = columns["value_logits"]
     for _ in range(60):
         columns = {**columns, "value_logits": logits}
-        logits = logits - 2.0 * s.gradient(columns, **options)["value_logits"]
+        logits = logits - 2.0 * s.gradient(columns)["value_logits"]
     value = logits.softmax(-1) @ support
-    worst = float((value - columns["returns"])[mask].abs().max())
-    assert worst < bin_width, (
-        f"after training, its value differs from the target by {worst:.3g} (bins of "
-        f"{bin_width:.3g}){show(options)}"
-    )
+    fault = f"after training, its value differs from the target by {{}} (bins of {bin_width:.3g})"
+    small((value - columns["returns"])[mask], bin_width, fault)
 
 
 POLICY = (

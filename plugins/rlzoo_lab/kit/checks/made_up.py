@@ -165,11 +165,6 @@ def shape_of(zoo: Any, name: str) -> str:
     return zoo.columns[name].shape if name in zoo.columns else ""
 
 
-def per_token(zoo: Any, columns: Mapping[str, Any]) -> list[str]:
-    """The names of the columns (B, T) and (B, T, K)."""
-    return [name for name in columns if shape_of(zoo, name) in ("BT", "BTK")]
-
-
 def rows_of(zoo: Any, columns: Mapping[str, Any], index: Tensor) -> Columns:
     """Some rows, in the order of `index` (R,)."""
     picked: Columns = {}
@@ -198,8 +193,9 @@ def rows_replaced(zoo: Any, columns: Columns, other: Columns, replace: Tensor) -
 def widened(zoo: Any, columns: Columns, at: int, count: int, fill: float = 0.0) -> Columns:
     """`count` additional positions with mask 0 before position `at`; `fill` is their value."""
     wide: Columns = dict(columns)
-    for name in per_token(zoo, columns):
-        x = columns[name]
+    for name, x in columns.items():
+        if shape_of(zoo, name) not in ("BT", "BTK"):
+            continue
         filler = x.new_zeros(x.shape[0], count, *x.shape[2:])
         if name == "response_attention":
             filler = x[:, at : at + 1].expand(-1, count) if at < x.shape[1] else filler

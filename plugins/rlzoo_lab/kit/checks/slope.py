@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from rlzoo.plugin.call import zero_off_mask
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, show
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 
 STEP = 1e-6
 LEAVES = {"detach", "item", "tolist", "numpy", "__bool__", "__float__", "__int__"}
@@ -71,15 +71,14 @@ def backward_is_the_slope(s: Subject) -> None:
 
 
 def gradient_is_the_slope(s: Subject) -> None:
-    """Its gradient is the slope of its value: no gradient flows into the target, and none is
-    lost."""
+    """Its gradient is the slope of its value: none flows into the target, and none is lost."""
     _compare(s, None, "does a gradient flow into the target?")
 
 
 def _compare(s: Subject, hold: type[Held] | None, why: str) -> None:
-    for options, columns in s.trials():
+    for columns in s.trials():
         mask = columns["response_mask"]
-        for name, gradient in s.gradient(columns, **options).items():
+        for name, gradient in s.gradient(columns).items():
             direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0),
                                     dtype=gradient.dtype)  # fmt: skip
             if gradient.shape[:2] == mask.shape:
@@ -89,7 +88,7 @@ def _compare(s: Subject, hold: type[Held] | None, why: str) -> None:
                 with torch.enable_grad():
                     leaf = (columns[name] + size * direction).detach().requires_grad_()
                     with held:
-                        output = s.call({**columns, name: leaf}, **options)
+                        output = s.call({**columns, name: leaf})
                 values.append(next(iter(output.values())).detach())
             here, above, below = values
             slope = float((above - below).sum()) / (2 * STEP)
@@ -98,5 +97,5 @@ def _compare(s: Subject, hold: type[Held] | None, why: str) -> None:
             rounding = 1e-5 * parts.abs().sum() + 1e-8 * here.abs().sum() + 1e-9
             assert abs(slope - along) <= float(rounding), (
                 f"its gradient in {name} is {along:.6g} along a direction in which its value rises "
-                f"by {slope:.6g}{show(options)}: {why}"
+                f"by {slope:.6g}: {why}"
             )

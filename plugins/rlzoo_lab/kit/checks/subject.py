@@ -29,11 +29,12 @@ class NotApplicable(Exception):
 
 
 class Subject:
-    """One component, and the zoo that defines the shapes of columns."""
+    """One component, the zoo that defines the shapes of columns, and the options of its calls."""
 
-    def __init__(self, component: Component, zoo: Any):
+    def __init__(self, component: Component, zoo: Any, options: Mapping[str, Any] | None = None):
         self.component = component
         self.zoo = zoo
+        self.options = dict(options or {})
         options = component.check_options({}) if component.parts else {}
         self.needs = component.needs_with(options)
         self.kind = component.kind
@@ -41,8 +42,7 @@ class Subject:
         self._taken: dict[tuple[str, str], bool] = {}
 
     def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
-        """A copy of the synthetic batch, which is made only once because copying is ten times
-        faster."""
+        """A copy of the synthetic batch, made only once: copying is ten times faster."""
         key = (seed, *changes.items())
         if any(isinstance(x, Tensor) for x in changes.values()):
             return made_up.made_up(self.zoo, seed, **changes)
@@ -60,17 +60,15 @@ class Subject:
         """The needs that are columns of plugins."""
         return [name for name in self.needs if name in self.zoo.columns]
 
-    def call(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
-        """The bare function's output, by name: advantages, returns, loss, metrics, ...
-
-        Its `memory`, if it needs one, is that of a run's first step."""
+    def call(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The bare function's output by name, with the `memory` of a run's first step."""
         resources = [name for name in self.needs if name in RESOURCES and name != "memory"]
         if resources:
             raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
         inputs = [{} if name == "memory" else columns[name] for name in self.component.needs]
-        checked = self.component.check_options(options)
+        checked = self.component.check_options(self.options)
         if parts := self.component.parts_of(checked):
-            made = [Subject(part, self.zoo).call(columns, **own) for part, own in parts]
+            made = [Subject(part, self.zoo, own).call(columns) for part, own in parts]
             checked[self.component.parts] = made
         try:
             return self.named(self.component.function(*inputs, **checked))
@@ -90,21 +88,21 @@ class Subject:
             output = torch.tensor(output)
         return {_WORD[self.kind]: output}
 
-    def tensors(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+    def tensors(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         """Like `call`; skips a component that returns lists, because they cannot be compared."""
-        output = self.call(columns, **options)
+        output = self.call(columns)
         if not all(isinstance(x, Tensor) for x in output.values()):
             raise NotApplicable("its output is not a tensor")
         return output
 
-    def gradient(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+    def gradient(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         """d (sum of the loss) / d (each column that carries the model's gradient)."""
         leaves = {n: columns[n].detach().clone().requires_grad_()
                   for n in WITH_GRADIENT if n in self.needs}  # fmt: skip
         if not leaves:
             raise NotApplicable("reads no input that has a gradient")
         with torch.enable_grad():
-            total = next(iter(self.call({**columns, **leaves}, **options).values())).sum()
+            total = next(iter(self.call({**columns, **leaves}).values())).sum()
             assert total.requires_grad, f"no gradient reaches {', '.join(leaves)}"
             grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         return {
@@ -114,26 +112,29 @@ class Subject:
 
     def variants(self) -> Iterator[dict[str, Any]]:
         """The default options, then one option changed at a time; values that the component
-        refuses are left out."""
-        yield {}
+        refuses are left out. Calls and the messages of faults have the options of the moment."""
+        self.options = {}
+        yield self.options
         for name, option in self.component.options.items():
             for value in others(option):
+                self.options = {name: value}
                 if self._takes(name, value):
-                    yield {name: value}
+                    yield self.options
+        self.options = {}
 
     def _takes(self, name: str, value: Any) -> bool:
         key = (name, repr(value))
         if key not in self._taken:
             try:
-                self.call(self.batch(), **{name: value})
+                self.call(self.batch())
                 self._taken[key] = True
             except RlzooError:
                 self._taken[key] = False
         return self._taken[key]
 
-    def trials(self) -> Iterator[tuple[dict[str, Any], made_up.Columns]]:
-        """Each variant with its own batch."""
-        return ((options, self.batch()) for options in self.variants())
+    def trials(self, **changes: Any) -> Iterator[made_up.Columns]:
+        """Each variant's own batch."""
+        return (self.batch(**changes) for _ in self.variants())
 
 
 def others(option: Option) -> list[Any]:
@@ -184,13 +185,14 @@ def _ends(span: Range | None) -> tuple[float, float]:
     return low, high
 
 
-def show(options: Mapping[str, Any]) -> str:
-    """` at lam=0.5`, or an empty string for the defaults."""
-    return "".join(f" at {name}={value!r}" for name, value in options.items())
-
-
 def equal(x: Any, y: Any) -> bool:
     return torch.equal(x, y) if isinstance(x, Tensor) else x == y
+
+
+def small(x: Tensor, limit: float, fault: str) -> None:
+    """Assert that all of x is below the limit; {} in the error's text is the largest."""
+    worst = float(x.abs().max())
+    assert worst < limit, fault.format(f"{worst:.3g}")
 
 
 def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
@@ -206,8 +208,3 @@ def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
         gap = (x - y).abs()
         allowed = 1e-9 + 1e-9 * y.abs()
         assert bool((gap <= allowed).all()), f"{fault}: {name} differ by {float(gap.max()):.3g}"
-
-
-def positions(output: dict[str, Tensor], mask: Tensor, index: Any) -> dict[str, Tensor]:
-    """The positions `index` of (B, T, ...) outputs; other outputs unchanged."""
-    return {n: x[:, index] if x.shape[:2] == mask.shape else x for n, x in output.items()}

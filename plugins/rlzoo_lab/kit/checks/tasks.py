@@ -13,7 +13,7 @@ from rlzoo.plugin.border import needs_of
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.kit.checks.made_up import Columns
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others, show
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others, small
 
 PROMPTS = 12
 SPLITS = ("train", "test")
@@ -22,20 +22,20 @@ MOST = 64  # tokens of a made-up response
 
 def made_as_declared(s: Subject) -> None:
     """It can be made from its options, and it has `draw` and `score`."""
-    for options, task in _made(s):
+    for task in _made(s):
         for method in ("draw", "score"):
-            assert callable(getattr(task, method, None)), f"has no method {method!r}{show(options)}"
+            assert callable(getattr(task, method, None)), f"has no method {method!r}"
 
 
 def draws_by_the_generator(s: Subject) -> None:
     """The n Examples drawn from either split depend only on the generator."""
-    for options, task in _made(s):
+    for task in _made(s):
         for split in SPLITS:
             before = torch.get_rng_state()
             drawn, again = _draw(task, split), _draw(task, split)
             assert torch.equal(before, torch.get_rng_state()), "draws from the global generator"
             assert drawn == again, f"draws different {split} prompts from the same generator"
-            assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts{show(options)}"
+            assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts"
             for example in drawn:
                 right = isinstance(example, Example) and isinstance(example.prompt, str | list)
                 assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
@@ -44,94 +44,73 @@ def draws_by_the_generator(s: Subject) -> None:
 
 def scores_are_finite(s: Subject) -> None:
     """Scores are (B,) or (B, T) and finite for correct, wrong, empty and truncated responses."""
-    for options, task, columns in _answered(s):
+    for task, columns in _answered(s):
         scores = _score(task, columns)
         shape = tuple(columns["response_mask"].shape)
-        assert tuple(scores.shape) in (shape, shape[:1]), (
-            f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}{show(options)}"
-        )
-        assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float{show(options)}"
-        assert bool(torch.isfinite(scores).all()), f"scores are not finite{show(options)}"
+        fits = tuple(scores.shape) in (shape, shape[:1])
+        assert fits, f"scores have shape {tuple(scores.shape)}, not (B,) or (B, T) = {shape}"
+        assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float"
+        assert bool(torch.isfinite(scores).all()), "scores are not finite"
         if scores.ndim == 2:
             off = scores[~columns["response_mask"].bool()]
-            assert not off.any(), (
-                f"scores tokens that are not actions{show(options)}: are scores misplaced?"
-            )
+            assert not off.any(), "scores tokens that are not actions: are scores misplaced?"
 
 
 def scores_repeat(s: Subject) -> None:
     """The same responses get the same scores in any order of rows, and inputs do not change."""
-    for options, task, columns in _answered(s):
+    for task, columns in _answered(s):
         order = torch.randperm(len(columns["answers"]), generator=torch.Generator().manual_seed(0))
         before = torch.get_rng_state()
         fresh = deepcopy(columns)
         scores = _score(task, columns)
         for name in needs_of(task.score):
             unchanged = equal(columns[name], fresh[name])
-            assert unchanged, f"score changes its input {name!r} in place{show(options)}"
+            assert unchanged, f"score changes its input {name!r} in place"
         assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
-        assert torch.equal(scores, _score(task, fresh)), (
-            f"scores differ when repeated{show(options)}"
-        )
-        assert torch.equal(scores[order], _score(task, take(columns, order))), (
-            f"the score of a response depends on the other rows{show(options)}"
-        )
+        assert torch.equal(scores, _score(task, fresh)), "scores differ when repeated"
+        shuffled = _score(task, take(columns, order))
+        assert torch.equal(scores[order], shuffled), "a response's score depends on other rows"
 
 
 def scores_are_causal(s: Subject) -> None:
-    """A score per token does not depend on later tokens: cutting the response does not change
-    it."""
+    """A score per token does not depend on later tokens: cutting the response changes none."""
     per_token = False
-    for options, task, columns in _answered(s):
+    for task, columns in _answered(s):
         scores = _score(task, columns)
         if scores.ndim == 1:
             continue
         if abilities(task).respond:
             raise NotApplicable("a conversation, which the environment scores step by step")
         per_token = True
-        for width in range(columns["response_mask"].shape[1]):
-            cut = _score(task, _prefix(columns, width))[:, :width]
-            gap = (cut - scores[:, :width]).abs()
-            assert not gap.numel() or float(gap.max()) < 1e-6, (
-                f"the score of a token depends on later tokens{show(options)}: off by one?"
-            )
+        fault = "the score of a token depends on later tokens: off by one?"
+        for width in range(1, columns["response_mask"].shape[1]):
+            cut = _score(task, _prefix(columns, width))
+            small(cut[:, :width] - scores[:, :width], 1e-6, fault)
     if not per_token:
         raise NotApplicable("scores whole responses")
 
 
 def answers_row_by_row(s: Subject) -> None:
-    """`respond` and `state_keys` answer each row independently and deterministically with a text or
-    None."""
-    for options, task, columns in _answered(s):
+    """`respond` and `state_keys` answer each row by itself and always in the same way."""
+    for task, columns in _answered(s):
         has = abilities(task)
         if not has.respond:
             raise NotApplicable("is not a conversation")
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
-        assert fits, f"stops must be a tuple of non-empty strings. Got {stops!r}{show(options)}"
+        assert fits, f"stops must be a tuple of non-empty strings. Got {stops!r}"
         examples = _draw(task, "train")
-        said = [
-            (e, turns[:k])
-            for e, turns in zip(examples, columns["turns"], strict=True)
-            for k in range(1, len(turns) + 1, 2)
-        ]
-        said += [(e, ["?!"]) for e in examples]
+        said = [(e, ["?!"]) for e in examples]
+        for e, turns in zip(examples, columns["turns"], strict=True):
+            said += [(e, turns[:k]) for k in range(1, len(turns) + 1, 2)]
         begun = [(e, turns[:k]) for e, turns in said for k in range(0, len(turns), 2)]
-        _each_by_itself(
-            has.respond, "respond", said, options, lambda x: x is None or isinstance(x, str)
-        )
+        _each_by_itself(has.respond, "respond", said, (str, type(None)))
         if has.state_keys:
-            _each_by_itself(
-                has.state_keys, "state_keys", begun, options, lambda x: isinstance(x, Hashable)
-            )
+            _each_by_itself(has.state_keys, "state_keys", begun, Hashable)
 
 
 def _each_by_itself(
-    method: Callable[..., list[Any]],
-    name: str,
-    rows: list[tuple[Example, list[str]]],
-    options: dict,
-    fits: Callable[[Any], bool],
+    method: Callable[..., list[Any]], name: str, rows: list[tuple[Example, list[str]]], kind: Any
 ) -> None:
     given = _told([e for e, _ in rows], [turns for _, turns in rows])
 
@@ -140,35 +119,26 @@ def _each_by_itself(
 
     before, fresh = torch.get_rng_state(), deepcopy(given)
     answers = call(list(range(len(rows))))
-    assert isinstance(answers, list), (
-        f"{name} returns {type(answers).__name__}, not a list{show(options)}"
-    )
-    assert len(answers) == len(rows), (
-        f"{name} returns {len(answers)} entries for {len(rows)} rows{show(options)}"
-    )
-    wrong = [x for x in answers if not fits(x)]
-    assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
+    assert isinstance(answers, list), f"{name} returns {type(answers).__name__}, not a list"
+    assert len(answers) == len(rows), f"{name} returns {len(answers)} entries for {len(rows)} rows"
+    for answer in answers:
+        assert isinstance(answer, kind), f"{name} gives {type(answer).__name__}"
     assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
     assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
     alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
-    assert alone == answers, (
-        f"the result of {name} for a row depends on the other rows{show(options)}"
-    )
+    assert alone == answers, f"the result of {name} for a row depends on the other rows"
 
 
 def right_is_right(s: Subject) -> None:
-    """`is_correct` is a bool per response, agrees with `demonstrate`, and comes with higher
-    scores."""
-    for options, task, columns in _answered(s):
+    """`is_correct` is a bool per response, agrees with `demonstrate`, and has higher scores."""
+    for task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
         has = abilities(task)
         if not has.is_correct:
             raise NotApplicable("has no is_correct")
         correct = _call(has.is_correct, columns)
-        assert isinstance(correct, Tensor), (
-            f"is_correct returns {type(correct).__name__}, not a tensor"
-        )
-        assert correct.dtype == torch.bool, f"is_correct returns {correct.dtype}, not bool"
+        kind = getattr(correct, "dtype", type(correct).__name__)
+        assert kind == torch.bool, f"is_correct returns {kind}, not a tensor of bool"
         assert correct.shape == (len(columns["answers"]),), "is_correct does not have shape (B,)"
         kinds = columns["kinds"]
         if has.one_answer:
@@ -176,32 +146,25 @@ def right_is_right(s: Subject) -> None:
             said = [str(a) for a in columns["answers"]]
             given = columns | {"responses": said, "turns": [[text] for text in said]}
             marks = _call(has.is_correct, given)
-            assert bool(marks.all()), f"has one_answer, but Example.answer is wrong{show(options)}"
+            assert bool(marks.all()), "has one_answer, but Example.answer is wrong"
             given = given | {"responses": [f"{text} " for text in said]}
             marks = _call(has.is_correct, given)
-            assert not marks.any(), (
-                f"has one_answer, but other answers are also correct{show(options)}"
-            )
+            assert not marks.any(), "has one_answer, but other answers are also correct"
         if not has.demonstrate:
             continue
         scores = _score(task, columns)
         total = scores.sum(-1) if scores.ndim == 2 else scores
         right, wrong = kinds == 0, kinds == 1
-        assert bool(correct[right].all()), (
-            f"is_correct rejects its correct demonstrations{show(options)}"
-        )
-        assert not correct[wrong].any(), (
-            f"is_correct accepts its wrong demonstrations{show(options)}"
-        )
-        assert float(total[right].mean()) > float(total[wrong].mean()), (
-            f"correct responses do not score higher than wrong ones{show(options)}"
-        )
+        assert bool(correct[right].all()), "is_correct rejects its correct demonstrations"
+        assert not correct[wrong].any(), "is_correct accepts its wrong demonstrations"
+        gap = float(total[right].mean() - total[wrong].mean())
+        assert gap > 0, "correct responses do not score higher than wrong ones"
 
 
-def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
+def _made(s: Subject) -> Iterator[Any]:
     """The task at its defaults, then with each option changed."""
     try:
-        yield {}, s.component()
+        yield s.component()
     except (RlzooError, ImportError) as error:
         raise NotApplicable(f"not available here: {error}") from None
     except ValueError as error:
@@ -210,10 +173,12 @@ def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
         raise
     for name, option in s.component.options.items():
         for value in others(option):
+            s.options = {name: value}
             try:
-                yield {name: value}, s.component(**{name: value})
+                yield s.component(**s.options)
             except (RlzooError, ValueError):  # options that only go together
                 continue
+    s.options = {}
 
 
 def _draw(task: Any, split: str) -> list[Example]:
@@ -229,9 +194,9 @@ def _call(method: Callable[..., Any], columns: Columns) -> Any:
     return method(*(columns[name] for name in needs_of(method)))
 
 
-def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
-    """Options, task, and drawn prompts with right, wrong, empty and cut-off responses."""
-    for options, task in _made(s):
+def _answered(s: Subject) -> Iterator[tuple[Any, Columns]]:
+    """The task, and drawn prompts with right, wrong, empty and cut-off responses."""
+    for task in _made(s):
         draw = torch.Generator().manual_seed(1)
         examples = _draw(task, "train")
         rows, kinds = [], []
@@ -251,7 +216,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
             raise NotApplicable(f"scores with {', '.join(unknown)}, which exists only in a run")
-        yield options, task, columns
+        yield task, columns
 
 
 def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool]:
@@ -269,22 +234,15 @@ def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool
 
 def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
     """The environment's arguments for some rows."""
+    talks = [[{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
+             for e in examples]  # fmt: skip
     return {
-        "prompts": [_text(e) for e in examples],
-        "messages": [
-            [{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
-            for e in examples
-        ],
+        "prompts": ["\n".join(m["content"] for m in talk) for talk in talks],
+        "messages": talks,
         "answers": [e.answer for e in examples],
         "prompt_index": torch.tensor([e.index for e in examples]),
         "turns": deepcopy(turns),
     }
-
-
-def _text(example: Example) -> str:
-    if isinstance(example.prompt, str):
-        return example.prompt
-    return "\n".join(m["content"] for m in example.prompt)
 
 
 def encoded(
@@ -329,15 +287,10 @@ def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[
     return tokens
 
 
-def _each_token(columns: Columns, change: Callable[[Tensor], Tensor]) -> Columns:
-    """`columns` with `change` made to each that is (B, T)."""
-    two = (n for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2)
-    return columns | {name: change(columns[name]) for name in two}
-
-
 def _prefix(columns: Columns, width: int) -> Columns:
     """The batch as it was after `width` tokens: a row that had not ended has not ended."""
-    cut = _each_token(columns, lambda x: x[:, :width])
+    two = {n: x for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2}
+    cut = columns | {name: x[:, :width] for name, x in two.items()}
     ended = columns["response_mask"].sum(1) <= width
     cut["terminated"] = columns["terminated"] & ended
     cut["truncated"] = ~cut["terminated"]

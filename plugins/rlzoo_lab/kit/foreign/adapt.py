@@ -67,11 +67,18 @@ def runs(subject: Subject, seed: int = 0) -> str:
     return ""
 
 
+def on_bench(component: Component) -> tuple[Subject, str]:
+    """The component on made-up batches, without groups of one where these raise; and what."""
+    subject = Subject(component, BENCH)
+    fault = runs(subject)
+    return NoGroupOfOne(component, BENCH) if fault else subject, fault
+
+
 @dataclass(frozen=True)
 class Call:
     """A function, and what is known of a call of it.
 
-    kind, couples: "" to infer them from the arguments. values: argument -> value.
+    kind, couples: "" to infer them from the arguments.
     arguments: argument -> column, or a function whose arguments are columns.
     average: the module and the name of the function with which its library averages a loss.
     """
@@ -81,7 +88,6 @@ class Call:
     kind: str = ""
     couples: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
     average: tuple[Any, str] | None = None
 
 
@@ -120,12 +126,10 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
             kind, call.name, adapted, adapted.needs, varied, adapted.story(varied), "foreign",
             place_of(call.function), couples, "BT" if kind == "columns" else "",
         )  # fmt: skip
-        subject = Subject(component, BENCH)
-        if fault := runs(subject):
-            subject = NoGroupOfOne(component, BENCH)
-            if runs(subject):
-                failed = failed or fault
-                continue
+        subject, fault = on_bench(component)
+        if fault and runs(subject):
+            failed = failed or fault
+            continue
         one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
         # A single number does not show what rows share.
         return replace(component, couples="batch") if one and not call.couples else component
@@ -135,16 +139,15 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
 def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
     """(argument -> column, argument -> value, the options that are varied)"""
     parameters = inspect.signature(call.function).parameters
-    free = {n: p for n, p in parameters.items() if n not in options and n not in call.values
-            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}  # fmt: skip
+    free = {n: p for n, p in parameters.items()
+            if n not in options and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}  # fmt: skip
     own = {n: column for n, column in call.arguments.items() if n in free}
     for name in set(call.arguments) - set(parameters):
         raise UsageError(f"{call.name}: has no argument {name!r}{nearest(name, parameters)}")
     required = [n for n, p in free.items() if p.default is p.empty]
     optional = [n for n, p in free.items() if p.default is None]
     columns = columns_of(required, optional, own)
-    fixed = {n: x for n, x in call.values.items() if n in parameters}
-    fixed |= {n: options.pop(n) for n in list(options) if n in parameters}
+    fixed = {n: options.pop(n) for n in list(options) if n in parameters}
     settings = next((n for n in required if n in SETTINGS), "")
     if settings:
         fixed[settings] = Settings(options)

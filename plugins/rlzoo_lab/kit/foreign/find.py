@@ -100,7 +100,7 @@ def _component(found: Found, library: Library | None, options: Mapping[str, Any]
             has = inspect.signature(function).parameters
             values |= {n: _made(x) for n, x in of_kind if n in has and n not in values}
     arguments = {**named.arguments, **maps}
-    call = Call(function, found.label, kind, couples or named.couples, arguments, {}, average)
+    call = Call(function, found.label, kind, couples or named.couples, arguments, average)
     return adapt(call, values)
 
 

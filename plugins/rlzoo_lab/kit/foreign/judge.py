@@ -4,7 +4,7 @@ The core zeroes what is off the mask before a component sees it; a trainer elsew
 functions elsewhere may whiten: their credit is judged before it, where they return that, too.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,39 +14,40 @@ from torch import Tensor
 
 from rlzoo.plugin.component import Component
 from rlzoo_lab.kit import checks
-from rlzoo_lab.kit.checks import estimators, functions, made_up
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, positions, same, show
-from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, runs
+from rlzoo_lab.kit.checks import estimators, functions
+from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same
+from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, on_bench, runs
 from rlzoo_lab.kit.foreign.find import components
 from rlzoo_lab.kit.foreign.names import REWARDS
 
 
 def run_checks(component: Component) -> list[checks.CheckResult]:
     """The first result lists the source of each argument."""
-    notes, cases = cases_of(component)
-    return [*notes, *(checks.judge(check, subject) for check, subject in cases)]
+    return [judge() for _, judge in cases_of(component)]
 
 
-def cases_of(
-    component: Component,
-) -> tuple[list[checks.CheckResult], list[tuple[checks.Check, Subject]]]:
-    """What is known before any check, and each check with what it is called with."""
+def cases_of(component: Component) -> Iterator[tuple[str, Callable[[], checks.CheckResult]]]:
+    """What is known before any check, and each check, by name."""
     notes = [checks.CheckResult("arguments", True, component.doc)]
-    subject = Subject(component, BENCH)
-    if fault := runs(subject):
+    subject, fault = on_bench(component)
+    if fault:
         notes.append(checks.CheckResult("groups_of_one", False, f"raised {fault}"))
-        subject = NoGroupOfOne(component, BENCH)
     credit = subject
     if component.kind == "estimators" and component.couples != "batch" and is_whitened(subject):
-        notes.append(checks.CheckResult("whitened", True, f"over the batch; {_credited(subject)}"))
         subject = type(subject)(replace(component, couples="batch"), BENCH)
-        credit = before_whitening(subject) or subject
-    cases = []
+        earlier = before_whitening(subject)
+        credit = earlier or subject
+        returns = "on its returns" + " - values" * ("values" in subject.needs)
+        text = f"over the batch; credit is checked {returns if earlier else 'after it'}"
+        notes.append(checks.CheckResult("whitened", True, text))
+    yield from ((note.name, partial(replace, note)) for note in notes)
     for each in (*checks.CHECKS[component.kind], padding_may_hold_anything):
         if each is not functions.documented:
             check = _INSTEAD.get(each, each)
-            cases.append((check, credit if check in _CREDIT else subject))
-    return notes, cases
+            judged = credit if check in _CREDIT else subject
+            if check is estimators.baseline_is_the_groups_own:
+                judged = NoGroupOfOne(subject.component, BENCH)
+            yield check.__name__, partial(checks.judge, check, judged)
 
 
 def is_whitened(s: Subject) -> bool:
@@ -76,18 +77,6 @@ def before_whitening(s: Subject) -> Subject | None:
     return type(s)(replace(s.component, function=function, couples="batch"), s.zoo)
 
 
-def _credited(s: Subject) -> str:
-    if before_whitening(s) is None:
-        return "credit is checked after it"
-    return "credit is checked on its returns" + " - values" * ("values" in s.needs)
-
-
-def baseline_is_the_groups_own(s: Subject) -> None:
-    """If adding a constant to all rewards changes nothing, neither does adding it to one group's
-    rewards."""
-    estimators.baseline_is_the_groups_own(NoGroupOfOne(s.component, s.zoo))
-
-
 def past_reward_is_no_credit(s: Subject) -> None:
     """A reward that came before an action does not change that action's advantage."""
     for seed in (0, 1):
@@ -102,25 +91,15 @@ def past_reward_is_no_credit(s: Subject) -> None:
 def equal_rewards_give_little(s: Subject) -> str:
     """Equal rewards and groups of one give advantages of 0, or of rounding over an epsilon."""
     larger = NoGroupOfOne(s.component, s.zoo)
-    estimators._with_group_baseline(larger)
+    estimators.with_group_baseline(larger)
     said = ""
     for dtype, most in ((torch.float64, 1e-6), (torch.float32, 0.1)):
-        for options in s.variants():
-            plain = larger.batch(mask=torch.ones_like(larger.batch(dtype=dtype)["response_mask"]),
-                                 dtype=dtype)  # fmt: skip
-            rows = torch.arange(len(plain["group_ids"]))
-            nearly = torch.where(rows % 2 == 0, 0.1 + 0.2, 0.3).to(dtype)
-            if dtype == torch.float32:
-                nearly = torch.where(rows % 2 == 0, nearly, torch.nextafter(nearly, nearly + 1))
-            alone = s.batch(dtype=dtype, groups=rows.flip(0))
-            for case, columns, limit in (
-                ("rewards that are equal up to rounding", made_up.paid(plain, nearly), most),
-                ("groups of one", alone, 1e-6),
-            ):
-                worst = float(s.call(columns, **options)["advantages"].abs().max())
-                assert worst <= limit, (
-                    f"advantages are up to {worst:.3g} from {case} ({dtype}){show(options)}"
-                )
+        plain = larger.batch(mask=torch.ones_like(larger.batch(dtype=dtype)["response_mask"]),
+                             dtype=dtype)  # fmt: skip
+        for _ in s.variants():
+            for case, worst in estimators.largest_of_equal_rewards(s, plain):
+                limit = 1e-6 if case == "groups of one" else most
+                assert worst <= limit, f"advantages are up to {worst:.3g} from {case} ({dtype})"
                 if worst > 1e-6:
                     said = f"rounding of float32 becomes advantages of {worst:.2g}"
     return said
@@ -128,16 +107,11 @@ def equal_rewards_give_little(s: Subject) -> str:
 
 def padding_is_not_read(s: Subject) -> None:
     """Appended padding changes nothing."""
-    for options, columns in s.trials():
-        steps = columns["response_mask"].shape[1]
-        for count in (1, 70):
-            wide = made_up.widened(s.zoo, columns, steps, count)
-            kept = positions(s.tensors(wide, **options), wide["response_mask"], slice(steps))
-            same(kept, s.tensors(columns, **options), f"counts padding{show(options)}")
+    for columns in s.trials():
+        functions.padding_changes_nothing(s, columns)
 
 
 _INSTEAD: dict[Callable[..., Any], Callable[..., Any]] = {
-    estimators.baseline_is_the_groups_own: baseline_is_the_groups_own,
     estimators.equal_rewards_give_zeros: equal_rewards_give_little,
     estimators.past_reward_is_no_credit: past_reward_is_no_credit,
     functions.padding_is_not_read: padding_is_not_read,
@@ -155,21 +129,19 @@ def padding_may_hold_anything(s: Subject) -> str:
     if "response_mask" not in s.needs:
         raise NotApplicable("does not take response_mask")
     sums = []
-    for options, columns in s.trials():
+    for columns in s.trials():
         mask = columns["response_mask"].bool()
-        clean = s.tensors(columns, **options)
-        for name in s.needs:
-            x = columns[name]
-            if name == "response_mask" or not isinstance(x, Tensor) or x.shape != mask.shape:
-                continue
-            if not x.is_floating_point():
-                continue
-            dirty = s.tensors({**columns, name: torch.where(mask, x, 0.7)}, **options)
+        floats = {n: x for n in s.needs if isinstance(x := columns[n], Tensor)
+                  and n != "response_mask" and x.shape == mask.shape
+                  and x.is_floating_point()}  # fmt: skip
+        clean = s.tensors(columns)
+        for name, noisy in floats.items():
+            dirty = s.tensors({**columns, name: torch.where(mask, noisy, 0.7)})
             got, want = (
                 {n: torch.where(mask, x, 0) for n, x in found.items()} for found in (dirty, clean)
             )
             try:
-                same(got, want, f"reads {name} off the mask{show(options)}")
+                same(got, want, f"reads {name} off the mask")
             except AssertionError:
                 if name not in REWARDS:
                     raise
@@ -192,17 +164,7 @@ def parametrize_with_checks(
         def test_contract(check):
             check()
     """
-    import pytest  # a test dependency
-
-    params = []
-    for one in subjects:
-        for component in components(one, options, map or {})[0]:
-            notes, cases = cases_of(component)
-            judged: list[tuple[str, Callable[[], checks.CheckResult]]] = [
-                *((note.name, partial(replace, note)) for note in notes),
-                *((check.__name__, partial(checks.judge, check, s)) for check, s in cases),
-            ]
-            for name, judge in judged:
-                test = checks.as_test(component.name, judge)
-                params.append(pytest.param(test, id=f"{component.name}-{name}"))
-    return pytest.mark.parametrize("check", params)
+    made = (c for one in subjects for c in components(one, options, map or {})[0])
+    return checks.as_tests(
+        (f"{c.name}-{name}", c.name, judge) for c in made for name, judge in cases_of(c)
+    )

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo_lab.kit.oracle.means import Means, means
+from rlzoo_lab.kit.oracle.means import means
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.subject import EstimatorInWorld
 
@@ -60,23 +60,15 @@ def truth(subject: EstimatorInWorld) -> Tensor:
     return torch.where(_reached(subject), subject.oracle.gradient(), 0)
 
 
-def expected_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
-    """E[g^] (S, V), per row, with sum aggregation."""
-    return _gradient(subject, a.mean)
-
-
-def loss_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
-    """E[g^] (S, V) as the recipe's loss weighs tokens, up to its length."""
-    return _gradient(subject, a.pull)
-
-
 def b_perp(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
     """b - sum_a pi b (S, V) of E[A^ | s, a], 0 in states that no row reaches."""
     b = mean - subject.oracle.advantages
     return torch.where(_reached(subject), b - (subject.oracle.pi * b).sum(-1, keepdim=True), 0)
 
 
-def _gradient(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
+def gradient(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
+    """E[g^] (S, V) per row: of `Means.mean` with sum aggregation, of `Means.pull` as the recipe's
+    loss weighs tokens, up to its length."""
     o = subject.oracle
     centred = mean - (o.pi * mean).sum(-1, keepdim=True)
     return torch.where(_reached(subject), o.visits[:, None] * o.pi * centred, 0)
@@ -105,7 +97,7 @@ def report(
 
     visits = torch.where(reached, o.visits[:, None] * o.pi, 0)
     weight = visits / visits.sum()
-    g, mine = expected_gradient(subject, estimated), loss_gradient(subject, estimated)
+    g, mine = (gradient(subject, mean) for mean in (estimated.mean, estimated.pull))
     found.b_perp2 = float((weight * b_perp(subject, estimated.mean).square()).sum())
     found.bias2 = float((weight * torch.where(reached, estimated.mean - a, 0).square()).sum())
     squared = estimated.square - 2 * a * estimated.mean + a.square()
@@ -127,13 +119,11 @@ def report(
 
 
 def natural_gradient(subject: EstimatorInWorld) -> Tensor:
-    """(S, V) the natural gradient: A itself. It gains most for its KL of all directions, to first
-    order."""
+    """(S, V) A itself: to first order, it gains most for its KL of all directions."""
     return torch.where(_reached(subject), subject.oracle.advantages, 0)
 
 
 BATCHES = 256  # of a size, at most
-
 STEPS = 32  # of these that a step is taken along
 
 
@@ -153,8 +143,9 @@ def _batches(
             estimates = torch.cat([subject.among(subject.columns, b, ids) for b in blocks])
         else:
             estimates = a[: count * size]
-        alike = _whitened_ids(subject, groups[: count * size], size)
-        if alike is not None:
+        if subject.whiten != "none":
+            batch = torch.arange(count * size) // size
+            alike = batch if subject.whiten == "batch" else groups[: count * size]
             estimates = subject.whitened(estimates, taken, alike)
         g = _sampled(subject, taken, subject.weight[taken] * estimates, count)
         dots = (g * star).sum((-1, -2))
@@ -167,12 +158,6 @@ def _batches(
             "gain_se": _se(gains),
         }
     return batches
-
-
-def _whitened_ids(subject: EstimatorInWorld, groups: Tensor, size: int) -> Tensor | None:
-    """The statistics of whitening in batches of `size` rows, in groups (N,)."""
-    kinds = {"group": groups, "batch": torch.arange(len(groups)) // size}
-    return None if subject.loss is None else kinds.get(subject.loss.whiten)
 
 
 def _se(x: Tensor) -> float:

@@ -159,8 +159,8 @@ def supply(
     columns: dict[str, Any],
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """Add to `columns` what column plugins can make of them until `names` are there; returns the
-    names that cannot be computed, and the missing inputs."""
+    """Add what column plugins can make of `columns` until `names` are there; returns those that
+    cannot be computed, with the missing inputs."""
 
     def make(name: str) -> str:
         """The missing resource, or an empty string."""

@@ -48,9 +48,7 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
     size = len(p)
     for prompt in range(subject.oracle.tree.prompts):
         members = (subject.episodes.prompt == prompt).nonzero()[:, 0]
-        seen = [subject.episodes.mask.double()]
-        if subject.loss is not None:
-            seen.append(subject.loss.weight)
+        seen = [subject.episodes.mask.double(), subject.weight]
         listed = False
         for name in subject.reads:
             x = columns[name]
@@ -101,12 +99,11 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind], size: int) -> Mea
             gap = a[mine, None] - base[members]  # (groups, members, T)
             share = weight[mine] / weight[mine].sum()
             sign[members] = (share[:, None, None] * _sign(gap)).sum(0)
-    loss = subject.loss
-    if loss is not None and loss.whiten == "batch":  # of a growing batch: an affine map
+    if subject.whiten == "batch":  # of a growing batch: an affine map
         share = at.mass / at.mass.sum()
         middle = (share * mean).sum()
         spread = ((share * square).sum() - middle.square()).clamp(min=0)
-        pull = (pull - middle * at.mean(loss.weight)) * (spread + 1e-8).rsqrt()
+        pull = (pull - middle * at.mean(subject.weight)) * (spread + 1e-8).rsqrt()
     return Means(mean, square, at.mean(sign), pull)
 
 

@@ -15,32 +15,15 @@ from rlzoo_lab.kit.oracle.oracle import Oracle
 Columns = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Loss:
-    """The weights that a recipe's loss gives the advantages in the policy's gradient.
-
-    weight: (B, T) the aggregation's, of each token of each episode, in the limit of large batches;
-        1 on average over tokens as visited, 0 in rows that leave the loss.
-    whiten: "batch" (in that limit too), "group" or "none".
-    """
-
-    weight: Tensor
-    whiten: str = "none"
-    ddof: int = 0
-
-
 LARGE = 100_000  # rows of a batch that has every length, or episode, as often as the world
 
 
-def make_loss(
-    aggregation: Callable[[Columns], Tensor],
-    episodes: EpisodeTable,
-    *,
-    whiten: str = "none",
-    ddof: int = 0,
-    kept: Tensor | None = None,
-) -> Loss:
-    """The loss of a recipe on all episodes of a world. kept: rows (B,) bool that enter it.
+def loss_weight(
+    aggregation: Callable[[Columns], Tensor], episodes: EpisodeTable, kept: Tensor | None = None
+) -> Tensor:
+    """(B, T) the weight that a recipe's loss gives each token of each episode in the policy's
+    gradient, in the limit of large batches: 1 on average over tokens as visited, 0 in rows that
+    leave the loss. kept: rows (B,) bool that enter it.
 
     The aggregation runs on a batch that holds each length as often as the world does, by
     rounding; a row's weight may depend on itself and on the batch's totals.
@@ -57,12 +40,16 @@ def make_loss(
     of_length = aggregation({"response_mask": batch})[first]
     weight = torch.where(live, of_length[length], 0).to(p.dtype)
     mean = masked_sum(weight, mask) @ p / (mask.sum(1).to(p.dtype) @ p)
-    return Loss(weight / mean.clamp(min=1e-300), whiten, ddof)
+    return weight / mean.clamp(min=1e-300)
 
 
 @dataclass
 class EstimatorInWorld:
-    """An estimator with its options, evaluated on the episodes of an oracle."""
+    """An estimator with its options, evaluated on the episodes of an oracle.
+
+    given_weight: (B, T) of each token in the loss; None: all count the same. whiten: "batch" (in
+    the limit of large batches), "group" or "none".
+    """
 
     component: Component
     options: Mapping[str, Any]
@@ -70,7 +57,9 @@ class EstimatorInWorld:
     episodes: EpisodeTable
     columns: Columns
     samples: int = 4
-    loss: Loss | None = None  # None: all tokens count the same
+    given_weight: Tensor | None = None
+    whiten: str = "none"
+    ddof: int = 0
     seed: int = 0
 
     def __call__(self, columns: Mapping[str, Any]) -> Tensor:
@@ -100,21 +89,19 @@ class EstimatorInWorld:
     @property
     def couples(self) -> str:
         """The other rows on which the loss of a row depends, in the limit of large batches."""
-        by_group = self.loss is not None and self.loss.whiten == "group"
-        kinds = [self.component.couples, "group" if by_group else "row"]
+        kinds = [self.component.couples, "group" if self.whiten == "group" else "row"]
         return max(kinds, key=("row", "group", "batch").index)
 
     def whitened(self, a: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
         """A^ of rows, standardised among those of the same id."""
         mask = self.episodes.mask[rows].to(a.dtype)
-        return whiten(a, mask, ids, ddof=self.loss.ddof if self.loss else 0)
+        return whiten(a, mask, ids, ddof=self.ddof)
 
     def in_groups(self, a: Tensor, rows: Tensor, group_ids: Tensor) -> Tensor:
         """A^ of rows in groups, whitened where the recipe does so within groups."""
-        by_group = self.loss is not None and self.loss.whiten == "group"
-        return self.whitened(a, rows, group_ids) if by_group else a
+        return self.whitened(a, rows, group_ids) if self.whiten == "group" else a
 
     @property
     def weight(self) -> Tensor:
         """(B, T) of each token in the loss."""
-        return self.episodes.mask.double() if self.loss is None else self.loss.weight
+        return self.episodes.mask.double() if self.given_weight is None else self.given_weight

@@ -13,12 +13,6 @@ EOS = 0  # the token that ends an episode, in a tree that has one
 MAX_STATES = 20_000  # a second or so for an estimator
 
 
-def count_states(vocabulary: int, horizon: int, *, stops: bool, prompts: int = 1) -> int:
-    """Prefixes of fewer than `horizon` tokens, none of them EOS."""
-    ways = vocabulary - stops
-    return prompts * sum(ways**depth for depth in range(horizon))
-
-
 @dataclass(frozen=True)
 class Tree:
     """Every prefix, level by level. `stops`: token 0 is EOS and ends an episode; the horizon does
@@ -69,7 +63,8 @@ def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int
     ):  # fmt: skip
         if value < least:
             raise RlzooError(f"--{name} must be at least {least}. Got {value}")
-    states = count_states(vocabulary, horizon, stops=stops, prompts=prompts)
+    # Prefixes of fewer than `horizon` tokens, none of them EOS.
+    states = prompts * sum((vocabulary - stops) ** depth for depth in range(horizon))
     if states > MAX_STATES:
         raise RlzooError(
             f"too many states to enumerate: {states:,} at vocabulary {vocabulary}, horizon "

@@ -1,6 +1,6 @@
 """Small made-up worlds for the oracle: where the reward is, and how noisy it is.
 
-Each is a function of (tree, policy, generator) that gives (rewards (S, V), coin (S, V)).
+Each is a function of (tree, policy, generator) that gives rewards (S, V).
 """
 
 import torch
@@ -30,7 +30,7 @@ def potential(tree: Tree, draw: torch.Generator) -> Tensor:
 RIGHT = (0.3, 0.1, 0.6, 0.03, 0.9)  # how often the policy is right on the first prompts, in turn
 
 
-def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> Tensor:
     """1 for a correct episode, 0 for a wrong one; about 30 % are correct on the first prompt."""
     worth, last = potential(tree, draw), ends(tree)
     mass = visitation(tree, pi)[:, None] * pi * last
@@ -42,41 +42,32 @@ def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tens
         right = torch.zeros(len(order), dtype=torch.float64)
         right[order] = (share <= RIGHT[prompt % len(RIGHT)]).double()
         rewards[states] = right.view(-1, tree.vocabulary)
-    return rewards * last, torch.zeros_like(worth)
+    return rewards * last
 
 
-def graded(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+def graded(tree: Tree, pi: Tensor, draw: torch.Generator) -> Tensor:
     """A real number at the end of an episode."""
-    worth = potential(tree, draw)
-    return worth * ends(tree), torch.zeros_like(worth)
+    return potential(tree, draw) * ends(tree)
 
 
-def dense(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+def dense(tree: Tree, pi: Tensor, draw: torch.Generator) -> Tensor:
     """A real number for each token."""
-    worth = torch.randn(tree.states, tree.vocabulary, generator=draw, dtype=torch.float64)
-    return worth, torch.zeros_like(worth)
+    return torch.randn(tree.states, tree.vocabulary, generator=draw, dtype=torch.float64)
 
 
 COIN = 0.5
 
 
-def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """1 at the end if the first token was the key; the other tokens have a coin's noise as
-    reward."""
-    last = ends(tree)
+def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> Tensor:
+    """1 at the end if the first token was the key; `make_world` adds a coin's noise in between."""
     first = tree.prefixes[:, 0]
     token = torch.where(tree.depth[:, None] > 0, first[:, None], torch.arange(tree.vocabulary))
     key = torch.randint(int(tree.stops), tree.vocabulary, (tree.prompts,), generator=draw)
-    rewards = last * (token == key[tree.prompt][:, None])
-    between = (tree.depth > 0)[:, None] & (last == 0)
-    return rewards.double(), COIN * between.double()
+    return ends(tree) * (token == key[tree.prompt][:, None])
 
 
 WORLDS = {f.__name__: f for f in (outcome, graded, dense, key_noise)}
-
-
 SPREAD = 1.0  # of the policy's logits
-
 DRIFT = 0.5  # of the reference's logits from the policy's
 
 
@@ -94,13 +85,13 @@ def make_world(name: str, tree: Tree, *, seed: int = 0, kl_coef: float = 0.0) ->
 
     logits = SPREAD * normal("diagnose/policy")
     reference = logits + DRIFT * normal("diagnose/reference")
-    rewards, coin = WORLDS[name](tree, logits.softmax(-1), generator(seed, "diagnose/rewards"))
-    return Oracle(tree, logits, rewards, coin, reference, kl_coef=kl_coef)
+    rewards = WORLDS[name](tree, logits.softmax(-1), generator(seed, "diagnose/rewards"))
+    between = (tree.depth > 0)[:, None] & (tree.child >= 0) & (name == "key_noise")
+    return Oracle(tree, logits, rewards, COIN * between.double(), reference, kl_coef=kl_coef)
 
 
 def make_critic(kind: str, oracle: Oracle, *, size: float = 0.2, seed: int = 0) -> Tensor:
-    """(S,) a critic's values: exact, zero, or noisy (exact plus `size` times a standard normal
-    error of each state)."""
+    """(S,) a critic's values: exact, zero, or noisy (with a normal error of `size` per state)."""
     if kind == "exact":
         return oracle.v
     if kind == "zero":

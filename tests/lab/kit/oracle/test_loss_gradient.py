@@ -5,10 +5,10 @@ import torch
 
 from rlzoo import ops
 from rlzoo_lab.kit.oracle import bias
-from rlzoo_lab.kit.oracle.bias import loss_gradient, report
+from rlzoo_lab.kit.oracle.bias import gradient, report
 from rlzoo_lab.kit.oracle.episodes import enumerate_episodes, make_columns
 from rlzoo_lab.kit.oracle.means import means
-from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, make_loss
+from rlzoo_lab.kit.oracle.subject import EstimatorInWorld, loss_weight
 from rlzoo_lab.kit.oracle.tree import make_tree
 from rlzoo_lab.kit.oracle.worlds import make_critic, make_world
 
@@ -21,9 +21,9 @@ def subject(zoo, name, aggregation, *, whiten="none", critic="noisy", world="out
     episodes = enumerate_episodes(oracle, cut)
     columns = make_columns(oracle, episodes, make_critic(critic, oracle), truncation="zero")
     kept = ~columns["truncated"] if drop else None
-    loss = make_loss(zoo.aggregations[aggregation], episodes, whiten=whiten, kept=kept)
-    return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, columns, loss=loss,
-                            samples=samples)  # fmt: skip
+    weight = loss_weight(zoo.aggregations[aggregation], episodes, kept)
+    return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, columns,
+                            given_weight=weight, whiten=whiten, samples=samples)  # fmt: skip
 
 
 def every_pair(found):
@@ -71,7 +71,7 @@ def brute(found, aggregation, whiten):
 )
 def test_the_losss_gradient_is_the_enumerated_one(zoo, name, whiten, aggregation):
     found = subject(zoo, name, aggregation, whiten=whiten)
-    ours = loss_gradient(found, means(found))
+    ours = gradient(found, means(found).pull)
     wanted = brute(found, aggregation, whiten)
     assert torch.allclose(ours / ours.norm(), wanted / wanted.norm(), atol=1e-7)
     assert torch.allclose(ours, wanted * (ours.norm() / wanted.norm()), atol=1e-7)
@@ -80,7 +80,7 @@ def test_the_losss_gradient_is_the_enumerated_one(zoo, name, whiten, aggregation
 def test_a_group_whitened_row_estimator_is_enumerated_by_groups(zoo):
     found = subject(zoo, "mc", "seq_mean_token_mean", whiten="group", critic="zero")
     assert found.couples == "group"
-    ours, wanted = loss_gradient(found, means(found)), brute(found, "seq_mean_token_mean", "group")
+    ours, wanted = gradient(found, means(found).pull), brute(found, "seq_mean_token_mean", "group")
     assert torch.allclose(ours / ours.norm(), wanted / wanted.norm(), atol=1e-7)
 
 
@@ -89,7 +89,7 @@ def test_dropped_rows_leave_the_loss(zoo):
         subject(zoo, "mc", "token_sum", size=(4, 4), cut=2, drop=d) for d in (False, True)
     )
     assert not drops.weight[drops.columns["truncated"]].any()
-    one, other = (loss_gradient(s, means(s)) for s in (plain, drops))
+    one, other = (gradient(s, means(s).pull) for s in (plain, drops))
     assert not torch.allclose(one / one.norm(), other / other.norm(), atol=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_large_batches_through_the_recipes_own_functions_tend_to_it(zoo):
         g.index_add_(0, cell[e.mask[rows]], pull[e.mask[rows]])
         g = g.view_as(o.logits)
         g = g - o.pi * g.sum(-1, keepdim=True)
-        ours = loss_gradient(found, means(found))
+        ours = gradient(found, means(found).pull)
         assert float((g * ours).sum() / (g.norm() * ours.norm())) > 0.998, aggregation
 
 
