@@ -203,10 +203,8 @@ def _wrapped(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     """The sampler that actually draws, where another wraps it."""
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
-        raise RecipeError(
-            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another sampler; "
-            f"its option 'inner' must name one that does not. Got {inner!r}"
-        )
+        line = f"{sampler.name!r} needs a sampler that wraps no other. Got {inner!r}"
+        raise RecipeError(f"{recipe.blame('sampler.inner')}: {line}")
     return Bound.of(zoo.samplers[inner], {})
 
 
@@ -226,12 +224,9 @@ def _close(
         if name not in asked and name in zoo.columns.clashes:
             raise RecipeError(f"{key} needs column {name!r}: {zoo.columns.clashes[name]}")
         if name not in asked and name not in zoo.columns:
-            known = [*COLUMNS, *zoo.columns]
-            raise RecipeError(
-                f"{key} needs column {name!r}, which no component provides{nearest(name, known)}",
-                key=key,
-                kind="unmet-need",
-            )
+            near = nearest(name, [*COLUMNS, *zoo.columns])
+            line = f"{key} needs column {name!r}, which no component provides{near}"
+            raise RecipeError(line, key=key, kind="unmet-need")
         component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))

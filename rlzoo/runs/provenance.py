@@ -71,10 +71,8 @@ def settle(
         changed |= _other_contents(last, now)
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
-        raise CheckpointError(
-            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
-            "trained with another recipe"
-        )
+        line = f"step {at} belongs to another run, of another recipe"
+        raise CheckpointError(f"{folder.checkpoints}: {line}")
     if notes or not now.keys() <= last.keys():
         write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
     return who, notes

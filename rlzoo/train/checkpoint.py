@@ -124,11 +124,16 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
     except UNREADABLE as error:
         raise Damaged(f"{path} cannot be read: {first_line(error)}") from None
     for name, network in networks.items():
+        now = network.state_dict()
+        spread = {n: spread_like(x, now.get(n)) for n, x in tensors[name].items()}
         try:
-            _load_network(network, tensors[name])
+            missing, unexpected = network.load_state_dict(spread, strict=False)
+            wrong = [*unexpected, *(set(missing) & set(_trained(network)))]
+            text = f"{', '.join(wrong[:3])} ..." if wrong else ""
         except RuntimeError as error:  # weights of other widths
             text = str(error).splitlines()[-1].strip()
-            raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
+        if text:
+            raise CheckpointError(f"checkpoint {path} does not fit the model: {text}")
     return state
 
 
@@ -186,15 +191,6 @@ def _trained(network: nn.Module) -> dict[str, Tensor]:
     state = network.state_dict(keep_vars=True)
     first = {id(x): name for name, x in reversed(state.items())}
     return {n: x for n, x in state.items() if n not in frozen and first[id(x)] == n}
-
-
-def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    state = network.state_dict()
-    tensors = {name: spread_like(x, state.get(name)) for name, x in tensors.items()}
-    missing, unexpected = network.load_state_dict(tensors, strict=False)
-    if unexpected or set(missing) & set(_trained(network)):
-        names = [*unexpected, *missing][:3]
-        raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -122,17 +122,11 @@ def resume(
     recipe = compose(words, zoo)
     if steps is not None:
         _refuse_less(folder, recipe, path)
-    plan = prepare(recipe, zoo)
-    trained = ["actor", "critic"] if plan.critic else ["actor"]
-    fading = [
-        f"{n}.lr_schedule" for n in trained if plan.recipe.config[n].lr_schedule != "constant"
-    ]
+    plan, config = prepare(recipe, zoo), recipe.config
+    fading = [f"{n}.lr_schedule" for n in plan.passes if config[n].lr_schedule != "constant"]
     if _alike(plan) and steps is not None and fading:
-        warnings.warn(
-            f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
-            f"{steps} steps from the beginning",
-            stacklevel=2,
-        )
+        line = f"depends on train.steps, so the run differs from one that began with {steps} steps"
+        warnings.warn(f"{', '.join(fading)}: {line}", stacklevel=2)
     return _train(plan, _unfinished(local, url, None if steps is None else recipe), display)
 
 
@@ -140,16 +134,12 @@ def _refuse_less(folder: RunFolder, recipe: Recipe, path: str | Path) -> None:
     """Raise RunError where the recipe's budget ends before the next step of a run."""
     done, saved = folder.summary(), saved_steps(folder.checkpoints)
     if done and not saved and not is_url(path):
-        raise RunError(
-            f"{path} has no checkpoint left to continue from; start a run with "
-            f"model.path={folder.path / 'model'}"
-        )
+        model = folder.path / "model"
+        raise RunError(f"{path} has no checkpoint left; start a run with model.path={model}")
     taken, steps = done.get("steps", max(map(step_of, saved), default=0)), recipe.config.train.steps
     if steps <= taken:
-        raise RunError(
-            f"train.steps: {path} has already taken {taken} steps; more than {taken} continues "
-            f"it. Got {steps}"
-        )
+        line = f"{path} has already taken {taken} steps; only more continue it. Got {steps}"
+        raise RunError(f"train.steps: {line}")
     from rlzoo.train.loop import share_of_budget
 
     spent = [done.get(name, 0) for name in ("steps", "tokens", "seconds")]
