@@ -55,10 +55,7 @@ def settle(
     who = last.get("identity", who)  # a later version of rlzoo has more keys
     notes = []
     if last:
-        # A later version of rlzoo may have more keys, or fewer: a user cannot have edited those.
-        origins = plan.recipe.origins
-        added = {k: v for k, v in recipe.items() if origins.get(k, "").endswith("defaults.yaml")}
-        changed = _differences(added | without_retired(last["recipe"]), recipe)
+        changed = _differences(_with_new_keys(last["recipe"], recipe, plan.recipe.origins), recipe)
         mixed = [text for key, text in changed.items() if not key.startswith(FREE)]
         if mixed:
             file = folder.path / "recipe.yaml"
@@ -76,6 +73,15 @@ def settle(
     if notes or not now.keys() <= last.keys():
         write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
     return who, notes
+
+
+def _with_new_keys(
+    then: Mapping[str, Any], now: Mapping[str, Any], origins: Mapping[str, str]
+) -> dict[str, Any]:
+    """An old recipe with the keys that a later version of rlzoo has added, at their defaults, since
+    a user cannot have edited those, and without those that are gone."""
+    added = {k: v for k, v in now.items() if origins.get(k, "").endswith("defaults.yaml")}
+    return added | without_retired(then)
 
 
 def _read(folder: RunFolder) -> list[dict[str, Any]]:
