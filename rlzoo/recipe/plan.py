@@ -203,7 +203,7 @@ def _wrapped(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     """The sampler that actually draws, where another wraps it."""
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
-        line = f"{sampler.name!r} needs a sampler that wraps no other. Got {inner!r}"
+        line = f"{sampler.name!r} needs an 'inner' that wraps no sampler. Got {inner!r}"
         raise RecipeError(f"{recipe.blame('sampler.inner')}: {line}")
     return Bound.of(zoo.samplers[inner], {})
 
