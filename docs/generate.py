@@ -439,7 +439,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 }
 HOMES = {"rlzoo.data": "rlzoo_zoo.data", "rlzoo.checks": "rlzoo_lab.kit.checks"}  # `rlzoo.names`
 SAID = {
-    "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
+    "hookimpl": "marks a hook: `register_estimators(register)` calls `register(f)` in a loop, say",
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
     "CHECKS": "the checks of each kind of component, by its plural name",
 }

@@ -34,6 +34,7 @@ _HOMES = {
     "Discount": "rlzoo.plugin.options",
     "Range": "rlzoo.plugin.options",
     "RlzooError": "rlzoo.errors",
+    "component": "rlzoo.plugin.hookspecs",
     "hookimpl": "rlzoo.plugin.hookspecs",
     "secret": "rlzoo.plugin.permissions",
     "load_zoo": "rlzoo.plugin.registry",

@@ -13,6 +13,7 @@ from rlzoo.ops import masked_var as masked_var
 from rlzoo.ops import next_action as next_action
 from rlzoo.ops import td_lambda as td_lambda
 from rlzoo.plugin.component import Example as Example
+from rlzoo.plugin.hookspecs import component as component
 from rlzoo.plugin.hookspecs import hookimpl as hookimpl
 from rlzoo.plugin.options import Discount as Discount
 from rlzoo.plugin.options import Range as Range

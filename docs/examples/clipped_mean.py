@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, group_mean, hookimpl
+from rlzoo import Range, component, group_mean
 
 
+@component("estimator")
 def clipped_mean(
     sequence_rewards,
     response_mask,
@@ -21,8 +22,3 @@ def clipped_mean(
     """
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)  # (B,)
     return centered.clamp(-limit, limit)[:, None] * response_mask  # (B, T)
-
-
-@hookimpl
-def register_estimators(register):
-    register(clipped_mean)

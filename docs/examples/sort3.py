@@ -4,9 +4,10 @@ import zlib
 
 import torch
 
-from rlzoo import Example, hookimpl
+from rlzoo import Example, component
 
 
+@component("task")
 class Sort3:
     """Sort three digits: for the prompt `312>`, the right response is `123` and EOS.
 
@@ -35,8 +36,3 @@ class Sort3:
     def demonstrate(self, example, generator):
         """A right and a wrong response, for the warm start."""
         return example.answer, "?" + example.answer[1:]
-
-
-@hookimpl
-def register_tasks(register):
-    register(Sort3)

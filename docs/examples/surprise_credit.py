@@ -2,9 +2,15 @@
 
 import torch
 
-from rlzoo import group_mean, hookimpl
+from rlzoo import component, group_mean
 
 
+def _example(generator, rows, steps):
+    """A made-up column for the conformance kit: never negative, as shares are."""
+    return torch.rand(rows, steps, generator=generator)
+
+
+@component("column", shape="BT", example=_example)
 def surprise_share(old_log_probs, response_mask):
     """-log pi_t / -sum_s log pi_s over the response's actions, (B, T); 0 where nothing surprised.
 
@@ -14,6 +20,7 @@ def surprise_share(old_log_probs, response_mask):
     return surprise / surprise.sum(-1, keepdim=True).clamp(min=1e-8)
 
 
+@component("estimator")
 def surprise_credit(sequence_rewards, response_mask, group_ids, surprise_share):
     """A_it = L_i share_it (R_i - mean_g R), (B, T): the outcome, spread by surprise.
 
@@ -24,18 +31,3 @@ def surprise_credit(sequence_rewards, response_mask, group_ids, surprise_share):
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)  # (B,)
     length = response_mask.sum(-1)
     return (length * centered)[:, None] * surprise_share  # (B, T)
-
-
-def _example(generator, rows, steps):
-    """A made-up column for the conformance kit: never negative, as shares are."""
-    return torch.rand(rows, steps, generator=generator)
-
-
-@hookimpl
-def register_columns(register):
-    register(surprise_share, shape="BT", example=_example)
-
-
-@hookimpl
-def register_estimators(register):
-    register(surprise_credit)

@@ -157,10 +157,11 @@ def _(Path, dedent, os):
 
     from typing import Annotated
 
-    from rlzoo import Range, hookimpl
+    from rlzoo import Range, component
     from rlzoo.ops import reward_to_go
 
 
+    @component("estimator")
     def near(rewards, response_mask, *, decay: Annotated[float, Range(0, 1)] = 0.7):
         """A_t = sum_k decay^k r_{t+k}, over action tokens, (B, T).
 
@@ -168,11 +169,6 @@ def _(Path, dedent, os):
         Source: the documentation of rlzoo.
         """
         return reward_to_go(rewards, response_mask, gamma=decay)
-
-
-    @hookimpl
-    def register_estimators(register):
-        register(near)
     '''
     Path("near.py").write_text(dedent(source).lstrip())
     os.environ["RLZOO_PLUGINS"] = "near.py"

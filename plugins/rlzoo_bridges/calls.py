@@ -26,20 +26,20 @@ def zoo() -> Any:
     """The zoo of this process; raises ComponentError where there is none."""
     found = load_zoo()
     if not found.estimators:
-        raise ComponentError(
-            "no estimator is installed; install the zoo with pip install rlzoo-llm"
-        )
+        raise ComponentError("no estimator is installed: pip install rlzoo-llm")
     return found
 
 
 def find(host: Host, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """The component of that name; raises ComponentError where it cannot run in this trainer.
 
-    options: its own. The needs of a `mix` depend on them, so without them it is not refused.
+    options: its own, checked here, and those of whitening. The needs of a `mix` depend on them, so
+    without them it is not refused.
     """
     component = zoo().shelves[kind][name.removeprefix(PREFIX)]
     if options is not None or not component.parts:
-        needs = component.needs_with(component.check_options(options or {}))
+        own = {k: v for k, v in (options or {}).items() if not k.startswith("whiten")}
+        needs = component.needs_with(component.check_options(own))
         if text := host.refusal(replace(component, needs=needs), zoo().columns):
             raise ComponentError(text)
     if kind == "policy_losses" and component.couples == "batch":

@@ -38,11 +38,12 @@ MAKERS: dict[str, Callable[..., Tensor]] = {
 class Columns(Mapping[str, Any]):
     """A batch of a trainer as an estimator reads it.
 
-    own: column -> what makes it of the trainer's data; it raises KeyError where they lack it.
+    own: column -> a tensor, or what makes it of the trainer's data; that raises KeyError where they
+    lack it.
     plugins: column -> the plugin that makes it of others, by its default options.
     """
 
-    def __init__(self, host: Host, own: Mapping[str, Callable[[], Any]]):
+    def __init__(self, host: Host, own: Mapping[str, Any]):
         self.host, self.own = host, own
         self.plugins: Mapping[str, Any] = {}
         self._made: dict[str, Any] = {}
@@ -60,7 +61,8 @@ class Columns(Mapping[str, Any]):
         if name not in self.own:
             return MAKERS[name](*(self[n] for n in DERIVED[name]))
         try:
-            return self.own[name]()
+            own = self.own[name]
+            return own() if callable(own) else own
         except KeyError as missing:
             ask = self.host.asks.get(name)
             how = f"; it requires {ask}" if ask else ""

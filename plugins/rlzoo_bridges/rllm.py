@@ -70,15 +70,8 @@ def columns(rewards: Sequence[Any], mask: Tensor) -> Columns:
     sizes = torch.tensor([len(r) for r in rewards])
     ids = torch.arange(len(rewards)).repeat_interleave(sizes)
     scores = at_last_action(outcome, mask)
-    return Columns(
-        HOST,
-        {
-            "rewards": lambda: scores,
-            "scores": lambda: scores,
-            "response_mask": lambda: mask,
-            "group_ids": lambda: ids,
-        },
-    )
+    own = {"rewards": scores, "scores": scores, "response_mask": mask, "group_ids": ids}
+    return Columns(HOST, own)
 
 
 def _one_each(estimator: str, wide: Tensor, mask: Tensor) -> Tensor:

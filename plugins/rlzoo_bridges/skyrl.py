@@ -41,17 +41,15 @@ def estimate(
             raise KeyError("use_kl_in_reward=false")
         return rewards
 
-    found = Columns(
-        HOST,
-        {
-            "rewards": lambda: rewards,
-            "scores": scores,
-            "response_mask": lambda: response_mask.to(rewards.dtype),
-            "group_ids": lambda: numbered(index, rewards.device),
-            "values": lambda: given["values"],
-        },
-    )
-    return calls.estimate(HOST, name, found, options, {"gamma": gamma, "lam": lambd})
+    own = {
+        "rewards": rewards,
+        "scores": scores,
+        "response_mask": response_mask.to(rewards.dtype),
+        "group_ids": lambda: numbered(index, rewards.device),
+        "values": lambda: given["values"],
+    }
+    usual = {"gamma": gamma, "lam": lambd}
+    return calls.estimate(HOST, name, Columns(HOST, own), options, usual)
 
 
 def lose(
@@ -92,7 +90,7 @@ def sort_words(words: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """(the options of each kind, SkyRL's own words); raises RlzooError where what they choose
     cannot run in SkyRL, or does not exist."""
     options: dict[str, dict[str, Any]] = {kind: {} for kind in OPTIONS.values()}
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, str] = {}
     rest = []
     for word in words:
         key, _, text = word.partition("=")
@@ -102,13 +100,12 @@ def sort_words(words: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
             continue
         rest.append(word)
         if key in CHOICES and text.startswith(PREFIX):
-            chosen[CHOICES[key]] = calls.find(HOST, CHOICES[key], text)
+            chosen[CHOICES[key]] = text
     for kind, given in options.items():
-        if given and kind not in chosen:
+        if kind in chosen:
+            calls.find(HOST, kind, chosen[kind], given or None)
+        elif given:
             raise UsageError(f"options for {kind} are set, but no {kind} of rlzoo is selected")
-        if given:
-            own = {k: v for k, v in given.items() if not k.startswith("whiten")}
-            chosen[kind].check_options(own)
     return options, rest
 
 

@@ -9,6 +9,7 @@ learns from slime's own returns, which slime computes in another process.
 """
 
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,19 +84,14 @@ def columns(args: Namespace, rows: dict[str, Any]) -> Columns:
         samples = torch.as_tensor(rows["sample_indices"], device=mask.device)
         return samples // args.n_samples_per_prompt
 
-    return Columns(
-        HOST,
-        {
-            "rewards": rewards,
-            "scores": scores,
-            "response_mask": lambda: mask,
-            "group_ids": groups,
-            "values": lambda: wide("values"),
-            "old_log_probs": lambda: wide("log_probs"),
-            "sampler_log_probs": lambda: wide("rollout_log_probs"),
-            "ref_log_probs": lambda: wide("ref_log_probs"),
-        },
-    )
+    own = {"rewards": rewards, "scores": scores, "response_mask": mask, "group_ids": groups}
+    theirs = {
+        "values": "values",
+        "old_log_probs": "log_probs",
+        "sampler_log_probs": "rollout_log_probs",
+        "ref_log_probs": "ref_log_probs",
+    }
+    return Columns(HOST, own | {name: partial(wide, key) for name, key in theirs.items()})
 
 
 def _ranks(what: str) -> int:

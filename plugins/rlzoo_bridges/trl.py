@@ -49,13 +49,11 @@ class ZooGRPOTrainer(GRPOTrainer):
         loss_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
-        calls.find(HOST, "estimators", estimator)
         self._zoo_estimator, self._zoo_options = estimator, dict(options or {})
         self._zoo_loss, self._zoo_loss_options = policy_loss, dict(loss_options or {})
-        own = {k: v for k, v in self._zoo_options.items() if not k.startswith("whiten")}
-        calls.find(HOST, "estimators", estimator, own).check_options(own)
+        calls.find(HOST, "estimators", estimator, self._zoo_options)
         if policy_loss is not None:
-            calls.find(HOST, "policy_losses", policy_loss).check_options(self._zoo_loss_options)
+            calls.find(HOST, "policy_losses", policy_loss, self._zoo_loss_options)
         super().__init__(*args, **kwargs)
         if policy_loss is not None:
             self._check_plain()
@@ -98,17 +96,15 @@ class ZooGRPOTrainer(GRPOTrainer):
         weights = self.reward_weights.to(scores)
         samples = self.num_generations if self.model.training else self.num_generations_eval
         rewards = at_last_action(scores @ weights, mask)
-        return Columns(
-            HOST,
-            {
-                "rewards": lambda: rewards,
-                "scores": lambda: rewards,
-                "response_mask": lambda: mask.to(rewards.dtype),
-                "group_ids": lambda: torch.arange(len(mask), device=mask.device) // samples,
-                "score_components": lambda: scores,
-                "score_weights": lambda: weights,
-            },
-        )
+        own = {
+            "rewards": rewards,
+            "scores": rewards,
+            "response_mask": mask.to(rewards.dtype),
+            "group_ids": torch.arange(len(mask), device=mask.device) // samples,
+            "score_components": scores,
+            "score_weights": weights,
+        }
+        return Columns(HOST, own)
 
     def _tell(self, advantages: Tensor, mask: Tensor) -> None:
         """TRL's table of completions has a number for each: the mean over its actions."""

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -50,23 +51,24 @@ def columns(tensors: Mapping[str, Any], rows: Mapping[str, Any], config: Mapping
         given = config.get("gdpo_reward_weights") or [1.0] * len(config["gdpo_reward_keys"])
         return torch.tensor(list(given)).to(rewards)
 
-    return Columns(
-        HOST,
-        {
-            "rewards": lambda: rewards,
-            "scores": lambda: tensors["token_level_scores"],
-            "response_mask": lambda: tensors["response_mask"].to(rewards.dtype),
-            "group_ids": lambda: numbered(rows["uid"], rewards.device),
-            "values": lambda: tensors["values"].to(rewards.dtype),
-            "old_log_probs": lambda: tensors["old_log_probs"],
-            "sampler_log_probs": lambda: tensors["rollout_log_probs"],
-            "ref_log_probs": lambda: tensors["ref_log_prob"],
-            "sum_pi_squared": lambda: tensors["sum_pi_squared"],
-            "greedy_scores": lambda: tensors["reward_baselines"],
-            "score_components": components,
-            "score_weights": weights,
-        },
-    )
+    own: dict[str, Any] = {
+        "rewards": rewards,
+        "response_mask": tensors["response_mask"].to(rewards.dtype),
+        "group_ids": lambda: numbered(rows["uid"], rewards.device),
+        "values": lambda: tensors["values"].to(rewards.dtype),
+        "score_components": components,
+        "score_weights": weights,
+    }
+    theirs = {
+        "scores": "token_level_scores",
+        "old_log_probs": "old_log_probs",
+        "sampler_log_probs": "rollout_log_probs",
+        "ref_log_probs": "ref_log_prob",
+        "sum_pi_squared": "sum_pi_squared",
+        "greedy_scores": "reward_baselines",
+    }
+    own |= {name: partial(getitem, tensors, key) for name, key in theirs.items()}
+    return Columns(HOST, own)
 
 
 def estimate(
@@ -87,8 +89,7 @@ def estimate(
     tensors = dict(batch.items()) | given
     keys = caller.f_back.f_locals.get("batch_keys") if caller.f_back else None
     last, session = last_outputs(keys or ())
-    own = {k: v for k, v in options.items() if not k.startswith("whiten")}
-    needs = calls.find(HOST, "estimators", name, own).needs
+    needs = calls.find(HOST, "estimators", name, options).needs
     if len(last) == len(session) or "group_ids" not in needs:
         return calls.estimate(HOST, name, columns(tensors, rows, config), options, usual)
     # As verl does for its own grpo: last outputs are compared, and their session shares in theirs.

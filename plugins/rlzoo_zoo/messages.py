@@ -58,9 +58,7 @@ def tools_of(value: Any) -> list[dict[str, Any]]:
     found = _without_nulls(from_json(value)) or []
     found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
-        raise ValueError(
-            f"declares tools that are not a list of JSON schemas. Got {in_short(value)}"
-        )
+        raise ValueError(f"has tools that are not a list of schemas. Got {in_short(value)}")
     return [
         {"type": "function", "function": t} if "name" in t and "function" not in t else t
         for t in found

@@ -273,7 +273,7 @@ def encode_each(
         if alien := unknown_character(tokenizer, text, ids):
             raise RlzooError(
                 f"prompt {text!r}: the tokenizer has no token for {alien!r}; use another model "
-                "(`rlzoo plugins models`), or make one as docs/one-prompt.md does"
+                "(`rlzoo plugins models`)"
             )
     if add_special_tokens and any(affixes(tokenizer)):
         rows = [opened(tokenizer, ids) for ids in rows]

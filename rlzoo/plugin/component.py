@@ -73,7 +73,7 @@ def plain(text: str) -> str:
 
 COUPLES = ("row", "group", "batch")
 SHAPES = ("B", "BT", "BTK", "K", "list")
-# What `register(f, ...)` takes: fields of a Component.
+# What `@component(KIND, ...)` takes: fields of a Component.
 REGISTERED = ("couples", "shape", "example", "caution", "check", "needs_signal", "parts")
 _OPTION = re.compile(r"\s*(\w+)\s*=([^,]*),?")
 _PART = re.compile(r"\s*([\w./-]+)\s*(?:\(((?:\s*\w+\s*=[^,]*,?)*)\s*\))?\s*")
@@ -82,7 +82,7 @@ _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with the declaration in its signature.
+    """A function with the declaration in its signature.
 
     Call it as `component(columns, **options)` with a mapping from column names to tensors; its kind
     determines the result (`rlzoo.plugin.call`).
@@ -215,7 +215,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
             raise ValueError("only a column has a shape")
         if kind == "columns" and shape not in SHAPES:
             raise ValueError(
-                "a column must declare its shape: register(f, shape='BT'), or "
+                "a column must declare its shape: @component('column', shape='BT'), or "
                 f"{', '.join(SHAPES)}. Got {shape!r}"
             )
         if extra.get("needs_signal") and couples != "row":

@@ -1,16 +1,21 @@
-"""The hooks of rlzoo: `register_<plural>(register)` for each kind of component.
+"""How a plugin declares what it brings: `@component(KIND)` above a function or a class.
 
-A plugin implements any of them with `@rlzoo.hookimpl` and calls `register(f)` for each component
-it brings. `rlzoo.plugin.component.KINDS` lists what each kind takes and returns.
+The hook `register_<plural>(register)` of a kind, an `@rlzoo.hookimpl`, does the same by calls of
+`register(f)`, for components that are made in a loop or are defined elsewhere.
+`rlzoo.plugin.component.KINDS` lists what each kind takes and returns.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pluggy
 
+from rlzoo.errors import nearest
 from rlzoo.plugin.component import KINDS
 
 Register = Callable[..., None]
+F = TypeVar("F", bound=Callable[..., Any])
 
 hookimpl = pluggy.HookimplMarker("rlzoo")
 
@@ -21,3 +26,32 @@ for _kind in KINDS.values():
 
     _register.__name__, _register.__doc__ = f"register_{_kind.plural}", _kind.what
     setattr(HOOKS, _register.__name__, pluggy.HookspecMarker("rlzoo")(_register))
+
+PLURALS = {kind.singular: kind.plural for kind in KINDS.values()}
+
+
+def component(kind: str, **facts: Any) -> Callable[[F], F]:
+    """Declare the function or class below to be a component: `@component("estimator")`.
+
+    kind: its kind, as `rlzoo new` names it. facts: what else there is to declare, as
+    `couples="batch"`. Raises ValueError for an unknown kind.
+    """
+    if kind not in PLURALS:
+        near = nearest(str(kind), PLURALS) or f" ({', '.join(PLURALS)})"
+        raise ValueError(f"@component needs a kind. Got {kind!r}{near}")
+
+    def declare(function: F) -> F:
+        function.__rlzoo__ = (PLURALS[kind], facts)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def declared(plugin: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """(kind, function, facts) of each component that a module itself declares."""
+    for value in list(vars(plugin).values()) if inspect.ismodule(plugin) else ():
+        own = inspect.isroutine(value) or inspect.isclass(value)
+        # A class does not inherit the declaration of its base.
+        if own and value.__module__ == plugin.__name__ and "__rlzoo__" in vars(value):
+            kind, facts = value.__rlzoo__
+            yield kind, value, facts

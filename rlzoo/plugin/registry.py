@@ -17,6 +17,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, neare
 from rlzoo.plugin.border import told, watched
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES
 from rlzoo.plugin.component import KINDS, REGISTERED, Component, read_component
-from rlzoo.plugin.hookspecs import HOOKS
+from rlzoo.plugin.hookspecs import HOOKS, declared
 from rlzoo.plugin.installed import GROUP, OWN, named, plugins
 
 
@@ -189,8 +190,8 @@ def _discovered(extra: Sequence[object], broken: list[Broken]) -> list[Component
         if plugin is None:
             failed.append(f"{name.removesuffix(':')}.")
             continue
-        hooks = any(member.startswith("register_") for member in dir(plugin))
-        if one not in seen and (hooks or not hasattr(plugin, "__path__")):  # no mere package
+        brings = any(declared(plugin)) or any(name.startswith("register_") for name in dir(plugin))
+        if one not in seen and (brings or not hasattr(plugin, "__path__")):  # no mere package
             with _attempt(origin, broken):
                 components += _components(plugin, origin, distribution)
         seen.add(one)
@@ -243,22 +244,22 @@ def _components(plugin: Any, origin: str, distribution: str) -> list[Component]:
     manager.add_hookspecs(HOOKS)
     manager.register(plugin, origin)
     components: list[Component] = []
+
+    def register(function: Any, *, kind: str, **facts: Any) -> None:
+        for word in set(facts).difference(REGISTERED):
+            line = f"a component has no argument {word!r}{nearest(word, REGISTERED)}"
+            raise ComponentError(line)
+        component = read_component(kind, function, origin, distribution=distribution, **facts)
+        if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
+            raise ComponentError(f"{component.label}: the core computes that column")
+        components.append(component)
+
+    for kind, function, facts in declared(plugin):
+        register(function, kind=kind, **facts)
     for caller in manager.get_hookcallers(plugin) or ():
         if not caller.has_spec():
             raise ComponentError(f"there is no hook {caller.name!r}{nearest(caller.name, hooks)}")
-        kind = caller.name.removeprefix("register_")
-
-        def register(function: Any, kind: str = kind, **extra: Any) -> None:
-            for word in set(extra).difference(REGISTERED):
-                line = f"register() has no argument {word!r}{nearest(word, REGISTERED)}"
-                raise ComponentError(line)
-            extra["distribution"] = distribution
-            component = read_component(kind, function, origin, **extra)
-            if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
-                raise ComponentError(f"{component.label}: the core computes that column")
-            components.append(component)
-
-        caller(register=register)
+        caller(register=partial(register, kind=caller.name.removeprefix("register_")))
     inside_package = "." in getattr(plugin, "__name__", ".")  # a helper module of one may be silent
     if not components and not inside_package and not hasattr(plugin, "__path__"):
         raise ComponentError("registers nothing")

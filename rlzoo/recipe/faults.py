@@ -1,7 +1,7 @@
 """Contradictions among the keys of a recipe, (key, what is wrong with its value), and warnings.
 
-A component warns by `register(f, caution={"train.minibatches > 1": "nothing corrects for the policy
-that sampled"})`: a key of the recipe, a comparison, a value; then why.
+A component warns by `@component(KIND, caution={"train.minibatches > 1": "nothing corrects for the
+policy that sampled"})`: a key of the recipe, a comparison, a value; then why.
 """
 
 import operator

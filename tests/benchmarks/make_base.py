@@ -23,13 +23,15 @@ def make_base(
 ) -> None:
     """Train the model that `spec` describes and save it as a plain transformers folder `out`.
 
-    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
+    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, perhaps
+              characters: those beyond ASCII with a token of their own (all others are bytes), and
               mix: label -> {task, weight, options, right}; a part's own `right` holds from the
               first step to the last
     tasks:    label -> task object, one for each label of the mix
     progress: called after each step with (steps done, steps, loss in nats per token)
     """
-    tokenizer = build_tokenizer()
+    more = spec.get("characters", "")
+    tokenizer = build_tokenizer(more, every_byte=bool(more))
     with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
         torch.manual_seed(spec["seed"])
         model = build_model(spec["architecture"], tokenizer)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import rlzoo
-from rlzoo import Discount, Example, Range, checks, hookimpl, oracle, reward_models
+from rlzoo import Discount, Example, Range, checks, component, hookimpl, oracle, reward_models
 from rlzoo.plugin.protocols import Abilities, Logger, Task, abilities
 from rlzoo_lab.api.document import Document, Rows
 
@@ -39,6 +39,14 @@ class Silent:
 
 def credit(rewards: Tensor, *, gamma: Discount = 1.0, k: Annotated[int, Range(1, 3)] = 1) -> Tensor:
     return gamma * k * rewards
+
+
+@component("reward")
+def first(rewards: Tensor) -> Tensor:
+    return rewards[:, 0]
+
+
+assert_type(first(torch.zeros(1, 1)), Tensor)
 
 
 @hookimpl

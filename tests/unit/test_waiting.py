@@ -12,10 +12,10 @@ import torch
 
 from rlzoo import RlzooError, waiting
 from rlzoo.waiting import StoppedWaiting, pause
-from rlzoo_zoo.request import request
+from rlzoo_zoo.request import Later, request
 from rlzoo_zoo.rewards.http import http
 from rlzoo_zoo.rewards.judge import judge
-from rlzoo_zoo.samplers.openai import Later, Server
+from rlzoo_zoo.samplers.openai import Server
 
 LIMIT = 0.3  # seconds
 

@@ -11,13 +11,18 @@ PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable ASCII
 
 
-def build_tokenizer(more: str = "") -> PreTrainedTokenizerFast:
+def build_tokenizer(more: str = "", every_byte: bool = False) -> PreTrainedTokenizerFast:
     """One token per character of CHARACTERS and `more`; adds no other tokens, so decode(encode(x))
-    == x."""
-    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS, *more])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    == x. every_byte: any other character becomes its bytes in UTF-8."""
+    rest = [f"<0x{i:02X}>" for i in range(256) if chr(i) not in CHARACTERS] if every_byte else []
+    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS, *more, *rest])}
+    model: Any = models.WordLevel(vocabulary, unk_token=UNK)
+    if every_byte:
+        model = models.BPE(vocabulary, [], unk_token=UNK, byte_fallback=True)
+    tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
+    fuse = decoders.Fuse()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), fuse]) if every_byte else fuse
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -1,8 +1,9 @@
 """Every response has the same weight, shared equally by its tokens."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("aggregation", couples="batch")
 def seq_mean_token_mean(response_mask):
     """w = 1 / (L_i N) at each of the L_i actions of response i, (B, T); N is the number of
     responses with actions.
@@ -14,8 +15,3 @@ def seq_mean_token_mean(response_mask):
     length = response_mask.sum(-1, keepdim=True)
     rows = (length > 0).sum().clamp(min=1)
     return response_mask / (length.clamp(min=1) * rows)
-
-
-@hookimpl
-def register_aggregations(register):
-    register(seq_mean_token_mean, couples="batch")

@@ -1,8 +1,9 @@
 """The mean over responses of the sum over tokens: the gradient of the expected return."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("aggregation", couples="batch")
 def seq_mean_token_sum(response_mask):
     """w = 1 / N at each action, (B, T); N is the number of responses with actions in the
     mini-batch.
@@ -13,8 +14,3 @@ def seq_mean_token_sum(response_mask):
     """
     rows = response_mask.bool().any(-1).sum().clamp(min=1)
     return response_mask / rows
-
-
-@hookimpl
-def register_aggregations(register):
-    register(seq_mean_token_sum, couples="batch")

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("aggregation", couples="batch")
 def seq_mean_token_sum_norm(response_mask, *, length: Annotated[int, Range(1)] = 1024):
     """w = 1 / (length N) at each action, (B, T); N is the number of responses with actions in the
     mini-batch.
@@ -16,8 +17,3 @@ def seq_mean_token_sum_norm(response_mask, *, length: Annotated[int, Range(1)] =
     """
     rows = response_mask.bool().any(-1).sum().clamp(min=1)
     return response_mask / (length * rows)
-
-
-@hookimpl
-def register_aggregations(register):
-    register(seq_mean_token_sum_norm, couples="batch")

@@ -1,8 +1,9 @@
 """Every token of the mini-batch has the same weight."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("aggregation", couples="batch")
 def token_mean(response_mask):
     """w = 1 / (number of actions in the mini-batch) at each action, (B, T); they sum to 1.
 
@@ -11,8 +12,3 @@ def token_mean(response_mask):
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
     """
     return response_mask / response_mask.sum().clamp(min=1)
-
-
-@hookimpl
-def register_aggregations(register):
-    register(token_mean, couples="batch")

@@ -1,8 +1,9 @@
 """The plain sum over tokens, without a denominator."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("aggregation", couples="batch")
 def token_sum(response_mask):
     """w = 1 at each action, (B, T).
 
@@ -12,8 +13,3 @@ def token_sum(response_mask):
     Source: Williams 1992, Machine Learning 8.
     """
     return response_mask / 1  # a new tensor, and a float one
-
-
-@hookimpl
-def register_aggregations(register):
-    register(token_sum, couples="batch")

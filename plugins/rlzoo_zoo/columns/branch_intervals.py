@@ -2,11 +2,12 @@
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 Z = 1.96
 
 
+@component("column", shape="BT")
 def branch_intervals(branch_scores):
     """Half the width of a 95 % interval of each V^, (B, T), from `branch_scores` (B, T, K).
 
@@ -22,8 +23,3 @@ def branch_intervals(branch_scores):
     normal = (square / max(k - 1, 1) / k).sqrt()
     binary = ((branch_scores == 0) | (branch_scores == 1)).all(2)
     return Z * torch.where(binary, wilson, normal)
-
-
-@hookimpl
-def register_columns(register):
-    register(branch_intervals, shape="BT")

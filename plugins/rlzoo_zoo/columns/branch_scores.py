@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import at_run_start, reward_to_go, run_starts
 
 
+@component("column", shape="BTK")
 def branch_scores(
     sample,
     score,
@@ -91,8 +92,3 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
         for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)
     ]
     return whole | {"responses": decoded(tokenizer, texts)}
-
-
-@hookimpl
-def register_columns(register):
-    register(branch_scores, shape="BTK")

@@ -4,9 +4,15 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+def _example(generator, rows, steps):
+    """Steps of one to three tokens."""
+    return (torch.rand(rows, steps, generator=generator) < 0.5).double().cumsum(1)
+
+
+@component("column", shape="BT", example=_example)
 def branch_steps(
     response_mask,
     response_tokens,
@@ -30,13 +36,3 @@ def branch_steps(
     else:
         step = (mask.cumsum(1) - 1).div(tokens, rounding_mode="floor")
     return torch.where(mask, step, 0).to(response_mask)
-
-
-def _example(generator, rows, steps):
-    """Steps of one to three tokens."""
-    return (torch.rand(rows, steps, generator=generator) < 0.5).double().cumsum(1)
-
-
-@hookimpl
-def register_columns(register):
-    register(branch_steps, shape="BT", example=_example)

@@ -1,8 +1,9 @@
 """V^ by branching: the mean remaining score of fresh rollouts, which VinePPO uses as values."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("column", shape="BT")
 def branch_values(branch_scores):
     """V^ at each token (B, T): the mean over K of `branch_scores` (B, T, K) of its step's start.
 
@@ -10,8 +11,3 @@ def branch_values(branch_scores):
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     return branch_scores.mean(2)
-
-
-@hookimpl
-def register_columns(register):
-    register(branch_values, shape="BT")

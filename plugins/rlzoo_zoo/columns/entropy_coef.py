@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, RlzooError, hookimpl, masked_mean
+from rlzoo import Range, RlzooError, component, masked_mean
 
 
+@component("column", shape="BT", couples="batch")
 def entropy_coef(
     old_entropy,
     response_mask,
@@ -34,8 +35,3 @@ def entropy_coef(
     c = min(c + delta, most) if entropy <= target else max(c - delta, least)
     memory["entropy_coef"] = [c, entropy]
     return bonus * response_mask
-
-
-@hookimpl
-def register_columns(register):
-    register(entropy_coef, shape="BT", couples="batch")

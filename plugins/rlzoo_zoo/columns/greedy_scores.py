@@ -2,9 +2,10 @@
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("column", shape="B")
 def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
     """The reward R of the greedy rollout from each row's prompt, (B,), before KL.
 
@@ -27,8 +28,3 @@ def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
         for name, x in greedy.items()
     }
     return score({**shared, "rows": rows})
-
-
-@hookimpl
-def register_columns(register):
-    register(greedy_scores, shape="B")

@@ -5,9 +5,15 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+def check(*, least, most, **_):
+    if least > most:
+        raise ValueError(f"least must not exceed most. Got {least} and {most}")
+
+
+@component("column", shape="B", check=check)
 def history(
     policy,
     memory,
@@ -94,13 +100,3 @@ def numbers(texts, like):
     width = max(1, *map(len, lists))
     padded = [one + [0.0] * (width - len(one)) for one in lists]
     return like.new_tensor(padded)
-
-
-def check(*, least, most, **_):
-    if least > most:
-        raise ValueError(f"least must not exceed most. Got {least} and {most}")
-
-
-@hookimpl
-def register_columns(register):
-    register(history, shape="B", check=check)

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.columns.ratios import Level, log_ratio
 
 
+@component("column", shape="BT")
 def icepop(
     sampler_log_probs,
     old_log_probs,
@@ -32,8 +33,3 @@ def icepop(
     ratio = log_weights.exp()  # infinity is outside, too
     inside = (ratio >= low) & (ratio <= high) & response_mask.bool()
     return torch.where(inside, ratio, 0)
-
-
-@hookimpl
-def register_columns(register):
-    register(icepop, shape="BT")

@@ -6,9 +6,15 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 
 
+def check(*, path, **_):
+    if path:  # without one a recipe can be looked at, not run
+        refuse(path)
+
+
+@component("column", shape="BT", check=check)
 def implicit_rewards(
     reference,
     prompt_ids,
@@ -50,11 +56,6 @@ def refuse(path):
         raise RlzooError(f"implicit_rewards.path must be a transformers folder. Got {path!r}")
 
 
-def check(*, path, **_):
-    if path:  # without one a recipe can be looked at, not run
-        refuse(path)
-
-
 @lru_cache(maxsize=2)
 def _load(path, device):
     from rlzoo.lm import load_causal_lm  # takes seconds: only on use
@@ -90,8 +91,3 @@ def _log_ratios(model, reference, columns):
 def _log_probs(logits, ids):
     log_pi = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     return log_pi.gather(-1, ids[:, :, None]).squeeze(-1)
-
-
-@hookimpl
-def register_columns(register):
-    register(implicit_rewards, shape="BT", check=check)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("column", shape="B")
 def optimal_values(
     sample,
     score,
@@ -43,8 +44,3 @@ def optimal_values(
     scores = score({**drawn, "rows": of}).view(-1, rollouts)
     values = beta * ((scores / beta).logsumexp(1) - math.log(rollouts))
     return values[torch.tensor([number[key] for key in keys])]
-
-
-@hookimpl
-def register_columns(register):
-    register(optimal_values, shape="B")

@@ -4,10 +4,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 
 
+@component("column", shape="BT")
 def rejection(
     sampler_log_probs,
     old_log_probs,
@@ -44,8 +45,3 @@ def rejection(
         distance = (masked_sum(distance, response_mask) / length)[:, None]
     kept = (distance.abs() <= threshold) & response_mask.bool()
     return kept.to(gap.dtype)
-
-
-@hookimpl
-def register_columns(register):
-    register(rejection, shape="BT")

@@ -5,13 +5,23 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 
 TEMPLATE = (
     "{prompt}\nCorrect solution:\n\n{solution}\n\n\n\nCorrectly solve the original question.\n"
 )
 
 
+def refuse(*, template, **_):
+    try:
+        known = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError as error:
+        raise ValueError(f"template: {error}") from None
+    if known != {"prompt", "solution"}:
+        raise ValueError("template: must contain {prompt} and {solution}, and no other field")
+
+
+@component("column", shape="BT", check=refuse)
 def self_teacher_log_probs(
     policy,
     reference,
@@ -117,17 +127,3 @@ def mixed_log_probs(policy, reference, columns, mix):
     chosen = columns["response_ids"][:, : log_q.shape[1], None]
     found = log_q.gather(-1, chosen).squeeze(-1)
     return torch.nn.functional.pad(found, (0, steps - found.shape[1]))
-
-
-def refuse(*, template, **_):
-    try:
-        known = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-    except ValueError as error:
-        raise ValueError(f"template: {error}") from None
-    if known != {"prompt", "solution"}:
-        raise ValueError("template: must contain {prompt} and {solution}, and no other field")
-
-
-@hookimpl
-def register_columns(register):
-    register(self_teacher_log_probs, shape="BT", check=refuse)

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.columns.ratios import Level, log_ratio, of_mean_1
 
 
+@component("column", shape="BT", couples="batch")
 def tis(
     sampler_log_probs,
     old_log_probs,
@@ -46,8 +47,3 @@ def tis(
         weights = torch.where(mean.abs() <= reject, weights, 0)
     weights = torch.where(response_mask.bool(), weights, 0)
     return of_mean_1(weights, response_mask) if normalize else weights
-
-
-@hookimpl
-def register_columns(register):
-    register(tis, shape="BT", couples="batch")

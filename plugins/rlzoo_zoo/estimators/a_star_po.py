@@ -1,8 +1,11 @@
 """A*-PO's advantage: a response's reward minus the optimal value of its prompt."""
 
-from rlzoo import hookimpl
+from rlzoo import component
+
+ZERO = "the loss regresses on the advantage's value, including its zero"
 
 
+@component("estimator", caution={"whiten != none": ZERO, "kl.place = reward": ZERO})
 def a_star_po(sequence_scores, response_mask, optimal_values):
     """A_i = R_i - V*(x) at every token, R `sequence_scores` (B,), V* `optimal_values` (B,).
 
@@ -14,11 +17,3 @@ def a_star_po(sequence_scores, response_mask, optimal_values):
     Source: Brantley et al. 2025, arXiv:2505.20686.
     """
     return (sequence_scores - optimal_values)[:, None] * response_mask
-
-
-ZERO = "the loss regresses on the advantage's value, including its zero"
-
-
-@hookimpl
-def register_estimators(register):
-    register(a_star_po, caution={"whiten != none": ZERO, "kl.place = reward": ZERO})

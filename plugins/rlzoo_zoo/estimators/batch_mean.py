@@ -1,9 +1,10 @@
 """Batch mean: the reward-to-go minus its mean over the batch at the same action."""
 
-from rlzoo import Discount, hookimpl
+from rlzoo import Discount, component
 from rlzoo.ops import collapse, expand, reward_to_go
 
 
+@component("estimator", couples="batch")
 def batch_mean(
     rewards,
     response_mask,
@@ -25,8 +26,3 @@ def batch_mean(
     total, count = ((mask * x).T.contiguous().sum(1) for x in (returns, mask))
     mean = total / count.clamp(min=1)  # (T,)
     return expand((returns - mean) * mask, response_mask)
-
-
-@hookimpl
-def register_estimators(register):
-    register(batch_mean, couples="batch")

@@ -4,9 +4,15 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_count, group_mean, group_sum, hookimpl
+from rlzoo import Range, component, group_count, group_mean, group_sum
 
 
+def check(*, low, high):
+    if low >= high:
+        raise ValueError(f"low must be below high. Got {low} and {high}")
+
+
+@component("estimator", check=check)
 def blend(
     values,
     sequence_rewards,
@@ -45,13 +51,3 @@ def blend(
     baseline = weight * mean + (1 - weight) * prompt
     returns = sequence_rewards[:, None] * response_mask
     return returns - baseline[:, None] * response_mask, returns
-
-
-def check(*, low, high):
-    if low >= high:
-        raise ValueError(f"low must be below high. Got {low} and {high}")
-
-
-@hookimpl
-def register_estimators(register):
-    register(blend, check=check)

@@ -1,8 +1,9 @@
 """Confidence: a response's reward minus the policy's own chance of agreeing with itself."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("estimator")
 def confidence(sequence_rewards, sum_pi_squared, response_mask):
     """A_t = R - sum_a pi(a | s_t)^2 at every token, (B, T).
 
@@ -14,8 +15,3 @@ def confidence(sequence_rewards, sum_pi_squared, response_mask):
     Source: Osband 2026, arXiv:2603.14608, as deepakvijaykee/rl-experiments implements it.
     """
     return (sequence_rewards[:, None] - sum_pi_squared) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(confidence)

@@ -2,9 +2,10 @@
 
 import torch
 
-from rlzoo import group_degenerate, group_mean, hookimpl
+from rlzoo import component, group_degenerate, group_mean
 
 
+@component("estimator")
 def dr_grpo(sequence_rewards, response_mask, group_ids):
     """A_i = R_i - mean_g R at every token.
 
@@ -20,8 +21,3 @@ def dr_grpo(sequence_rewards, response_mask, group_ids):
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)
     flat = group_degenerate(sequence_rewards, group_ids)
     return torch.where(flat, 0, centered)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(dr_grpo)

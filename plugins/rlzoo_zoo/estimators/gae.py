@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Discount, Range, hookimpl, td_lambda
+from rlzoo import Discount, Range, component, td_lambda
 
 
+@component("estimator")
 def gae(
     rewards,
     values,
@@ -24,8 +25,3 @@ def gae(
     Source: Schulman et al. 2015, arXiv:1506.02438.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=lam)
-
-
-@hookimpl
-def register_estimators(register):
-    register(gae)

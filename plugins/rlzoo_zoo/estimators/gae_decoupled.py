@@ -2,9 +2,13 @@
 
 from typing import Annotated
 
-from rlzoo import Discount, Range, hookimpl, td_lambda
+from rlzoo import Discount, Range, component, td_lambda
 
 
+@component(
+    "estimator",
+    caution={"train.critic_warmup < 1": "an untrained critic biases the actor's advantages"},
+)
 def gae_decoupled(
     rewards,
     values,
@@ -29,11 +33,3 @@ def gae_decoupled(
     tokens = rewards, values, bootstrap_values, response_mask
     advantages = td_lambda(*tokens, gamma=gamma, lam=lam_actor)
     return advantages, values + td_lambda(*tokens, gamma=gamma, lam=lam_critic)
-
-
-@hookimpl
-def register_estimators(register):
-    register(
-        gae_decoupled,
-        caution={"train.critic_warmup < 1": "an untrained critic biases the actor's advantages"},
-    )

@@ -3,9 +3,10 @@ responses."""
 
 from typing import Annotated
 
-from rlzoo import Discount, Range, hookimpl, td_lambda
+from rlzoo import Discount, Range, component, td_lambda
 
 
+@component("estimator")
 def gae_length_adaptive(
     rewards,
     values,
@@ -31,8 +32,3 @@ def gae_length_adaptive(
     tokens = rewards, values, bootstrap_values, response_mask
     advantages = td_lambda(*tokens, gamma=gamma, lam=lam)
     return advantages, values + td_lambda(*tokens, gamma=gamma, lam=lam_critic)
-
-
-@hookimpl
-def register_estimators(register):
-    register(gae_length_adaptive)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, group_mean, group_std, hookimpl
+from rlzoo import Range, component, group_degenerate, group_mean, group_std
 
 
+@component("estimator")
 def gdpo(
     score_components,
     score_weights,
@@ -31,8 +32,3 @@ def gdpo(
     scaled = torch.where(group_degenerate(score_components, group_ids), 0, scaled)
     advantage = (scaled * score_weights.to(scaled.dtype)).sum(1)  # (B, K) -> (B,)
     return advantage[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(gdpo)

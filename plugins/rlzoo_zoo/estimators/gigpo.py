@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Discount, Range, group_degenerate, group_mean, hookimpl, linear_scan
+from rlzoo import Discount, Range, component, group_degenerate, group_mean, linear_scan
 from rlzoo.ops import at_run_start, group_index, run_starts
 from rlzoo_zoo.estimators.dr_grpo import dr_grpo
 
 
+@component("estimator")
 def gigpo(
     rewards,
     response_mask,
@@ -47,8 +48,3 @@ def gigpo(
     step = at_run_start(step, starts)
     episode = dr_grpo(sequence_rewards, response_mask, group_ids)
     return (episode + step_weight * step) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(gigpo)

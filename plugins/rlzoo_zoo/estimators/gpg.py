@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, group_mean, hookimpl
+from rlzoo import Range, component, group_degenerate, group_mean
 
 
+@component("estimator", couples="batch")
 def gpg(
     sequence_rewards,
     response_mask,
@@ -30,8 +31,3 @@ def gpg(
     alpha = flat.numel() / signal
     centered = sequence_rewards - group_mean(sequence_rewards, group_ids)
     return torch.where(flat, 0, alpha / f_norm * centered)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(gpg, couples="batch")

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, group_mean, group_std, hookimpl
+from rlzoo import Range, component, group_degenerate, group_mean, group_std
 
 
+@component("estimator")
 def grpo(
     sequence_rewards,
     response_mask,
@@ -25,8 +26,3 @@ def grpo(
     scaled = centered / (group_std(sequence_rewards, group_ids) + eps)
     flat = group_degenerate(sequence_rewards, group_ids)
     return torch.where(flat, 0, scaled)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(grpo)

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("estimator")
 def iw_opd(
     teacher_log_probs,
     old_log_probs,
@@ -28,8 +29,3 @@ def iw_opd(
     before = apart.cumsum(1) - apart
     strayed = before / (apart.sum(1, keepdim=True) + 1e-8)
     return (1 + (weight_max - 1) * (1 - strayed).clamp(0, 1)) * gain
-
-
-@hookimpl
-def register_estimators(register):
-    register(iw_opd)

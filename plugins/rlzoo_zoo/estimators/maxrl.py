@@ -2,9 +2,10 @@
 
 import torch
 
-from rlzoo import group_degenerate, group_mean, hookimpl
+from rlzoo import component, group_degenerate, group_mean
 
 
+@component("estimator")
 def maxrl(sequence_scores, response_mask, group_ids):
     """A_i = (R_i - mean_g R) / mean_g R at every token; zeros if no answer is correct.
 
@@ -21,8 +22,3 @@ def maxrl(sequence_scores, response_mask, group_ids):
     zero = group_degenerate(sequence_scores, group_ids) | (mean <= 0)
     scaled = (sequence_scores - mean) / torch.where(zero, 1, mean)
     return torch.where(zero, 0, scaled)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(maxrl)

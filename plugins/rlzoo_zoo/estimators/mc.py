@@ -1,8 +1,9 @@
 """MC: the Monte Carlo return minus the critic's value, GAE at lam = 1."""
 
-from rlzoo import Discount, hookimpl, td_lambda
+from rlzoo import Discount, component, td_lambda
 
 
+@component("estimator")
 def mc(
     rewards,
     values,
@@ -19,8 +20,3 @@ def mc(
     Source: Williams 1992, doi:10.1007/BF00992696; Sutton and Barto 2018, chapter 5.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=1.0)
-
-
-@hookimpl
-def register_estimators(register):
-    register(mc)

@@ -4,12 +4,21 @@ from typing import Annotated, Any
 
 import torch
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import RlzooError, component
 from rlzoo.ops import whiten
 
 PARTS, WEIGHTS = ["dr_grpo", "mc"], [0.5, 0.5]
 
 
+def check(*, parts, weights, normalize):
+    if not parts or len(weights) != len(parts) or len(normalize) not in (0, len(parts)):
+        raise RlzooError(
+            "estimator 'mix': give at least one part, one weight per part, and normalize empty or "
+            f"one per part. Got {len(parts)} parts, weights={weights}, normalize={normalize}"
+        )
+
+
+@component("estimator", couples="batch", parts="parts", check=check)
 def mix(
     response_mask,
     *,
@@ -38,16 +47,3 @@ def mix(
         total = total + weight * (whiten(part, response_mask) if flag else part)
         returns = found.get("returns") if returns is None else returns
     return total if returns is None else (total, returns)
-
-
-def check(*, parts, weights, normalize):
-    if not parts or len(weights) != len(parts) or len(normalize) not in (0, len(parts)):
-        raise RlzooError(
-            "estimator 'mix': give at least one part, one weight per part, and normalize empty or "
-            f"one per part. Got {len(parts)} parts, weights={weights}, normalize={normalize}"
-        )
-
-
-@hookimpl
-def register_estimators(register):
-    register(mix, couples="batch", parts="parts", check=check)

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.estimators.grpo import grpo
 
 
+@component("estimator")
 def mopd(
     teacher_log_probs,
     old_log_probs,
@@ -28,8 +29,3 @@ def mopd(
     """
     outcome = grpo(sequence_rewards, response_mask, group_ids, eps=1e-6)
     return (teacher_log_probs - old_log_probs + alpha * outcome) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(mopd)

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Discount, Range, hookimpl
+from rlzoo import Discount, Range, component
 from rlzoo.ops import n_step_returns
 
 
+@component("estimator")
 def n_step(
     rewards,
     values,
@@ -25,8 +26,3 @@ def n_step(
     """
     returns = n_step_returns(rewards, values, bootstrap_values, response_mask, gamma=gamma, n=n)
     return returns - values
-
-
-@hookimpl
-def register_estimators(register):
-    register(n_step)

@@ -1,9 +1,10 @@
 """On-policy distillation: the teacher's log-prob of each chosen token minus the student's."""
 
-from rlzoo import Discount, hookimpl
+from rlzoo import Discount, component
 from rlzoo.ops import reward_to_go
 
 
+@component("estimator")
 def opd(teacher_log_probs, old_log_probs, response_mask, *, gamma: Discount = 0.0):
     """A_t = sum_k gamma^k (log q - log p)_{t+k} over the actions from t on, (B, T), in nats.
 
@@ -19,8 +20,3 @@ def opd(teacher_log_probs, old_log_probs, response_mask, *, gamma: Discount = 0.
     tinker_cookbook/distillation/train_on_policy.py.
     """
     return reward_to_go(teacher_log_probs - old_log_probs, response_mask, gamma=gamma)
-
-
-@hookimpl
-def register_estimators(register):
-    register(opd)

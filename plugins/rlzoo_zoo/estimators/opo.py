@@ -2,10 +2,11 @@
 
 import torch
 
-from rlzoo import group_degenerate, group_sum, hookimpl
+from rlzoo import component, group_degenerate, group_sum
 from rlzoo.ops import leave_one_out_mean
 
 
+@component("estimator")
 def opo(sequence_rewards, response_mask, group_ids, *, leave_one_out: bool = False):
     """A_i = R_i - sum_j L_j R_j / sum_j L_j over the group, at every token.
 
@@ -27,8 +28,3 @@ def opo(sequence_rewards, response_mask, group_ids, *, leave_one_out: bool = Fal
         alone = total <= 0
     zero = group_degenerate(sequence_rewards, group_ids) | alone
     return torch.where(zero, 0, sequence_rewards - baseline)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(opo)

@@ -2,10 +2,11 @@
 
 import torch
 
-from rlzoo import group_count, group_degenerate, group_sum, hookimpl
+from rlzoo import component, group_count, group_degenerate, group_sum
 from rlzoo.ops import collapse, expand, group_max, reward_to_go
 
 
+@component("estimator")
 def otb(
     rewards,
     response_mask,
@@ -51,8 +52,3 @@ def _equal_throughout(returns, mask, group_ids):
     return group_degenerate(filled.flatten(), group_ids.repeat_interleave(steps)).view(-1, steps)[
         :, 0
     ]
-
-
-@hookimpl
-def register_estimators(register):
-    register(otb)

@@ -3,10 +3,11 @@ second."""
 
 import torch
 
-from rlzoo import group_degenerate, group_sum, hookimpl
+from rlzoo import component, group_degenerate, group_sum
 from rlzoo.ops import group_max
 
 
+@component("estimator")
 def passk_max(sequence_rewards, response_mask, group_ids):
     """A_i = max_g R - max_{j != i} R_j at every token: R_max - R_2nd for the best, 0 for the rest.
 
@@ -23,8 +24,3 @@ def passk_max(sequence_rewards, response_mask, group_ids):
     only = best & (group_sum(best.to(sequence_rewards.dtype), group_ids) == 1)
     zero = ~only | group_degenerate(sequence_rewards, group_ids)
     return torch.where(zero, 0, sequence_rewards - second)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(passk_max)

@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, group_count, group_sum, hookimpl
+from rlzoo import Range, component, group_count, group_sum
 
 
+@component("estimator")
 def pkpo(
     sequence_scores,
     response_mask,
@@ -44,8 +45,3 @@ def _pass_at(n, c, k):
     j = torch.arange(int(k.max()) if len(k) else 0, device=n.device)
     miss = ((n - c)[:, None] - j).clamp(min=0) / (n[:, None] - j).clamp(min=1)
     return 1 - torch.where(j < k[:, None], miss, 1).prod(1)
-
-
-@hookimpl
-def register_estimators(register):
-    register(pkpo)

@@ -2,10 +2,11 @@
 
 import torch
 
-from rlzoo import Discount, group_count, group_degenerate, hookimpl
+from rlzoo import Discount, component, group_count, group_degenerate
 from rlzoo.ops import leave_one_out_mean, masked_sum, reward_to_go
 
 
+@component("estimator")
 def prime(
     implicit_rewards,
     sequence_scores,
@@ -33,8 +34,3 @@ def prime(
     outcome = torch.where(group_degenerate(sequence_scores, group_ids), 0, outcome)
     alone = group_count(group_ids)[:, None] == 1
     return torch.where(alone, 0, process + outcome[:, None]) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(prime)

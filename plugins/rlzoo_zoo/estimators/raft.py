@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("estimator")
 def raft(
     sequence_scores,
     response_mask,
@@ -25,8 +26,3 @@ def raft(
     (RLHFlow/Minimal-RL) weighs a right response by its score.
     """
     return (sequence_scores > threshold).to(sequence_scores.dtype)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(raft)

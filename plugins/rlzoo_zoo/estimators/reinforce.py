@@ -1,9 +1,10 @@
 """REINFORCE: the discounted reward-to-go, without a baseline."""
 
-from rlzoo import Discount, hookimpl
+from rlzoo import Discount, component
 from rlzoo.ops import reward_to_go
 
 
+@component("estimator")
 def reinforce(
     rewards,
     response_mask,
@@ -20,8 +21,3 @@ def reinforce(
     Source: Williams 1992, doi:10.1007/BF00992696.
     """
     return reward_to_go(rewards, response_mask, gamma=gamma)
-
-
-@hookimpl
-def register_estimators(register):
-    register(reinforce)

@@ -1,9 +1,10 @@
 """ReMax: the reward of the greedy response to the same prompt as the baseline."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo.ops import reward_to_go
 
 
+@component("estimator")
 def remax(rewards, response_mask, greedy_scores):
     """A_t = sum_{s>=t} r_s - R(greedy response), at every action (B, T).
 
@@ -16,8 +17,3 @@ def remax(rewards, response_mask, greedy_scores):
     Source: Li et al. 2023, arXiv:2310.10505.
     """
     return (reward_to_go(rewards, response_mask) - greedy_scores[:, None]) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(remax)

@@ -2,9 +2,10 @@
 
 import torch
 
-from rlzoo import group_count, group_degenerate, group_mean, hookimpl
+from rlzoo import component, group_count, group_degenerate, group_mean
 
 
+@component("estimator")
 def rloo(sequence_rewards, response_mask, group_ids):
     """A_i = R_i - mean_{j != i} R_j = G / (G - 1) (R_i - mean_g R) at every token.
 
@@ -19,8 +20,3 @@ def rloo(sequence_rewards, response_mask, group_ids):
     advantage = centered * size / (size - 1).clamp(min=1)
     flat = group_degenerate(sequence_rewards, group_ids)
     return torch.where(flat, 0, advantage)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(rloo)

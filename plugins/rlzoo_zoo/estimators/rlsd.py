@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.estimators.grpo import grpo
 
 
+@component("estimator")
 def rlsd(
     self_teacher_log_probs,
     old_log_probs,
@@ -32,8 +33,3 @@ def rlsd(
     advantages = grpo(sequence_rewards, response_mask, group_ids, eps=eps)
     ratio = ((self_teacher_log_probs - old_log_probs) * advantages.sign()).clamp(max=20).exp()
     return advantages * (1 - strength + strength * ratio.clamp(1 - clip, 1 + clip))
-
-
-@hookimpl
-def register_estimators(register):
-    register(rlsd)

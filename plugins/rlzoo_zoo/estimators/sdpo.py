@@ -1,8 +1,9 @@
 """SDPO: the policy learns from itself with a correct answer in its prompt."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("estimator")
 def sdpo(self_teacher_log_probs, old_log_probs, response_mask):
     """A_t = log q - log p, (B, T), where q is the policy with a correct answer of its group in the
     prompt. p is the policy at rollout, and log q is the column `self_teacher_log_probs`; A is 0 if
@@ -20,8 +21,3 @@ def sdpo(self_teacher_log_probs, old_log_probs, response_mask):
     paper).
     """
     return (self_teacher_log_probs - old_log_probs) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(sdpo)

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_count, group_degenerate, group_sum, hookimpl
+from rlzoo import Range, component, group_count, group_degenerate, group_sum
 from rlzoo.ops import group_max
 
 
+@component("estimator")
 def softmax_grpo(
     sequence_rewards,
     response_mask,
@@ -30,8 +31,3 @@ def softmax_grpo(
     share = group_count(group_ids) * mass / group_sum(mass, group_ids)
     flat = group_degenerate(sequence_rewards, group_ids)
     return torch.where(flat, 0, share - 1)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(softmax_grpo)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, hookimpl
+from rlzoo import Range, component, group_degenerate
 
 
+@component("estimator", couples="batch", caution={"whiten != none": "it already standardizes"})
 def spo(
     sequence_rewards,
     response_mask,
@@ -29,8 +30,3 @@ def spo(
     scaled = centered / ((centered.square().sum() / max(len(d) - 1, 1)).sqrt() + eps)
     flat = group_degenerate(d, torch.zeros(len(d), dtype=torch.long, device=d.device))
     return torch.where(flat, 0, scaled)[:, None] * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(spo, couples="batch", caution={"whiten != none": "it already standardizes"})

@@ -1,8 +1,9 @@
 """TD(0): the one-step TD error as the advantage, GAE at lam = 0."""
 
-from rlzoo import Discount, hookimpl, td_lambda
+from rlzoo import Discount, component, td_lambda
 
 
+@component("estimator")
 def td0(
     rewards,
     values,
@@ -19,8 +20,3 @@ def td0(
     Source: Sutton 1988, doi:10.1007/BF00115009.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=0.0)
-
-
-@hookimpl
-def register_estimators(register):
-    register(td0)

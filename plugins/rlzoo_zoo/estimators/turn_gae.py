@@ -5,10 +5,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Discount, Range, hookimpl, linear_scan, next_action, td_lambda
+from rlzoo import Discount, Range, component, linear_scan, next_action, td_lambda
 from rlzoo.ops import at_run_start, run_starts
 
 
+@component("estimator")
 def turn_gae(
     rewards,
     values,
@@ -52,8 +53,3 @@ def turn_gae(
     delta = torch.where(mask, rewards + ahead - values, zero)
     factor = torch.full_like(rewards, token_lam).masked_fill(ends, 0).masked_fill(~mask, 1)
     return linear_scan(delta, factor) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(turn_gae)

@@ -2,10 +2,11 @@
 
 import torch
 
-from rlzoo import hookimpl, next_action
+from rlzoo import component, next_action
 from rlzoo.ops import at_run_start, reward_to_go, run_starts
 
 
+@component("estimator")
 def vineppo(rewards, response_mask, branch_values, branch_steps):
     """A_k = r_k + V^(s_{k+1}) - V^(s_k), the same at every token of step k.
 
@@ -24,8 +25,3 @@ def vineppo(rewards, response_mask, branch_values, branch_steps):
     surplus = reward_to_go(rewards, response_mask) - branch_values
     advantage = surplus - next_action(surplus, starts)
     return torch.where(response_mask.bool(), at_run_start(advantage, starts), 0)
-
-
-@hookimpl
-def register_estimators(register):
-    register(vineppo)

@@ -1,8 +1,9 @@
 """vOPD: on-policy distillation with the student's own KL to the teacher as the baseline."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("estimator")
 def vopd(teacher_log_probs, teacher_kl, old_log_probs, response_mask):
     """A_t = log q - log p + KL(p, q), (B, T): `opd` minus its mean over the tokens of that state.
 
@@ -14,8 +15,3 @@ def vopd(teacher_log_probs, teacher_kl, old_log_probs, response_mask):
     Source: Oh et al. 2026, arXiv:2605.07865.
     """
     return (teacher_log_probs - old_log_probs + teacher_kl) * response_mask
-
-
-@hookimpl
-def register_estimators(register):
-    register(vopd)

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Discount, Range, hookimpl, next_action, td_lambda
+from rlzoo import Discount, Range, component, next_action, td_lambda
 
 
+@component("estimator")
 def vtrace(
     rewards,
     values,
@@ -38,8 +39,3 @@ def vtrace(
     )  # fmt: skip
     ahead = next_action(targets, response_mask, bootstrap_values)
     return rho * (rewards + gamma * ahead - values), targets
-
-
-@hookimpl
-def register_estimators(register):
-    register(vtrace)

@@ -21,20 +21,15 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
 ASLEEP = 5.0  # seconds between two looks, after which a silence is not a worker's fault
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
 
-Minutes = Annotated[
-    float,
-    Range(0, closed="neither"),
-    "minutes without a step before another process takes over a run",
-]
 
-
+@component("executor")
 class Local:
     """Runs as processes on this machine, as many as there are cores and as fit into memory. With
     several GPUs, each run gets one.
@@ -44,7 +39,11 @@ class Local:
     Source: Python's multiprocessing.
     """
 
-    def __init__(self, *, patience: Minutes = 30.0):
+    def __init__(
+        self,
+        *,
+        patience: Annotated[float, Range(0, closed="neither"), "minutes without a step"] = 30.0,
+    ):
         self.patience = 60 * patience
 
     def capacity(self, jobs):
@@ -65,11 +64,6 @@ class Local:
             raise
         finally:
             crew.kill()
-
-
-@hookimpl
-def register_executors(register):
-    register(Local)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 
 ATTEMPTS = 3  # of a run whose worker or node dies
@@ -22,6 +22,13 @@ ANSWER = 5.0  # seconds in which the cluster's head must answer
 SETTINGS = b"\0\0\0\x04\0\0\0\0\0"  # the first frame that each side of HTTP/2 sends, empty
 
 
+def to_be_had(*, address, **options):
+    needs("ray", name="Ray")()
+    with connected(address):
+        pass
+
+
+@component("executor", check=to_be_had)
 class Ray:
     """Runs as tasks of a running Ray cluster: `--on ray:HOST:PORT`, or this machine's cluster.
 
@@ -299,14 +306,3 @@ def _said(error):
     """The first sentence of Ray's long message."""
     text = " ".join(str(error).split())
     return text.partition(". ")[0].rstrip(".") or type(error).__name__
-
-
-def to_be_had(*, address, **options):
-    needs("ray", name="Ray")()
-    with connected(address):
-        pass
-
-
-@hookimpl
-def register_executors(register):
-    register(Ray, check=to_be_had)

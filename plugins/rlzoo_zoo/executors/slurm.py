@@ -6,13 +6,23 @@ import shutil
 import time
 from typing import Annotated, Any, Literal
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 
 EVERY = 2.0  # seconds between two looks at the jobs and at what they wrote
 ATTEMPTS = 3  # of a run whose job is lost
 
 
+def to_be_had(*, cluster, **options):
+    needs("submitit", "slurm")()
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise RlzooError(
+            "Slurm is not installed here: there is no sbatch command (cluster=local works without "
+            "it)"
+        )
+
+
+@component("executor", check=to_be_had)
 class Slurm:
     """Runs as Slurm jobs, by submitit; the sweep's folder must be on a disk that all nodes see.
 
@@ -70,7 +80,9 @@ class Slurm:
                     error = handle.exception()
                     if error is None:
                         word, found = handle.result()
-                        _tell(job, word, found, board)
+                        if word == "disk":
+                            raise OSError(errno.ENOSPC, found, str(job.path))
+                        getattr(board, word)(job, found)
                     elif tries[name] < ATTEMPTS:
                         board.news(
                             job, "note", f"its job was lost ({_said(error)}); submitted again"
@@ -106,12 +118,6 @@ def _quiet(*news):
     """The job's own log has a run's messages; its folder shows how far it is."""
 
 
-def _tell(job, word, found, board):
-    if word == "disk":
-        raise OSError(errno.ENOSPC, found, str(job.path))
-    getattr(board, word)(job, found)
-
-
 def _look(job, board):
     """How far a run is, by the last whole line of its metrics."""
     try:
@@ -126,17 +132,3 @@ def _look(job, board):
 
 def _said(error):
     return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-
-
-def to_be_had(*, cluster, **options):
-    needs("submitit", "slurm")()
-    if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise RlzooError(
-            "Slurm is not installed here: there is no sbatch command (cluster=local works without "
-            "it)"
-        )
-
-
-@hookimpl
-def register_executors(register):
-    register(Slurm, check=to_be_had)

@@ -1,6 +1,6 @@
 """abs: the absolute value of the log-ratio."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo.ops import absolute
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
@@ -11,6 +11,7 @@ IN_LOSS = {
 }
 
 
+@component("kl_penalty", caution=IN_LOSS | IN_REWARD)
 def abs(log_probs, ref_log_probs):
     """abs(l) with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
@@ -21,8 +22,3 @@ def abs(log_probs, ref_log_probs):
     Source: Ziegler et al. 2019, arXiv:1909.08593 (l itself); the absolute form is TRL's and verl's.
     """
     return absolute(log_probs - ref_log_probs)
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(abs, caution=IN_LOSS | IN_REWARD)

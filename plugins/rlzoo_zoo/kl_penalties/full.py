@@ -1,6 +1,6 @@
 """full: the exact KL of each state, over the whole vocabulary."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 IN_LOSS = {
@@ -10,6 +10,7 @@ IN_LOSS = {
 }
 
 
+@component("kl_penalty", caution=IN_LOSS | IN_REWARD)
 def full(full_kl):
     """sum_v pi(v|s) log(pi(v|s) / pi_ref(v|s)) per token (B, T), in nats, without sampling noise.
 
@@ -20,8 +21,3 @@ def full(full_kl):
     Source: Tang and Munos 2025, arXiv:2506.09477.
     """
     return full_kl
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(full, caution=IN_LOSS | IN_REWARD)

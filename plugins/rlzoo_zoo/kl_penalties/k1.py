@@ -1,6 +1,6 @@
 """k1: the log-ratio, the plain unbiased estimate of the reverse KL."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 NOISE = "its expected gradient is zero, so it only adds noise there"
 IN_REWARD = {  # of all others
@@ -10,6 +10,7 @@ IN_REWARD = {  # of all others
 }
 
 
+@component("kl_penalty", caution={"kl.place = loss": f"{NOISE}; use k2"})
 def k1(log_probs, ref_log_probs):
     """l = log pi - log pi_ref per token (B, T), in nats; its mean under pi is KL(pi || pi_ref).
 
@@ -18,8 +19,3 @@ def k1(log_probs, ref_log_probs):
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
     return log_probs - ref_log_probs
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k1, caution={"kl.place = loss": f"{NOISE}; use k2"})

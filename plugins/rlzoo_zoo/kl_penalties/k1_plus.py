@@ -1,8 +1,9 @@
 """k1 with the gradient that a KL loss should have."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("kl_penalty")
 def k1_plus(log_probs, ref_log_probs):
     """sg(k1) + k2 - sg(k2) per token (B, T), in nats: the value of k1, the gradient of k2.
 
@@ -13,8 +14,3 @@ def k1_plus(log_probs, ref_log_probs):
     gap = log_probs - ref_log_probs
     k2 = 0.5 * gap.square()
     return k2 - k2.detach() + gap.detach()
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k1_plus)

@@ -1,9 +1,10 @@
 """k2: half the squared log-ratio, the estimate to use as a loss."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
+@component("kl_penalty", caution=IN_REWARD)
 def k2(log_probs, ref_log_probs):
     """l^2 / 2 with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
 
@@ -13,8 +14,3 @@ def k2(log_probs, ref_log_probs):
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
     return 0.5 * (log_probs - ref_log_probs).square()
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k2, caution=IN_REWARD)

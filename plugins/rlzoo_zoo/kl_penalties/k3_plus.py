@@ -1,9 +1,10 @@
 """k3 with the gradient that a KL loss should have."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
+@component("kl_penalty", caution=IN_REWARD)
 def k3_plus(log_probs, ref_log_probs):
     """sg(k3) + k2 - sg(k2) per token (B, T), in nats: the value of k3, the gradient of k2.
 
@@ -15,8 +16,3 @@ def k3_plus(log_probs, ref_log_probs):
     gap = ref_log_probs - log_probs
     k2, bounded = 0.5 * gap.square(), gap.detach().clamp(max=20)
     return k2 - k2.detach() + (bounded.expm1() - bounded)
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k3_plus, caution=IN_REWARD)

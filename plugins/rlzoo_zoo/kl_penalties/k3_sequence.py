@@ -1,10 +1,11 @@
 """k3 of the whole response: one estimate of the KL between distributions of responses."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo.ops import at_last_action, masked_sum
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
+@component("kl_penalty", caution=IN_REWARD)
 def k3_sequence(log_probs, ref_log_probs, response_mask):
     """exp(-l) - 1 + l at the last action, with l = sum_t (log pi - log pi_ref), in nats.
 
@@ -17,8 +18,3 @@ def k3_sequence(log_probs, ref_log_probs, response_mask):
     """
     gap = masked_sum(ref_log_probs - log_probs, response_mask).clamp(max=20)
     return at_last_action(gap.expm1() - gap, response_mask)
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k3_sequence, caution=IN_REWARD)

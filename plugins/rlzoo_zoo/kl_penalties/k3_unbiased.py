@@ -1,9 +1,10 @@
 """k3 weighted by the importance ratio: as a loss, it has the gradient of the KL at any ratio."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import IN_REWARD
 
 
+@component("kl_penalty", caution=IN_REWARD)
 def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
     """rho (exp(-l) - 1 + l) with l = log pi - log pi_ref, rho = pi / pi_old, per token, in nats.
 
@@ -19,8 +20,3 @@ def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
     """
     gap = (ref_log_probs - log_probs).clamp(max=20)
     return (log_probs - old_log_probs).clamp(max=20).exp() * (gap.expm1() - gap)
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(k3_unbiased, caution=IN_REWARD)

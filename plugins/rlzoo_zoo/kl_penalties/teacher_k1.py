@@ -1,9 +1,10 @@
 """k1 to a teacher: on-policy distillation as a reward, with any estimator."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.kl_penalties.k1 import NOISE
 
 
+@component("kl_penalty", caution={"kl.place = loss": NOISE})
 def teacher_k1(log_probs, teacher_log_probs):
     """log pi - log q per token (B, T), in nats; its mean under pi is KL(pi, q), where q is the
     teacher.
@@ -15,8 +16,3 @@ def teacher_k1(log_probs, teacher_log_probs):
     "On-policy distillation".
     """
     return log_probs - teacher_log_probs
-
-
-@hookimpl
-def register_kl_penalties(register):
-    register(teacher_k1, caution={"kl.place = loss": NOISE})

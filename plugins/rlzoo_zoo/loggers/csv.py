@@ -3,9 +3,10 @@
 import csv as csv_module
 from typing import Any
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("logger")
 class Csv:
     """Writes `metrics.csv` into the run folder: a row per step or evaluation, a column per metric.
 
@@ -43,8 +44,3 @@ class Csv:
         aside.replace(self.path)
         self.names = names
         self.file = open(self.path, "a", newline="")  # noqa: SIM115
-
-
-@hookimpl
-def register_loggers(register):
-    register(Csv)

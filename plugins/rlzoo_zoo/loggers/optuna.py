@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import RlzooError, component
 from rlzoo_zoo.packages import needs
 
 UNDER_WAY: ContextVar[Any] = ContextVar("trial", default=None)
@@ -28,6 +28,13 @@ def for_trial(trial: Any) -> Iterator[None]:
         raise optuna.TrialPruned
 
 
+def under_way(**options):
+    needs("optuna", "tune")()
+    if UNDER_WAY.get() is None:
+        raise RlzooError("no trial is running: call it within rlzoo_zoo.loggers.for_trial(trial)")
+
+
+@component("logger", check=under_way)
 class Optuna:
     """Reports each evaluation to an Optuna trial; the study's pruner may end the run.
 
@@ -58,14 +65,3 @@ class Optuna:
         return f"trial {trial.number} is pruned: {self.metric} {metrics[self.metric]:.3f}"
 
     def close(self): ...
-
-
-def under_way(**options):
-    needs("optuna", "tune")()
-    if UNDER_WAY.get() is None:
-        raise RlzooError("no trial is running: call it within rlzoo_zoo.loggers.for_trial(trial)")
-
-
-@hookimpl
-def register_loggers(register):
-    register(Optuna, check=under_way)

@@ -2,10 +2,11 @@
 
 import shutil
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.packages import needs
 
 
+@component("logger", check=needs("tensorboard"))
 class Tensorboard:
     """Writes `tensorboard/` into the run folder: `tensorboard --logdir runs` shows all runs there.
 
@@ -29,8 +30,3 @@ class Tensorboard:
 
     def close(self):
         self.writer.close()  # writes what is left
-
-
-@hookimpl
-def register_loggers(register):
-    register(Tensorboard, check=needs("tensorboard"))

@@ -2,11 +2,12 @@
 
 from contextlib import suppress
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.loggers.wandb import Steps
 from rlzoo_zoo.packages import needs
 
 
+@component("logger", check=needs("trackio"))
 class Trackio(Steps):
     """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
 
@@ -31,8 +32,3 @@ class Trackio(Steps):
             project, path.name, embed=False, auto_log_cpu=False, auto_log_gpu=False
         )
         note.write_text(self.run.id)
-
-
-@hookimpl
-def register_loggers(register):
-    register(Trackio, check=needs("trackio"))

@@ -5,7 +5,7 @@ import shutil
 import uuid
 from typing import Any
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.packages import needs
 
 
@@ -23,6 +23,7 @@ class Steps:
         self.run.finish()  # waits until all is written
 
 
+@component("logger", check=needs("wandb"))
 class Wandb(Steps):
     """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
 
@@ -52,8 +53,3 @@ class Wandb(Steps):
             # Only the metrics: no readings of the machine, no copy of what is printed.
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
         )
-
-
-@hookimpl
-def register_loggers(register):
-    register(Wandb, check=needs("wandb"))

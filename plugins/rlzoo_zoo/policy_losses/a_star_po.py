@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 
 
+@component("policy_loss")
 def a_star_po(
     log_probs,
     ref_log_probs,
@@ -31,8 +32,3 @@ def a_star_po(
     gap = beta * masked_sum(log_probs - ref_log_probs, mask)
     error = gap - masked_sum(advantages, mask) / length
     return torch.where(mask, (error.square() / length)[:, None], 0)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(a_star_po)

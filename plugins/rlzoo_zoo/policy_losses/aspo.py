@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def aspo(
     log_probs,
     old_log_probs,
@@ -37,8 +38,3 @@ def aspo(
     weight = torch.where(high | low, 0, weight)
     metrics = clip_fractions(high, low, weight.dtype) | {"pg_weight": weight}
     return -weight * advantages * log_probs, metrics
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(aspo, needs_signal=True)

@@ -3,9 +3,10 @@
 import math
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss")
 def awr(
     log_probs,
     advantages,
@@ -23,8 +24,3 @@ def awr(
     """
     weight = (advantages / beta).clamp(max=math.log(max_weight)).exp()
     return -weight * log_probs, {"pg_weight": weight}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(awr)

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def cispo(
     log_probs,
     old_log_probs,
@@ -25,8 +26,3 @@ def cispo(
     ratio = (log_probs - old_log_probs).detach().clamp(max=20).exp()
     loss = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages * log_probs
     return loss, clip_fractions(ratio > 1 + clip_high, ratio < 1 - clip_low, loss.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(cispo, needs_signal=True)

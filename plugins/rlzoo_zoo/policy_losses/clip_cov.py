@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl, masked_mean
+from rlzoo import Range, component, masked_mean
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
+@component("policy_loss", couples="batch")
 def clip_cov(
     log_probs,
     old_log_probs,
@@ -44,8 +45,3 @@ def clip_cov(
     ignored = drawn.to(loss.dtype)
     metrics |= {"pg_clipfrac_cov": ignored, "pg_clipfrac": metrics["pg_clipfrac"] + ignored}
     return torch.where(drawn, 0, loss), metrics
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(clip_cov, couples="batch")

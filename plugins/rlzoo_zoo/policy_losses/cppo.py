@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import collapse, expand
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def cppo(
     log_probs,
     old_log_probs,
@@ -60,8 +61,3 @@ def _quantile(x, live, q):
     below = place.long()
     low, high = ordered.gather(1, below), ordered.gather(1, torch.minimum(below + 1, last))
     return torch.where(live.any(1, keepdim=True), torch.lerp(low, high, place - below), 0)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(cppo, needs_signal=True)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def delightful(
     log_probs,
     advantages,
@@ -26,8 +27,3 @@ def delightful(
     """
     weight = torch.sigmoid(-advantages * log_probs.detach() / eta)
     return -weight * advantages * log_probs, {"pg_weight": weight}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(delightful, needs_signal=True)

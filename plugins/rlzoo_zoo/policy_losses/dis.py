@@ -4,10 +4,15 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
+CUT = "mu is normalized over the kept tokens, so r is the kept mass even where nothing has changed"
 
+
+@component(
+    "policy_loss", needs_signal=True, caution={"rollout.top_p < 1": CUT, "rollout.top_k > 0": CUT}
+)
 def dis(
     log_probs,
     sampler_log_probs,
@@ -30,11 +35,3 @@ def dis(
     high, low = ratio >= 1 + clip_high, ratio <= 1 - clip_low
     loss = torch.where(high | low, 0, -ratio * advantages)
     return loss, clip_fractions(high, low, loss.dtype)
-
-
-CUT = "mu is normalized over the kept tokens, so r is the kept mass even where nothing has changed"
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(dis, needs_signal=True, caution={"rollout.top_p < 1": CUT, "rollout.top_k > 0": CUT})

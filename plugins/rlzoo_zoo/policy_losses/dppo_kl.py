@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def dppo_kl(
     log_probs,
     old_log_probs,
@@ -34,8 +35,3 @@ def dppo_kl(
     low = (advantages < 0) & (q < p) & (far > clip_low)
     loss = -advantages * ratio.clamp(max=cap) * log_probs
     return torch.where(high | low, 0, loss), clip_fractions(high, low, loss.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(dppo_kl, needs_signal=True)

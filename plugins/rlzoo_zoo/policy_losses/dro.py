@@ -4,10 +4,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 
 
+@component("policy_loss")
 def dro(
     log_probs,
     old_log_probs,
@@ -34,8 +35,3 @@ def dro(
         length = mask.sum(-1).clamp(min=1)
         square = (masked_sum(log_ratio, mask).square() / length)[:, None]
     return torch.where(mask, 0.5 * beta * square, 0) - advantages * log_probs
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(dro)

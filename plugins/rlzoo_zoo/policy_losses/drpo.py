@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def drpo(
     log_probs,
     old_log_probs,
@@ -25,8 +26,3 @@ def drpo(
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
     penalty = advantages.abs() * old_log_probs.exp() * (ratio - 1).square() / (2 * eps)
     return penalty - ratio * advantages
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(drpo, needs_signal=True)

@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
+CAUTION = {"aggregation.name != seq_mean_token_mean": "it weights observations by other lengths"}
 
+
+@component("policy_loss", caution=CAUTION)
 def echo(
     log_probs,
     old_log_probs,
@@ -33,11 +36,3 @@ def echo(
     )
     answers = observation_nll[:, None] * response_mask
     return loss + weight * answers, metrics | {"observation_nll": answers.detach()}
-
-
-CAUTION = {"aggregation.name != seq_mean_token_mean": "it weights observations by other lengths"}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(echo, caution=CAUTION)

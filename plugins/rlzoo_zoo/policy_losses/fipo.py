@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import reward_to_go
 from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
+@component("policy_loss", needs_signal=True)
 def fipo(
     log_probs,
     old_log_probs,
@@ -48,8 +49,3 @@ def fipo(
     loss = torch.where(dual, -c * advantages, loss) * weight
     kept = dual.sum(1, keepdim=True) <= 1
     return torch.where(kept, loss, 0), metrics | {"pg_weight": weight}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(fipo, needs_signal=True)

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def gmpo(
     log_probs,
     old_log_probs,
@@ -24,8 +25,7 @@ def gmpo(
     nats, so those of the ratio are e^-0.4 and e^0.4. With one advantage per response and
     seq_mean_token_mean, this is the paper's objective. It fails with advantages that differ within
     a response, because each ratio then has the response's mean advantage, but the sign for clipping
-    is that of each token. verl calls it `geo_mean`, uses a different aggregation, and sets l = 0 at
-    A = 0.
+    is that of each token. verl uses a different aggregation and sets l = 0 at A = 0.
     Elsewhere: geo_mean (verl).
     Source: Zhao et al. 2025, arXiv:2507.20673.
     """
@@ -39,8 +39,3 @@ def gmpo(
     high = (log_ratio > clip_high) & (advantages > 0)
     low = (log_ratio < -clip_low) & (advantages < 0)
     return loss, clip_fractions(high, low, loss.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(gmpo, needs_signal=True)

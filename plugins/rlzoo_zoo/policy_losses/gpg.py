@@ -1,8 +1,13 @@
 """GPG: the plain policy gradient; its new part is in the estimator."""
 
-from rlzoo import hookimpl
+from rlzoo import component
+
+STEPS = "nothing corrects for an older sampling policy, so use one step per batch"
+
+CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
 
 
+@component("policy_loss", needs_signal=True, caution=CAUTION)
 def gpg(log_probs, advantages):
     """-A log pi per token (B, T): no ratio, no clipping, no reference model.
 
@@ -13,12 +18,3 @@ def gpg(log_probs, advantages):
     Source: Chu et al. 2025, arXiv:2504.02546.
     """
     return -advantages * log_probs
-
-
-STEPS = "nothing corrects for an older sampling policy, so use one step per batch"
-CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(gpg, needs_signal=True, caution=CAUTION)

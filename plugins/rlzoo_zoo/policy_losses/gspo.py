@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
+@component("policy_loss", needs_signal=True)
 def gspo(
     log_probs,
     old_log_probs,
@@ -33,8 +34,3 @@ def gspo(
     log_s = (masked_sum(log_probs - old_log_probs, response_mask) / length).detach()[:, None]
     ratio = (log_s + log_probs - log_probs.detach()).clamp(max=10).exp()  # (B, T)
     return clipped_surrogate(ratio, advantages, clip_low, clip_high)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(gspo, needs_signal=True)

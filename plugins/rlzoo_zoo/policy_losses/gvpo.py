@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.vargrad import CAUTION, group_variance
 
 
+@component("policy_loss", couples="batch", caution=CAUTION)
 def gvpo(
     log_probs,
     old_log_probs,
@@ -27,8 +28,3 @@ def gvpo(
     gvpo_core_algos.py), which sums over groups instead of averaging.
     """
     return group_variance(log_probs - old_log_probs, advantages, response_mask, group_ids, beta)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(gvpo, couples="batch", caution=CAUTION)

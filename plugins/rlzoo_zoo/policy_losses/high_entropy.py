@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
+@component("policy_loss", couples="batch")
 def high_entropy(
     log_probs,
     old_log_probs,
@@ -40,8 +41,3 @@ def high_entropy(
     kept = mask & (doubt >= doubt.flatten().sort(descending=True).values[count - 1])
     metrics = {name: torch.where(kept, x, 0) for name, x in metrics.items()}
     return torch.where(kept, loss, 0), metrics | {"pg_kept": kept.to(loss.dtype)}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(high_entropy, couples="batch")

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss")
 def ipo(
     log_probs,
     sampler_log_probs,
@@ -30,8 +31,3 @@ def ipo(
     high, low = moved > threshold, moved < -threshold
     push = torch.where(high | low, 0, -log_ratio.clamp(max=20).exp() * advantages)
     return push + kl_coef * log_ratio.square(), clip_fractions(high, low, push.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ipo)

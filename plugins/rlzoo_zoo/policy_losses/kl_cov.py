@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl, masked_mean
+from rlzoo import Range, component, masked_mean
 from rlzoo.ops import absolute
 
 
+@component("policy_loss", couples="batch")
 def kl_cov(
     log_probs,
     old_log_probs,
@@ -38,8 +39,3 @@ def kl_cov(
     held = ((cov > 0) & (cov >= least)).to(log_probs.dtype)
     loss = held * coef * absolute(log_ratio) - log_ratio.exp() * advantages
     return loss, {"pg_clipfrac_cov": held}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(kl_cov, couples="batch")

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", couples="batch")
 def m2po(
     log_probs,
     old_log_probs,
@@ -36,8 +37,3 @@ def m2po(
     )
     loss = torch.where(dropped, 0, -log_ratio.clamp(max=20).exp() * advantages)
     return loss, {"pg_clipfrac": dropped.to(loss.dtype)}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(m2po, couples="batch")

@@ -5,11 +5,16 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
+CUT = "log mu is normalized over the kept tokens, so its mean gap to log pi is never 0"
 
+
+@component(
+    "policy_loss", needs_signal=True, caution={"rollout.top_p < 1": CUT, "rollout.top_k > 0": CUT}
+)
 def opsm(
     log_probs,
     old_log_probs,
@@ -43,11 +48,3 @@ def opsm(
     dropped = left.to(loss.dtype)
     metrics |= {"pg_clipfrac_sequence": dropped, "pg_clipfrac": metrics["pg_clipfrac"] + dropped}
     return torch.where(left, 0, loss), metrics
-
-
-CUT = "log mu is normalized over the kept tokens, so its mean gap to log pi is never 0"
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(opsm, needs_signal=True, caution={"rollout.top_p < 1": CUT, "rollout.top_k > 0": CUT})

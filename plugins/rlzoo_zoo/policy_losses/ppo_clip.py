@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def ppo_clip(
     log_probs,
     old_log_probs,
@@ -41,8 +42,3 @@ def clip_fractions(high, low, dtype):
     """The metrics of tokens (B, T) bool that left the interval at its upper or lower end."""
     high, low = high.to(dtype), low.to(dtype)
     return {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ppo_clip, needs_signal=True)

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
+@component("policy_loss", needs_signal=True)
 def ppo_dual_clip(
     log_probs,
     old_log_probs,
@@ -30,8 +31,3 @@ def ppo_dual_clip(
     dual = (advantages < 0) & (ratio > c)
     loss = torch.where(dual, -c * advantages, loss)
     return loss, metrics | {"pg_clipfrac_lower": dual.to(loss.dtype)}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ppo_dual_clip, needs_signal=True)

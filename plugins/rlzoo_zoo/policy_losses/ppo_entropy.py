@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
 
+@component("policy_loss")
 def ppo_entropy(
     log_probs,
     old_log_probs,
@@ -28,8 +29,3 @@ def ppo_entropy(
         log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high
     )
     return loss - entropy_coef * entropy, metrics | {"entropy_bonus": entropy_coef}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ppo_entropy)

@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import ppo_clip
 
+CAUTION = {"aggregation.name != token_mean": "its second part is scaled for token_mean"}
 
+
+@component("policy_loss", couples="batch", caution=CAUTION)
 def ppo_nll(
     log_probs,
     old_log_probs,
@@ -34,11 +37,3 @@ def ppo_nll(
     right = response_mask * (sequence_scores > threshold).to(response_mask.dtype)[:, None]
     share = response_mask.sum() / right.sum().clamp(min=1)
     return loss - mu * share * right * log_probs, metrics
-
-
-CAUTION = {"aggregation.name != token_mean": "its second part is scaled for token_mean"}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ppo_nll, couples="batch", caution=CAUTION)

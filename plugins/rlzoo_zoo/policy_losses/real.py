@@ -4,10 +4,17 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_sum, hookimpl
+from rlzoo import Range, component, group_sum
 from rlzoo.ops import group_max, masked_sum
 
+CAUTION = {
+    "actor.lr > 0.0002": "at the rates of the other recipes it rose and fell, or did not learn",
+    "whiten = batch": "whitening over the batch changes the sign of advantages, which is the label",
+    "aggregation.name != seq_mean_token_sum": "the loss divides its group's loss among its tokens",
+}
 
+
+@component("policy_loss", couples="batch", caution=CAUTION)
 def real(
     log_probs,
     old_log_probs,
@@ -51,15 +58,3 @@ def _soft_count(x, counts, group_ids):
     top = group_max(torch.where(counts, x.detach(), 0), group_ids).clamp(min=0)
     mass = torch.where(counts, torch.where(counts, x - top, 0).exp(), 0)
     return top + ((-top).exp() + group_sum(mass, group_ids)).log()
-
-
-CAUTION = {
-    "actor.lr > 0.0002": "at the rates of the other recipes it rose and fell, or did not learn",
-    "whiten = batch": "whitening over the batch changes the sign of advantages, which is the label",
-    "aggregation.name != seq_mean_token_sum": "the loss divides its group's loss among its tokens",
-}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(real, couples="batch", caution=CAUTION)

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.policy_losses.ppo_clip import clip_fractions
 
 
+@component("policy_loss", needs_signal=True)
 def ripo(
     log_probs,
     old_log_probs,
@@ -38,8 +39,3 @@ def ripo(
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
     high, low = (ratio > top) & (advantages > 0), (ratio < bottom) & (advantages < 0)
     return loss, clip_fractions(high, low, loss.dtype)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(ripo, needs_signal=True)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def sapo(
     log_probs,
     old_log_probs,
@@ -26,8 +27,3 @@ def sapo(
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
     tau = torch.where(advantages > 0, advantages.new_full((), tau_pos), tau_neg)
     return -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(sapo, needs_signal=True)

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 LEAST = -1000.0  # instead of -inf, where the weight is 0
 
 
+@component("policy_loss", needs_signal=True)
 def score_centering(
     log_probs,
     log_pi,
@@ -42,8 +43,3 @@ def score_centering(
     return -advantages * (weight * log_probs - drift), {
         "weight": torch.ones_like(p[..., 0]) * weight
     }
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(score_centering, needs_signal=True)

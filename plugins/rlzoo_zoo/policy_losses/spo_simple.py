@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def spo_simple(
     log_probs,
     old_log_probs,
@@ -24,8 +25,3 @@ def spo_simple(
     loss = penalty - ratio * advantages
     outside = ((ratio - 1).abs() > eps).to(loss.dtype)
     return loss, {"pg_clipfrac": outside}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(spo_simple, needs_signal=True)

@@ -1,8 +1,9 @@
 """The surrogate of conservative policy iteration and TRPO: importance-weighted, unclipped."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("policy_loss", needs_signal=True)
 def surrogate(log_probs, old_log_probs, advantages):
     """-rho A with rho = pi / pi_old, per token (B, T).
 
@@ -13,8 +14,3 @@ def surrogate(log_probs, old_log_probs, advantages):
     Source: Schulman et al. 2015, arXiv:1502.05477.
     """
     return -(log_probs - old_log_probs).clamp(max=20).exp() * advantages
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(surrogate, needs_signal=True)

@@ -2,10 +2,11 @@
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo.ops import masked_sum
 
 
+@component("policy_loss", needs_signal=True)
 def topr(log_probs, old_log_probs, advantages, response_mask):
     """-w A log pi per token (B, T); w = 1 if A >= 0, sg(min(prod_t rho, 1)) if A < 0.
 
@@ -19,8 +20,3 @@ def topr(log_probs, old_log_probs, advantages, response_mask):
     taper = log_w.clamp(max=0).exp()[:, None].expand_as(advantages)
     weight = torch.where(advantages >= 0, 1, taper)
     return -weight * advantages * log_probs, {"pg_weight": weight}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(topr, needs_signal=True)

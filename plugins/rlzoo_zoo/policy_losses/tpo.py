@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_sum, hookimpl
+from rlzoo import Range, component, group_sum
 from rlzoo.ops import group_max, masked_sum
 
 
+@component("policy_loss", couples="batch")
 def tpo(
     log_probs,
     old_log_probs,
@@ -47,8 +48,3 @@ def _group_log_softmax(x, group_ids, counts):
     shifted = torch.where(counts, x - top, 0)
     total = group_sum(torch.where(counts, shifted.exp(), 0), group_ids)
     return torch.where(counts, shifted - total.log(), 0)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(tpo, couples="batch")  # evaluated on whole mini-batches: micro-batches split groups

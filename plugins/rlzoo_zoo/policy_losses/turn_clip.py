@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_mean, hookimpl
+from rlzoo import Range, component, group_mean
 from rlzoo.ops import group_index
 from rlzoo_zoo.policy_losses.ppo_clip import clipped_surrogate
 
 
+@component("policy_loss", needs_signal=True)
 def turn_clip(
     log_probs,
     old_log_probs,
@@ -39,8 +40,3 @@ def turn_clip(
     log_w = torch.zeros_like(old_log_probs).masked_scatter(mask, mean)
     ratio = log_w.clamp(max=20).exp()
     return clipped_surrogate(ratio, advantages, clip_low, clip_high)
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(turn_clip, needs_signal=True)

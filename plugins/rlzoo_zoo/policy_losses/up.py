@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("policy_loss", needs_signal=True)
 def up(
     log_probs,
     old_log_probs,
@@ -32,8 +33,3 @@ def up(
     loss = torch.where(advantages > 0, -advantages * anchored, clipped)
     low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
     return loss, {"pg_clipfrac_low": low, "pg_clipfrac": low}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(up, needs_signal=True)

@@ -4,10 +4,18 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_sum, hookimpl
+from rlzoo import Range, component, group_sum
 from rlzoo.ops import masked_sum
 
+CAUTION = {
+    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
+    "aggregation.name != seq_mean_token_sum": (
+        "the loss divides its response's square among its tokens"
+    ),
+}
 
+
+@component("policy_loss", couples="batch", caution=CAUTION)
 def vargrad(
     log_probs,
     ref_log_probs,
@@ -46,16 +54,3 @@ def group_variance(gap, advantages, response_mask, group_ids, beta):
     share = torch.where(size > 1, size / (2 * (size - 1).clamp(min=1)), 0)
     loss = torch.where(mask, (share * error.square() / length)[:, None], 0)
     return loss, {"pg_balance_error": error.detach().abs()[:, None] * mask}
-
-
-CAUTION = {
-    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
-    "aggregation.name != seq_mean_token_sum": (
-        "the loss divides its response's square among its tokens"
-    ),
-}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(vargrad, couples="batch", caution=CAUTION)

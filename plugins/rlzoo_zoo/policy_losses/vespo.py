@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_sum
 
 
+@component("policy_loss", needs_signal=True)
 def vespo(
     log_probs,
     old_log_probs,
@@ -35,8 +36,3 @@ def vespo(
     )
     phi = (k * log_w + lam * (1 - log_w.clamp(max=80).exp())).clamp(max=20).exp()
     return -phi * advantages * log_probs, {"pg_weight": phi}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(vespo, needs_signal=True)

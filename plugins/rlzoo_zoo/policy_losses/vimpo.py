@@ -5,10 +5,20 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.ops import masked_mean, masked_sum, masked_var, reward_to_go
 
+STEPS = "its KL is that of the rollout, which is the policy's own only on the first step"
 
+CAUTION = {
+    "train.minibatches > 1": STEPS,
+    "train.epochs > 1": STEPS,
+    "aggregation.name != token_mean": "its two parts are weighted for token_mean",
+    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
+}
+
+
+@component("policy_loss", couples="batch", caution=CAUTION)
 def vimpo(
     log_probs,
     old_log_probs,
@@ -59,17 +69,3 @@ def vimpo(
     off = error.detach().abs()[:, None] * mask
     metrics = {"pg_value_error": off, "pg_clipfrac": clipped * mask}
     return (value + actor_coef * actor) * mask, metrics
-
-
-STEPS = "its KL is that of the rollout, which is the policy's own only on the first step"
-CAUTION = {
-    "train.minibatches > 1": STEPS,
-    "train.epochs > 1": STEPS,
-    "aggregation.name != token_mean": "its two parts are weighted for token_mean",
-    "whiten != none": "it regresses on the advantages' value, which must come from dr_grpo",
-}
-
-
-@hookimpl
-def register_policy_losses(register):
-    register(vimpo, couples="batch", caution=CAUTION)

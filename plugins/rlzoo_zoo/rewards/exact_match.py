@@ -6,9 +6,10 @@ from typing import Literal
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("reward")
 def exact_match(
     responses,
     answers,
@@ -49,8 +50,3 @@ def accepted(answer) -> list[str]:
     if not several or not all(isinstance(a, (str, Number)) for a in several):
         raise ValueError(f"an answer must be a string, a number or a list of these. Got {answer!r}")
     return [str(a) for a in several]
-
-
-@hookimpl
-def register_rewards(register):
-    register(exact_match)

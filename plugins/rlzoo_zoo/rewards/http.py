@@ -1,24 +1,34 @@
 """A reward over HTTP: your own endpoint scores the responses."""
 
 import json
-import urllib.parse
 import warnings
-from http.client import HTTPException
 from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl, secret
-from rlzoo.errors import Unfinished, nearest
+from rlzoo import Range, RlzooError, component
+from rlzoo.errors import Unfinished, in_short, nearest
 from rlzoo.waiting import pause
-from rlzoo_zoo.request import request
+from rlzoo_zoo.request import Endpoint, Later, check_url, headers
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
-MOST = 2**26  # bytes of an answer
 LARGEST = 3e38  # of a float32; no comparison with NaN holds
 SEND = ["prompts", "responses"]
 
 
+def check(*, url, send, headers_from, per_token, **_):
+    check_url(url)
+    for name in send:
+        if name not in FIELDS:
+            raise ValueError(f"send: there is no field {name!r}{nearest(name, FIELDS)}")
+    if not send:
+        raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
+    if per_token and "response_tokens" not in send:
+        raise ValueError("per_token: the endpoint needs the tokens; add response_tokens to send")
+    headers(headers_from)
+
+
+@component("reward", check=check)
 def http(
     prompts,
     responses,
@@ -30,11 +40,9 @@ def http(
     send: Annotated[list[str], "any of prompts, responses, response_tokens and answers"] = SEND,
     per_token: Annotated[bool, "the endpoint returns a list of scores for each response"] = False,
     batch: Annotated[int, Range(1), "responses per request"] = 64,
-    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 30.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 30.0,
     retries: Annotated[int, Range(0), "number of further attempts"] = 3,
-    backoff: Annotated[
-        float, Range(0), "seconds before the second attempt; doubles after each attempt"
-    ] = 1.0,
+    backoff: Annotated[float, Range(0), "seconds before a second attempt; then doubled"] = 1.0,
     on_failure: Annotated[Literal["stop", "zero"], "what to do if no attempt is answered"] = "stop",
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
@@ -47,32 +55,37 @@ def http(
     fail, the run stops with its last checkpoint intact, or on_failure=zero scores that request 0
     with a warning. Any other invalid answer is an immediate error, since it would recur: another
     status, a redirect (which is not followed), no JSON, more than 64 MiB, the wrong shape. Secrets
-    do not belong in recipes: `headers_from` names an environment variable for them, which the
-    command line must allow with `--allow-env NAME`. A run is deterministic only if the endpoint is.
+    belong in the variable of `headers_from`, which `--allow-env NAME` must allow. A run is
+    deterministic only if the endpoint is.
     Source: the user.
     """
     check(url=url, send=send, headers_from=headers_from, per_token=per_token)
     columns = dict(zip(FIELDS, (prompts, responses, response_tokens, answers), strict=True))
-    post = _Endpoint(url, headers(headers_from), timeout, retries, backoff)
+    endpoint = Endpoint(url, headers(headers_from), timeout, HttpError)
     scores = torch.zeros_like(response_mask) if per_token else response_mask.new_zeros(len(answers))
     for start in range(0, len(answers), batch):
         part = slice(start, start + batch)
         body = {name: columns[name][part] for name in send}
         try:
-            found = post(_encoded(body))
+            found = asked(endpoint, _encoded(body), retries, backoff)
         except Unanswered as failure:
             if on_failure == "stop":
                 raise
             warnings.warn(f"{failure}; {len(answers[part])} responses score 0", stacklevel=2)
             continue
+        if not isinstance(found, dict) or "scores" not in found:
+            raise HttpError(f'{endpoint.place} returned no "scores": {in_short(found)}')
+        found = found["scores"]
         if per_token:
             texts = response_tokens[part]  # of actions
-            rows = _numbers(found, len(texts), post.place, "lists")
+            rows = _numbers(found, len(texts), endpoint.place, "lists")
             for i, (row, said) in enumerate(zip(rows, texts, strict=True), start):
-                given = _numbers(row, len(said), post.place, f"scores of response {i}")
+                given = _numbers(row, len(said), endpoint.place, f"scores of response {i}")
                 scores[i, response_mask[i].bool()] = torch.tensor(given).to(scores)
         else:
-            scores[part] = torch.tensor(_numbers(found, len(answers[part]), post.place, "scores"))
+            scores[part] = torch.tensor(
+                _numbers(found, len(answers[part]), endpoint.place, "scores")
+            )
     return scores
 
 
@@ -84,42 +97,17 @@ class Unanswered(HttpError):
     """No attempt was answered."""
 
 
-class _Endpoint:
-    """post(body) -> the `scores` of the answer, as they came."""
-
-    def __init__(self, url, headers, timeout, retries, backoff):
-        parts = urllib.parse.urlsplit(url)
-        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
-        self.url, self.timeout, self.retries, self.backoff = url, timeout, retries, backoff
-        self.headers = {"Content-Type": "application/json", **headers}
-
-    def __call__(self, body: bytes) -> Any:
-        for attempt in range(self.retries + 1):
-            if attempt:
-                pause(self.backoff * 2 ** (attempt - 1))
-            try:
-                answer = request(self.url, body, self.headers, seconds=self.timeout, most=MOST)
-            except (OSError, HTTPException) as error:  # refused, reset, timed out, no such host
-                reason = str(getattr(error, "reason", error)) or type(error).__name__
-                continue
-            if len(answer.body) > MOST:
-                raise HttpError(f"{self.place} sent more than {MOST // 2**20} MiB")
-            if 200 <= answer.status < 300:
-                return self.scores(answer.body)
-            reason = f"status {answer.status}"
-            if answer.status not in (408, 429) and answer.status < 500:
-                raise HttpError(f"{self.place} answered with {reason}")
-        tries = f"{self.retries + 1} attempts" if self.retries else "one attempt"
-        raise Unanswered(f"{self.place} did not answer after {tries} ({reason})")
-
-    def scores(self, text: bytes) -> Any:
+def asked(endpoint: Endpoint, body: bytes, retries: int, backoff: float) -> Any:
+    """The JSON of an answer, of the first attempt or a later one; raises Unanswered."""
+    for attempt in range(retries + 1):
+        if attempt:
+            pause(backoff * 2 ** (attempt - 1))
         try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            raise HttpError(f"{self.place} did not return JSON: {text[:60]!r}") from None
-        if not isinstance(found, dict) or "scores" not in found:
-            raise HttpError(f'{self.place} returned no "scores": {text[:60]!r}')
-        return found["scores"]
+            return endpoint.ask(body=body)
+        except Later as later:
+            reason = later
+    tries = f"{retries + 1} attempts" if retries else "one attempt"
+    raise Unanswered(f"{endpoint.place} did not answer after {tries} ({reason})")
 
 
 def _numbers(found: Any, n: int, place: str, what: str) -> list:
@@ -140,46 +128,3 @@ def _encoded(body: dict[str, list]) -> bytes:
         return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise RlzooError(f"the request cannot be written as JSON: {error}") from None
-
-
-def headers(variable: str) -> dict[str, str]:
-    """The headers in an environment variable; what is wrong is named without its value."""
-    if not variable:
-        return {}
-    try:
-        text = secret(variable)
-    except RlzooError as error:
-        raise RlzooError(f"headers_from: {variable}: {error}") from None
-    found = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name, colon, value = line.partition(":")
-        if line.strip():
-            if not colon or not name.strip():
-                raise ValueError(
-                    f"headers_from: line {number} of {variable!r} is not of the form 'Name: value'"
-                )
-            found[name.strip()] = value.strip()
-    return found
-
-
-def check(*, url, send, headers_from, per_token, **_):
-    place = urllib.parse.urlsplit(url)
-    if not url:
-        raise RlzooError("url is missing")
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
-    if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
-    for name in send:
-        if name not in FIELDS:
-            raise ValueError(f"send: there is no field {name!r}{nearest(name, FIELDS)}")
-    if not send:
-        raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
-    if per_token and "response_tokens" not in send:
-        raise ValueError("per_token: the endpoint needs the tokens; add response_tokens to send")
-    headers(headers_from)
-
-
-@hookimpl
-def register_rewards(register):
-    register(http, check=check)

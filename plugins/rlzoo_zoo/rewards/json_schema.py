@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.worker import Worker
 
@@ -19,6 +19,14 @@ SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchema
 _WORKER = Worker("json_worker", "jsonschema")
 
 
+def check(*, schema, **_):
+    needs("jsonschema", "verify")()
+    if not schema:
+        raise ValueError("schema is missing: a file, or the schema itself")
+    load(schema)
+
+
+@component("reward", check=check)
 def json_schema(
     responses,
     *,
@@ -80,9 +88,7 @@ def load(schema: str) -> str:
             try:
                 leads[id(node)].append(resolver.lookup(reference).contents)
             except referencing.exceptions.Unresolvable:
-                raise ValueError(
-                    f"{name}: {key} {reference!r} does not exist in the schema"
-                ) from None
+                raise ValueError(f"{name}: {key} {reference!r} is not in the schema") from None
     if _endless(leads):
         raise ValueError(f"{name}: is not a schema, because its references form a cycle")
     return text
@@ -110,15 +116,3 @@ def _endless(leads: dict[int, list[Any]]) -> bool:
     while ends := {one for one, others in left.items() if not others & left.keys()}:
         left = {one: others for one, others in left.items() if one not in ends}
     return bool(left)
-
-
-def check(*, schema, **_):
-    needs("jsonschema", "verify")()
-    if not schema:
-        raise ValueError("schema is missing: a file, or the schema itself")
-    load(schema)
-
-
-@hookimpl
-def register_rewards(register):
-    register(json_schema, check=check)

@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
+from rlzoo.errors import in_short
 from rlzoo_zoo.json_text import json_objects
+from rlzoo_zoo.request import Endpoint, check_url, headers
 from rlzoo_zoo.rewards import http
 
 RUBRIC = (
@@ -19,6 +21,16 @@ RUBRIC = (
 CACHE: OrderedDict = OrderedDict()  # a request -> the score, the least recently used first
 
 
+def check(*, url, model, low, high, headers_from, **_):
+    check_url(url)
+    headers(headers_from)
+    if not model:
+        raise RlzooError("model is missing; set the name of the judge on the server")
+    if low >= high:
+        raise ValueError(f"low must be below high. Got {low} and {high}")
+
+
+@component("reward", check=check)
 def judge(
     prompts,
     responses,
@@ -33,11 +45,9 @@ def judge(
     max_tokens: Annotated[int, Range(1), "maximum number of tokens in the judge's reply"] = 512,
     requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 8,
     cache: Annotated[int, Range(0), "number of recent scores to cache"] = 100_000,
-    timeout: Annotated[float, Range(0, closed="neither"), "timeout of a request in seconds"] = 60.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 60.0,
     retries: Annotated[int, Range(0), "number of further attempts"] = 3,
-    backoff: Annotated[
-        float, Range(0), "seconds before the second attempt; doubles after each attempt"
-    ] = 1.0,
+    backoff: Annotated[float, Range(0), "seconds before a second attempt; then doubled"] = 1.0,
     on_failure: Annotated[Literal["stop", "zero"], "without a score"] = "stop",
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
@@ -49,15 +59,14 @@ def judge(
     outside [low, high] is clipped. Equal rows are sent once, and scores are cached in memory, so
     that a repeated response costs nothing. Failed requests are retried as in the reward `http`. A
     reply without a score, or no reply, stops the run with its last checkpoint intact; with
-    on_failure=zero, such responses score 0 with a warning. Secrets do not belong in recipes:
-    `headers_from` names an environment variable for them, which the command line must allow with
-    `--allow-env NAME`. It fails when the policy learns to exploit the judge. A run is deterministic
-    only if the endpoint is.
+    on_failure=zero, such responses score 0 with a warning. Secrets belong in the variable of
+    `headers_from`, which `--allow-env NAME` must allow. It fails when the policy learns to exploit
+    the judge. A run is deterministic only if the endpoint is.
     Source: Zheng et al. 2023, arXiv:2306.05685; OpenAI's chat completions API.
     """
     check(url=url, model=model, low=low, high=high, headers_from=headers_from)
-    endpoint = _Judge(f"{url.rstrip('/')}/v1/chat/completions", http.headers(headers_from),
-                      timeout, retries, backoff)  # fmt: skip
+    whole = f"{url.rstrip('/')}/v1/chat/completions"
+    endpoint = Endpoint(whole, headers(headers_from), timeout, http.HttpError)
     asks = [
         _request(*row, model=model, rubric=rubric, low=low, high=high, max_tokens=max_tokens)
         for row in zip(prompts, responses, answers if reference else [None] * len(prompts),
@@ -68,7 +77,7 @@ def judge(
     found = {key: CACHE[key] for key in set(keys) - set(new)}
     if new:
         with ThreadPool(min(requests, len(new))) as pool:
-            said = pool.map(lambda key: _score(endpoint, key[1], on_failure), new)
+            said = pool.map(lambda key: _score(endpoint, key[1], retries, backoff, on_failure), new)
         found |= dict(zip(new, said, strict=True))
     failed = [key for key in new if found[key] is None]
     if failed:
@@ -81,17 +90,6 @@ def judge(
         CACHE.popitem(last=False)
     scores = [0.0 if found[k] is None else (found[k] - low) / (high - low) for k in keys]
     return torch.tensor(scores).clamp(0, 1)
-
-
-class _Judge(http._Endpoint):
-    """post(body) -> the text of the reply."""
-
-    def scores(self, text):
-        try:
-            return str(json.loads(text)["choices"][0]["message"]["content"] or "")
-        except (ValueError, RecursionError, TypeError, LookupError):
-            line = f"{self.place} did not return a chat completion: {text[:60]!r}"
-            raise http.HttpError(line) from None
 
 
 def _request(prompt, response, answer, *, model, rubric, low, high, max_tokens):
@@ -107,14 +105,18 @@ def _request(prompt, response, answer, *, model, rubric, low, high, max_tokens):
     return json.dumps({**settings, "messages": messages}).encode()
 
 
-def _score(endpoint, ask, on_failure):
+def _score(endpoint, ask, retries, backoff, on_failure):
     """A number, or None where there is none and the run continues."""
     try:
-        reply = endpoint(ask)
+        found = http.asked(endpoint, ask, retries, backoff)
+        reply = str(found["choices"][0]["message"]["content"] or "")
     except http.Unanswered:
         if on_failure == "stop":
             raise
         return None
+    except (TypeError, LookupError):
+        line = f"{endpoint.place} did not return a chat completion: {in_short(found)}"
+        raise http.HttpError(line) from None
     try:
         scores = [score for value in json_objects(reply) for score in _scores_in(value)]
     except RecursionError:
@@ -132,16 +134,3 @@ def _scores_in(value):
         return [] if isinstance(score, bool) else [float(max(min(score, 1e300), -1e300))]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [score for each in inner for score in _scores_in(each)]
-
-
-def check(*, url, model, low, high, headers_from, **_):
-    http.check(url=url, send=["prompts"], headers_from=headers_from, per_token=False)
-    if not model:
-        raise RlzooError("model is missing; set the name of the judge on the server")
-    if low >= high:
-        raise ValueError(f"low must be below high. Got {low} and {high}")
-
-
-@hookimpl
-def register_rewards(register):
-    register(judge, check=check)

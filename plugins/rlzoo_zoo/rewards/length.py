@@ -1,9 +1,10 @@
 """Length: a penalty for long responses relative to the group's longest, scaled by its success."""
 
-from rlzoo import group_mean, hookimpl
+from rlzoo import component, group_mean
 from rlzoo.ops import group_max, masked_sum
 
 
+@component("reward")
 def length(task_scores, response_mask, group_ids):
     """-m L_i / max_g L, (B,), where m is the group's mean of the task's scores and L the number of
     actions.
@@ -19,8 +20,3 @@ def length(task_scores, response_mask, group_ids):
     longest = group_max(actions, group_ids).clamp(min=1)
     success = group_mean(masked_sum(task_scores, response_mask), group_ids)
     return -success * actions / longest
-
-
-@hookimpl
-def register_rewards(register):
-    register(length)

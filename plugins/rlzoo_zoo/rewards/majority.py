@@ -6,16 +6,22 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+def check(*, pattern):
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
+
+
+@component("reward", check=check)
 def majority(
     responses,
     group_ids,
     *,
-    pattern: Annotated[
-        str, "the answer is the first group of its last match; empty: the whole text"
-    ] = "",
+    pattern: Annotated[str, "its last match's first group is the answer; empty: the text"] = "",
 ):
     """1 if a response gives the most frequent answer of its group, otherwise 0, (B,).
 
@@ -46,15 +52,3 @@ def _answer(text, pattern):
         return None
     last = found[-1]
     return (last[0] if isinstance(last, tuple) else last).strip()
-
-
-def check(*, pattern):
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
-
-
-@hookimpl
-def register_rewards(register):
-    register(majority, check=check)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.errors import in_short
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.exact_match import accepted
@@ -23,6 +23,7 @@ T = TypeVar("T")
 refuse_missing = needs("math_verify", "verify", "math-verify")
 
 
+@component("reward", check=refuse_missing)
 def math_verify(
     responses,
     answers,
@@ -88,8 +89,3 @@ def unreadable(answers: Mapping[T, Any], timeout: float = 5.0) -> tuple[dict[T, 
 
 
 _WORKER = Worker("math_worker", "math_verify")
-
-
-@hookimpl
-def register_rewards(register):
-    register(math_verify, check=refuse_missing)

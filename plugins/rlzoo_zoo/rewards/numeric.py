@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo_zoo.numbers import Number, last, last_box, last_number, numbers, only, plain, same
 from rlzoo_zoo.rewards.exact_match import accepted
 
@@ -18,6 +18,12 @@ BOUND = re.compile(r"[<>≤≥±]|\\(?:pm|[lg](?:t|eq?|eqslant))(?![a-z])")
 LIST = re.compile(r"\s*(?:[,;]\s*)?(?:and\b|or\b|[,;])\s*\$?\s*")
 
 
+def check(*, tolerance, relative, **_):
+    if not math.isfinite(tolerance + relative):
+        raise ValueError("tolerance and relative must be finite")
+
+
+@component("reward", check=check)
 def numeric(
     responses,
     answers,
@@ -97,13 +103,3 @@ def fault(answer: str) -> str | None:
     if last_number(answer) is None:
         return f"the answer {answer!r} contains no number"
     return f"the answer {answer!r} is not one number; use math for expressions and lists"
-
-
-def check(*, tolerance, relative, **_):
-    if not math.isfinite(tolerance + relative):
-        raise ValueError("tolerance and relative must be finite")
-
-
-@hookimpl
-def register_rewards(register):
-    register(numeric, check=check)

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("reward")
 def overlong(
     response_mask,
     *,
@@ -21,8 +22,3 @@ def overlong(
     """
     length = response_mask.bool().sum(-1)
     return ((max_length - buffer - length) / buffer).clamp(-1, 0)
-
-
-@hookimpl
-def register_rewards(register):
-    register(overlong)

@@ -5,9 +5,16 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl, reward_models
+from rlzoo import Range, component, reward_models
 
 
+def check(*, path, device, separator, **_):
+    if separator == "":
+        raise ValueError("separator is empty; set the text that ends each step")
+    reward_models.ProcessRewardModel.check(path, device)
+
+
+@component("reward", check=check)
 def process_reward_model(
     prompts,
     messages,
@@ -16,15 +23,11 @@ def process_reward_model(
     response_mask,
     *,
     path: Annotated[str, "a folder written by `rlzoo model reward --per-step`, or a hub id"] = "",
-    separator: Annotated[
-        str | None, "separator after each step; null: as in the model's training"
-    ] = None,
+    separator: Annotated[str | None, "after each step; null: as in the model's training"] = None,
     form: Annotated[Literal["step", "min"], "the reward of a step"] = "step",
     temperature: Annotated[float, Range(0, closed="neither"), "of form=min"] = 0.1,
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[
-        int | None, Range(2), "maximum number of tokens to read from the start; null: all"
-    ] = None,
+    max_length: Annotated[int | None, Range(2), "tokens read from the start; null: all"] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     device: Annotated[str, "auto: the policy's device"] = "auto",
 ):
@@ -79,18 +82,7 @@ def ends_of(tokens, separator):
     return ends
 
 
-def check(*, path, device, separator, **_):
-    if separator == "":
-        raise ValueError("separator is empty; set the text that ends each step")
-    reward_models.ProcessRewardModel.check(path, device)
-
-
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype, separator):
     key = "rewards.process_reward_model.path"
     return reward_models.ProcessRewardModel(path, device, dtype, separator=separator, key=key)
-
-
-@hookimpl
-def register_rewards(register):
-    register(process_reward_model, check=check)

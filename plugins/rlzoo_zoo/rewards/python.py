@@ -5,10 +5,20 @@ import os
 import sys
 from importlib import import_module
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import RlzooError, component
 from rlzoo.errors import nearest
 
 
+def check(*, function):
+    try:
+        inspect.signature(load(function)).bind("prompts", "responses", "answers")
+    except TypeError as error:
+        raise RlzooError(
+            f"rewards.python.function: {function} must take (prompts, responses, answers): {error}"
+        ) from None
+
+
+@component("reward", check=check)
 def python(prompts, responses, answers, *, function: str = ""):
     """`function` is "module:name" of f(prompts, responses, answers) -> B numbers, or (B, T).
 
@@ -38,17 +48,3 @@ def load(function: str):
         hint = nearest(name, there)
         raise RlzooError(f"rewards.python.function: {module!r} has no function {name!r}{hint}")
     return getattr(found, name)
-
-
-def check(*, function):
-    try:
-        inspect.signature(load(function)).bind("prompts", "responses", "answers")
-    except TypeError as error:
-        raise RlzooError(
-            f"rewards.python.function: {function} must take (prompts, responses, answers): {error}"
-        ) from None
-
-
-@hookimpl
-def register_rewards(register):
-    register(python, check=check)

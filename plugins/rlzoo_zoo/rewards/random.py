@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("reward")
 def random(
     noise,
     response_mask,
@@ -26,8 +27,3 @@ def random(
     first = mask & (mask.cumsum(1) == 1)
     coin = torch.where(first, noise, 0).sum(1)
     return ((coin < p) & mask.any(1)).to(noise.dtype)
-
-
-@hookimpl
-def register_rewards(register):
-    register(random)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo.errors import in_short
 from rlzoo_zoo.rewards.exact_match import accepted
 from rlzoo_zoo.rewards.worker import signals_blocked
@@ -25,6 +25,13 @@ regex.compile(sys.stdin.buffer.read().decode(errors="surrogatepass"), int(sys.ar
 """
 
 
+def check(*, pattern, ignorecase, dotall, **_):
+    if not pattern:
+        raise ValueError("pattern is missing")
+    compile_pattern(pattern.replace(ANSWER, "answer"), ignorecase, dotall)
+
+
+@component("reward", check=check)
 def regex(
     responses,
     answers,
@@ -50,7 +57,7 @@ def regex(
         raise RlzooError("rewards.regex.pattern is missing")
     rows = zip(responses, answers, strict=True)
     scores = [
-        any(found(pattern.replace(ANSWER, literal(a)), r, match, ignorecase, dotall, timeout)
+        any(found(pattern.replace(ANSWER, re.escape(a)), r, match, ignorecase, dotall, timeout)
             for a in (accepted(each) if ANSWER in pattern else [""]))
         for r, each in rows
     ]  # fmt: skip
@@ -88,9 +95,7 @@ def _refuse_endless(pattern: str, flags: int) -> None:
     for word in _WORDS.finditer(pattern):
         depth += bool(word[1]) - bool(word[3])
         if word[2]:
-            raise ValueError(
-                f"not a pattern: {in_short(pattern)}: it is recursive because of {word[0]}"
-            )
+            raise ValueError(f"not a pattern: {in_short(pattern)}: {word[0]} is recursive")
         if depth > DEEPEST:
             raise RecursionError
         times *= max(1, int((word[5] or word[4] or "0")[:9]))
@@ -108,20 +113,3 @@ def _refuse_endless(pattern: str, flags: int) -> None:
                 f"not a pattern: {in_short(pattern)}: its nested repeats need more than "
                 f"{PATIENCE:g} s or 4 GB to compile"
             )
-
-
-def literal(text: str) -> str:
-    import regex as library
-
-    return library.escape(text)
-
-
-def check(*, pattern, ignorecase, dotall, **_):
-    if not pattern:
-        raise ValueError("pattern is missing")
-    compile_pattern(pattern.replace(ANSWER, "answer"), ignorecase, dotall)
-
-
-@hookimpl
-def register_rewards(register):
-    register(regex, check=check)

@@ -5,9 +5,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, hookimpl, reward_models
+from rlzoo import Range, component, reward_models
 
 
+def check(*, path, batch, max_length, dtype, device):
+    reward_models.RewardModel.check(path, device)
+
+
+@component("reward", check=check)
 def reward_model(
     prompts,
     messages,
@@ -16,9 +21,7 @@ def reward_model(
     *,
     path: Annotated[str, "a folder written by `rlzoo model reward`, or a hub id"] = "",
     batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
-    max_length: Annotated[
-        int | None, Range(2), "maximum number of tokens to read from the end; null: all"
-    ] = None,
+    max_length: Annotated[int | None, Range(2), "tokens read from the end; null: all"] = None,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     device: Annotated[str, "auto: the policy's device"] = "auto",
 ):
@@ -39,15 +42,6 @@ def reward_model(
     return scores.to(terminated.device)
 
 
-def check(*, path, batch, max_length, dtype, device):
-    reward_models.RewardModel.check(path, device)
-
-
 @lru_cache(maxsize=4)
 def _loaded(path, device, dtype):
     return reward_models.RewardModel(path, device, dtype, key="rewards.reward_model.path")
-
-
-@hookimpl
-def register_rewards(register):
-    register(reward_model, check=check)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, hookimpl
+from rlzoo import Range, component, group_degenerate
 
 
+@component("sampler")
 def dynamic(
     sample,
     score,
@@ -56,8 +57,3 @@ def _replace(drawn, again, redo):
             )
         out[name] = old.index_copy(0, redo.to(old.device), new.to(old.dtype))
     return out
-
-
-@hookimpl
-def register_samplers(register):
-    register(dynamic)

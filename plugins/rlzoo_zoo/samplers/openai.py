@@ -4,21 +4,17 @@ import json
 import tempfile
 import threading
 import time
-import urllib.parse
 import warnings
-from http.client import HTTPException
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo.errors import Unfinished
 from rlzoo.waiting import pause
-from rlzoo_zoo.request import request
-from rlzoo_zoo.rewards.http import headers
+from rlzoo_zoo.request import Endpoint, Later, check_url, headers
 from rlzoo_zoo.samplers import elsewhere
 
-MOST = 2**26  # bytes of an answer
 FIRST, LONGEST = 0.5, 30.0  # seconds waited before a server is tried again: doubled from, up to
 FRESH = 5.0  # seconds in which no server dies, starts again and loads a model
 FOLDER = "{folder}"
@@ -31,6 +27,18 @@ PLAIN = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty"
 SERVERS: dict = {}  # (url, headers_from, folder, timeout) -> what is known of it
 
 
+def check(*, url, reload, folder, headers_from, **_):
+    check_url(url)
+    if url.rstrip("/").endswith("/v1"):
+        raise ValueError(f"url must be that of the server, without /v1. Got {url!r}")
+    for call in reload:
+        _read(call)
+    if folder and not Path(folder).is_dir():
+        raise ValueError(f"folder: there is no folder {folder!r}")
+    headers(headers_from)
+
+
+@component("sampler", check=check, caution=elsewhere.OFF_POLICY)
 def openai(
     policy,
     prompt_ids,
@@ -38,21 +46,15 @@ def openai(
     uniforms,
     *,
     url: Annotated[str, "URL of the server, without /v1"] = "http://127.0.0.1:8000",
-    model: Annotated[
-        str, "name of the model on the server; empty: the only one that it serves"
-    ] = "",
+    model: Annotated[str, "its name on the server; empty: the only one there"] = "",
     reload: Annotated[
         list[str],
         "calls that make the server load {folder}, each a path and JSON; []: it keeps its weights",
     ] = VLLM,
     folder: Annotated[str, "folder for the weights; empty: a temporary one"] = "",
     requests: Annotated[int, Range(1), "maximum number of concurrent requests"] = 64,
-    timeout: Annotated[
-        float, Range(0, closed="neither"), "timeout of a request in seconds"
-    ] = 600.0,
-    patience: Annotated[
-        float, Range(0), "seconds for which to retry a server that is unavailable or full"
-    ] = 120.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 600.0,
+    patience: Annotated[float, Range(0), "seconds for a server that is away or full"] = 120.0,
     headers_from: Annotated[str, "an environment variable with lines 'Name: value'"] = "",
 ):
     """Responses to prompts (B, P) of at most T tokens from an HTTP server, with its
@@ -66,11 +68,10 @@ def openai(
     the statuses 408, 429 and 5xx are retried after growing waits, or after Retry-After; after a
     429, with half as many concurrent requests. A server that did not answer may have restarted, so
     it first gets the weights again. After `patience` seconds without an answer, the run stops with
-    its last checkpoint intact. Any other invalid answer is an immediate error. Secrets do not
-    belong in recipes: `headers_from` names an environment variable for them, which the command line
-    must allow with `--allow-env NAME`. `old_log_probs` come from the policy; correction=tis, icepop
-    or rejection accounts for the difference. A resumed run gives the same numbers if the server
-    samples the same tokens for the same seed.
+    its last checkpoint intact. Any other invalid answer is an immediate error. Secrets belong in
+    the variable of `headers_from`, which `--allow-env NAME` must allow. `old_log_probs` come from
+    the policy; correction=tis, icepop or rejection accounts for the difference. A resumed run gives
+    the same numbers if the server samples the same tokens for the same seed.
     Source: OpenAI's completions API, with vLLM's `return_token_ids`.
     """
     key = (url, headers_from, folder, timeout)
@@ -93,22 +94,11 @@ class ServerError(Unfinished):
         super().__init__(f"sampler openai: {text}")
 
 
-class Later(Exception):
-    """To be sent again after `seconds` at least. full: the server is up, and has no room."""
-
-    def __init__(self, reason, seconds=0.0, full=False):
-        super().__init__(reason)
-        self.seconds, self.full = seconds, full
-
-
-class Server:
+class Server(Endpoint):
     """A server and the folder that its weights are read from."""
 
     def __init__(self, url, headers, folder, timeout):
-        parts = urllib.parse.urlsplit(url)
-        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
-        self.url, self.timeout = url.rstrip("/"), timeout
-        self.headers = {"Content-Type": "application/json", **headers}
+        super().__init__(url.rstrip("/"), headers, timeout, ServerError)
         self.folder = tempfile.TemporaryDirectory(prefix="rlzoo-weights-", dir=folder or None)
         self.weights: Any = None  # the fingerprint of those that it has, and since when
         self.seen = 0.0
@@ -147,7 +137,8 @@ class Server:
         policy.model.config.save_pretrained(place)
         for call in reload:
             path, body = _read(call)
-            self.ask(path, _filled(body, str(place)))
+            hint = " (see sampler.reload; vLLM requires VLLM_SERVER_DEV_MODE=1)"
+            self.ask(path, json.dumps(_filled(body, str(place))).encode(), hint)
 
     def served(self):
         """The name of the one model that is served."""
@@ -192,7 +183,7 @@ class Server:
             raise min(faults, key=lambda later: later.full)
 
     def completion(self, ask):
-        answer = self.ask("/v1/completions", {"model": self.name, **ask})
+        answer = self.ask("/v1/completions", json.dumps({"model": self.name, **ask}).encode())
         try:
             (choice,) = answer["choices"]
             ended = choice.get("finish_reason")
@@ -207,38 +198,6 @@ class Server:
                 "return_token_ids and logprobs, as vLLM does from 0.11"
             )
         return tokens, said, ended == "length"
-
-    def ask(self, path, body=None):
-        """The answer's JSON to a POST of `body`, or to a GET; None where it is empty. Raises Later
-        or ServerError."""
-        sent = None if body is None else json.dumps(body).encode()
-        try:
-            answer = request(self.url + path, sent, self.headers, seconds=self.timeout, most=MOST)
-        except TimeoutError:
-            raise Later(f"no answer within {self.timeout:g} s") from None
-        except (OSError, HTTPException) as error:
-            said = " ".join(str(getattr(error, "reason", error)).split()).rstrip(".")
-            raise Later(said or type(error).__name__) from None
-        status, text = answer.status, answer.body
-        if len(text) > MOST:
-            raise ServerError(f"{self.place} sent more than {MOST // 2**20} MiB")
-        if status in (408, 429) or status >= 500:
-            told = answer.headers.get("Retry-After", "")
-            seconds = float(told) if told.isdecimal() else 0.0
-            raise Later(f"status {status}{_detail(text)}", seconds, status == 429)
-        if status != 200:
-            hint = "" if path.startswith("/v1") else (
-                " (see sampler.reload; vLLM requires VLLM_SERVER_DEV_MODE=1)"
-            )  # fmt: skip
-            raise ServerError(
-                f"{self.place} answered {path} with status {status}{_detail(text)}{hint}"
-            )
-        try:
-            return json.loads(text) if text.strip() else None
-        except (ValueError, RecursionError):
-            raise ServerError(
-                f"{self.place} did not return JSON to {path}: {text[:60]!r}"
-            ) from None
 
 
 class _Waits:
@@ -299,34 +258,3 @@ def _numbers(found: Any, kind: Any) -> bool:
     return isinstance(found, list) and all(
         isinstance(x, kind) and not isinstance(x, bool) for x in found
     )
-
-
-def _detail(text: bytes) -> str:
-    """A server's message, without the status, on one line."""
-    try:
-        found = json.loads(text)
-        found = found.get("error", found)
-        said = found["message"] if "message" in found else found["detail"]
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return ""
-    return f": {' '.join(str(said).split())[:300]}"
-
-
-def check(*, url, reload, folder, headers_from, **_):
-    place = urllib.parse.urlsplit(url)
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
-    if place.username or place.password:
-        raise ValueError("url: secrets do not belong in a recipe; use headers_from")
-    if place.path.rstrip("/").endswith("/v1"):
-        raise ValueError(f"url must be that of the server, without /v1. Got {url!r}")
-    for call in reload:
-        _read(call)
-    if folder and not Path(folder).is_dir():
-        raise ValueError(f"folder: there is no folder {folder!r}")
-    headers(headers_from)
-
-
-@hookimpl
-def register_samplers(register):
-    register(openai, check=check, caution=elsewhere.OFF_POLICY)

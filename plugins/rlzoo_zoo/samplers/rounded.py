@@ -5,12 +5,13 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.samplers.distribution import Whole
 from rlzoo_zoo.samplers.elsewhere import OFF_POLICY
 from rlzoo_zoo.samplers.transformers import transformers
 
 
+@component("sampler", caution=OFF_POLICY)
 def rounded(
     policy,
     prompt_ids,
@@ -44,9 +45,7 @@ def rounded(
     with torch.no_grad():
         for weight in {id(p): p for p in model.parameters() if p.ndim == 2}.values():
             if hasattr(weight, "full_tensor"):
-                raise RlzooError(
-                    "sampler=rounded: needs whole weights; use parallel.strategy=replicate"
-                )
+                raise RlzooError("sampler=rounded needs parallel.strategy=replicate")
             weight.copy_(_other(weight, bits, noise, draw))
     other = policy.over(model)
     drawn = transformers(other, prompt_ids, prompt_mask, uniforms, distribution=distribution)
@@ -64,8 +63,3 @@ def _other(weight, bits, noise, draw):
         normal = torch.randn(weight.shape, generator=draw).to(weight)
         out = out + noise * spread * normal
     return out
-
-
-@hookimpl
-def register_samplers(register):
-    register(rounded, caution=OFF_POLICY)

@@ -119,9 +119,7 @@ class Desk:
 
     def find(self, name: str) -> Session:
         if name not in self.sessions:
-            raise Refused(
-                410, "there is no such session: it has ended, or its agent was silent for too long"
-            )
+            raise Refused(410, "there is no such session; it has ended, or was silent for too long")
         return self.sessions[name]
 
     def complete(self, name: str, body: dict[str, Any]) -> "Future[dict[str, Any]]":

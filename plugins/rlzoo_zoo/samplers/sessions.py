@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl, secret
+from rlzoo import Range, RlzooError, component, secret
 from rlzoo.errors import Unfinished, first_line
 from rlzoo.ops import at_last_action
 from rlzoo.waiting import pause
@@ -28,6 +28,17 @@ GATHER = 0.005  # seconds in which further requests join a batch
 SERVERS: dict[tuple[str, int], Server] = {}
 
 
+def check(*, host, token_from, **_):
+    needs("uvicorn", "lab")()
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"host must be an address such as 127.0.0.1. Got {host!r}") from None
+    if len(secret(token_from)) < 16:
+        raise ValueError(f"token_from: the token in {token_from} must have at least 16 characters")
+
+
+@component("sampler", check=check)
 def sessions(
     sample,
     policy,
@@ -44,17 +55,9 @@ def sessions(
     host: Annotated[str, "address to listen on"] = "127.0.0.1",
     port: Annotated[int, Range(0, 65535)] = 8011,
     token_from: Annotated[str, "environment variable with the agents' token"] = "RLZOO_TOKEN",
-    idle: Annotated[
-        float,
-        Range(0, closed="neither"),
-        "seconds without a request after which a session is dropped",
-    ] = 120.0,
-    patience: Annotated[
-        float, Range(0, closed="neither"), "seconds without a turn after which the run stops"
-    ] = 600.0,
-    max_prompt: Annotated[
-        int, Range(1), "maximum number of tokens of a session's first request"
-    ] = 16384,
+    idle: Annotated[float, Range(0, closed="neither"), "seconds of a silent session"] = 120.0,
+    patience: Annotated[float, Range(0, closed="neither"), "seconds without a turn"] = 600.0,
+    max_prompt: Annotated[int, Range(1), "maximum tokens of a first request"] = 16384,
 ):
     """Rows played by agents (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
     of the batch is a session with it.
@@ -90,7 +93,12 @@ def sessions(
 
     table = Table(sample, policy, tokenizer, uniforms, max_prompt)
     desk = server.desk
-    desk.open([new(row) for row in range(len(rows))], settings(policy))
+    may_have = {  # the sampling settings that a request may repeat
+        "temperature": (policy.temperature,),
+        "top_p": (policy.top_p,),
+        "top_k": (policy.top_k,) if policy.top_k else (0, -1),
+    }
+    desk.open([new(row) for row in range(len(rows))], may_have)
     seen = time.monotonic()
     try:
         while not desk.finished():
@@ -129,15 +137,6 @@ def rewritten(form, tokenizer) -> str:
     except (TemplateError, *OF_TEMPLATES):
         pass
     return ""
-
-
-def settings(policy) -> dict[str, tuple[Any, ...]]:
-    """The sampling settings that a request may have: the policy's."""
-    return {
-        "temperature": (policy.temperature,),
-        "top_p": (policy.top_p,),
-        "top_k": (policy.top_k,) if policy.top_k else (0, -1),
-    }
 
 
 class Heard(NamedTuple):
@@ -227,9 +226,7 @@ class Table:
         if list(map(gist, messages[: len(known)])) != list(map(gist, known)) or (
             len(messages) == len(known)
         ):
-            raise Refused(
-                409, "a session's messages are append-only; repeat those so far, then add new ones"
-            )
+            raise Refused(409, "repeat the session's messages so far, then add new ones")
         said = [*session.said, *messages[len(known) :]]
         shown = self.rendered(session, said, body)
         new = self.encoded(session, shown)
@@ -460,18 +457,3 @@ def listening(host: str, port: int, token_from: str) -> Server:
             ) from None
     SERVERS[host, port].token = secret(token_from)
     return SERVERS[host, port]
-
-
-def check(*, host, token_from, **_):
-    needs("uvicorn", "lab")()
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise ValueError(f"host must be an address such as 127.0.0.1. Got {host!r}") from None
-    if len(secret(token_from)) < 16:
-        raise ValueError(f"token_from: the token in {token_from} must have at least 16 characters")
-
-
-@hookimpl
-def register_samplers(register):
-    register(sessions, check=check)

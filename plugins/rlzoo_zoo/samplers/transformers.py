@@ -1,9 +1,10 @@
 """Sampling with transformers' models and KV caches."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 from rlzoo_zoo.samplers.distribution import Whole, sampler_log_pi
 
 
+@component("sampler")
 def transformers(policy, prompt_ids, prompt_mask, uniforms, *, distribution: Whole = False):
     """Responses to prompts (B, P), sampled by inverse CDF from `uniforms` (B, T).
 
@@ -16,8 +17,3 @@ def transformers(policy, prompt_ids, prompt_mask, uniforms, *, distribution: Who
     if distribution:
         drawn["sampler_log_pi"] = sampler_log_pi(policy, prompt_ids, prompt_mask, drawn)
     return drawn
-
-
-@hookimpl
-def register_samplers(register):
-    register(transformers)

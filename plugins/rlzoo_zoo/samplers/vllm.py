@@ -6,28 +6,24 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.samplers import elsewhere
 
+Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 ENGINES: dict = {}  # (model, settings) -> its engine: one in a process, whatever it samples for
 
 
+@component("sampler", check=needs("vllm", name="vLLM"), caution=elsewhere.OFF_POLICY)
 def vllm(
     policy,
     prompt_ids,
     prompt_mask,
     uniforms,
     *,
-    memory: Annotated[
-        float, Range(0, 1, closed="right"), "share of GPU memory for the engine"
-    ] = 0.3,
-    dtype: Annotated[
-        Literal["auto", "bfloat16", "float16", "float32"], "auto: the dtype of the policy's weights"
-    ] = "auto",
-    max_length: Annotated[
-        int | None, Range(1), "maximum tokens of prompt and response; null: the model's limit"
-    ] = None,
+    memory: Annotated[float, Range(0, 1, closed="right"), "share of the GPU's memory"] = 0.3,
+    dtype: Annotated[Dtype, "auto: that of the policy's weights"] = "auto",
+    max_length: Annotated[int | None, Range(1), "maximum tokens; null: the model's limit"] = None,
     eager: Annotated[bool, "skip compilation: faster start, slower generation"] = False,
 ):
     """Responses to prompts (B, P) of at most T tokens from vLLM in this process.
@@ -135,8 +131,3 @@ def _reason(error):
     if "KV cache" in said:
         said += " (sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KVCACHE_SPACE)"
     return said
-
-
-@hookimpl
-def register_samplers(register):
-    register(vllm, check=needs("vllm", name="vLLM"), caution=elsewhere.OFF_POLICY)

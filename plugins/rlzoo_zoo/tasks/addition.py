@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.tasks.outcomes import OneAnswer, outcome
 
 
+@component("task")
 class Addition(OneAnswer):
     """Add two numbers: the prompt is `17+25=`, and the correct response is `42` followed by EOS.
 
@@ -71,8 +72,3 @@ def without_carry(a, b):
     """a + b, each place by itself modulo ten: 17 and 25 are 32."""
     places = [10**i for i in range(max(len(str(a)), len(str(b))))]
     return str(sum((a // p % 10 + b // p % 10) % 10 * p for p in places))
-
-
-@hookimpl
-def register_tasks(register):
-    register(Addition)

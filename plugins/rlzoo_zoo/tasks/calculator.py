@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.numbers import last_number
 from rlzoo_zoo.tasks.calculate import calculate
 from rlzoo_zoo.tasks.outcomes import LastTurn
 from rlzoo_zoo.tasks.tools import Tools
 
 
+@component("task")
 class Calculator(LastTurn):
     """A product of two numbers, `37*48?`. The policy may call `[calculate("37*48")]`, which the
     environment answers with ` 1776 `; then it gives the answer, `1776`.
@@ -88,8 +89,3 @@ class Calculator(LastTurn):
             inside = f'{{"name": "calculate", "arguments": {{"expression": "{expression}"}}}}'
             call = f"<tool_call>\n{inside}\n</tool_call>"
         return [call, self.answer([call]), answer], wrong
-
-
-@hookimpl
-def register_tasks(register):
-    register(Calculator)

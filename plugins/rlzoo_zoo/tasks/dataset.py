@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo.errors import DataError, in_short
 from rlzoo_zoo.data import MEDIA, column, from_json, hold_out, no_column, prompt_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
@@ -20,6 +20,7 @@ from rlzoo_zoo.words import has_word
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 
 
+@component("task")
 class Dataset:
     """Each row of a data set is a prompt with its correct answer.
 
@@ -65,9 +66,7 @@ class Dataset:
         casefold: Annotated[bool, "exact, contains: ignore case"] = False,
         tolerance: Annotated[float, Range(0), "numeric: allowed difference"] = 0.0,
         on_bad_row: Literal["stop", "skip"] = "stop",
-        max_prompt: Annotated[
-            int | None, Range(1), "maximum tokens; null: the model's limit"
-        ] = None,
+        max_prompt: Annotated[int | None, Range(1), "in tokens; null: the model's limit"] = None,
         too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
     ):
         if not path:
@@ -77,9 +76,7 @@ class Dataset:
         if test_path and test_split:
             raise ValueError("give only one of test_path and test_split")
         if answer is None and checker != "none":
-            raise ValueError(
-                "answer=null requires checker=none, because there is no answer to check"
-            )
+            raise ValueError("answer=null requires checker=none: there is nothing to check")
         if checker == "math":
             refuse_missing()
         for pattern in (answer_pattern, response_pattern):
@@ -209,9 +206,7 @@ class Dataset:
     def cut(self, prompt, count, limit, why):
         """The longest end (cut_start) or beginning (cut_end) of a text that is short enough."""
         if not isinstance(prompt, str):
-            raise DataError(
-                f"too_long={self.too_long} cuts text, but these prompts are chat messages"
-            )
+            raise DataError(f"too_long={self.too_long} cuts text, and no chat messages")
 
         def part(n):
             return prompt[len(prompt) - n :] if self.too_long == "cut_start" else prompt[:n]
@@ -243,9 +238,8 @@ class Dataset:
             if row.values is not None:
                 media |= {name for name in MEDIA if from_json(row.values.get(name))}
                 columns = {**columns, **row.values} if row.values.keys() - columns else columns
-                found |= {n for n in wanted if n not in found and has(row.values, n)}
                 try:
-                    examples[row.number] = self.example(row.values, first + row.number)
+                    examples[row.number] = self.example(row.values, first + row.number, found)
                 except ValueError as error:
                     fault = str(error)
             if fault:
@@ -275,14 +269,15 @@ class Dataset:
         domain = [self.domain] if self.domain else []
         return (self.fields if self.template else [self.prompt]) + answer + domain
 
-    def example(self, row, index) -> Example:
-        """Raises ValueError where the row is of no use."""
+    def example(self, row, index, found) -> Example:
+        """Raises ValueError where the row is of no use. found: gains the columns that it has."""
         values = {}
         for name in self.wanted():
             try:
                 value = values[name] = column(row, name)
             except KeyError:
                 raise ValueError(no_column(name, row)) from None
+            found.add(name)
             if value is None:
                 raise ValueError(f"{name!r} is null")
             if any(x != x for x in (value if isinstance(value, list) else [value])):
@@ -359,14 +354,6 @@ def spellings(answer):
     return [*several, *more, *map(int, whole)] if more or whole else answer
 
 
-def has(row, name) -> bool:
-    try:
-        column(row, name)
-    except KeyError:
-        return False
-    return True
-
-
 def plain(answer):
     """A value of a table as one that can be saved; raises ValueError."""
     if isinstance(answer, dict):
@@ -415,8 +402,3 @@ def extract(pattern, text):
 def contains(response, answer, casefold):
     answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
     return has_word(response, answer)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Dataset)

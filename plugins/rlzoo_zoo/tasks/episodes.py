@@ -14,18 +14,27 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy
 import torch
 
-from rlzoo import Example, RlzooError
+from rlzoo import Example, Range, RlzooError
 from rlzoo.errors import first_line, in_short
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES
 
 HELD_OUT = 5  # one seed in five
 TRIED = (0, 1)  # the seeds of the trial at the start
 MOVES = 8  # of a trial
+
+# The options of each task of games.
+Seeds = Annotated[int, Range(5), "of each game; one in five is held out"]
+Turns = Annotated[int, Range(1, 1000), "maximum in an episode"]
+Pays = Annotated[Literal["turn", "sum", "last"], "each turn's reward, their sum, or the last one"]
+Success = Annotated[float, "the score from which an episode is correct"]
+Stop = Annotated[str, "a text that ends a turn"]
+Held = Annotated[int, Range(1), "live games in the cache"]
+Lines = Annotated[int, Range(0), "last lines of an observation that the policy gets; 0: all"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,11 @@ class Position:
 
 
 class Episodes:
-    """The shared part of tasks of games. A subclass gives `start` and `step`.
+    """The shared part of tasks of games, by their ids. A subclass gives `start` and `step`.
 
-    games: their ids. seeds: how many seeds each game has, one in five of them held out. turns: an
-    episode ends after this many. pays: "turn" scores (B, T), each turn's reward at its last action;
-    "sum" (B,) the sum of them; "last" (B,) the last one of an episode that ended, else 0. success:
-    the score from which an episode is correct. stop: a text that ends a turn, "" for none. held:
-    how many live games are kept. lines: number of last lines of an observation that the policy
-    gets, 0 for all. The state key of a turn is what it gets before it.
+    pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) the sum of them;
+    "last" (B,) the last one of an episode that ended, else 0. The state key of a turn is what the
+    policy gets before it.
     """
 
     def __init__(self, games, *, seeds, turns, pays, success, stop, held, lines=0):

@@ -1,24 +1,19 @@
 """Environments of GEM as conversations."""
 
-from typing import Annotated, Literal
-
-from rlzoo import Range, hookimpl
+from rlzoo import component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes
+from rlzoo_zoo.tasks.episodes import Held, Lines, Pays, Seeds, Stop, Success, Turns
 from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
 
-class Gem(Demonstrated, Episodes):
+@component("task")
+class Gem(Demonstrated):
     """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
-    usually within `\\boxed{}`; the environment answers with its next observation. Rewards are per
-    turn.
+    usually within `\\boxed{}`; the environment answers with its next observation.
 
-    games: ids. seeds: number of seeds per game, one in five held out. turns: maximum number of
-    turns. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their sum;
-    "last" (B,) the last one. success: the score from which an episode is correct. stop: a text that
-    ends a turn, "" for none. held: live games in the cache. lines: number of last lines of an
-    observation that the policy gets, 0 for all. A game whose replay differs is rejected.
+    pays: "turn" scores (B, T), each turn's reward at its last action, "sum" and "last" (B,). A game
+    whose replay differs is rejected.
     Source: Liu et al. 2025, arXiv:2510.01051.
     """
 
@@ -26,13 +21,13 @@ class Gem(Demonstrated, Episodes):
         self,
         *,
         games: list[str] = ["game:GuessTheNumber-v0-easy"],  # noqa: B006
-        seeds: Annotated[int, Range(5)] = 1000,
-        turns: Annotated[int, Range(1, 1000)] = 32,
-        pays: Literal["turn", "sum", "last"] = "turn",
-        success: float = 1.0,
-        stop: str = "}",
-        held: Annotated[int, Range(1)] = 512,
-        lines: Annotated[int, Range(0)] = 0,
+        seeds: Seeds = 1000,
+        turns: Turns = 32,
+        pays: Pays = "turn",
+        success: Success = 1.0,
+        stop: Stop = "}",
+        held: Held = 512,
+        lines: Lines = 0,
     ):
         needs("gem")()
         import gem
@@ -52,9 +47,7 @@ class Gem(Demonstrated, Episodes):
 
     def start(self, game, seed):
         if game not in self.registry:
-            raise ValueError(
-                f"games: there is no environment {game!r}{nearest(game, self.registry)}"
-            )
+            raise ValueError(f"games: there is no game {game!r}{nearest(game, self.registry)}")
         try:
             env = self.gem.make(game)
             text, info = env.reset(seed=seed)
@@ -71,8 +64,3 @@ class Gem(Demonstrated, Episodes):
             return [live.sample_random_action() for _ in range(8)] + ["?"]
         except NotImplementedError:
             return super().moves(live, text)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Gem)

@@ -2,17 +2,18 @@
 
 import importlib
 import re
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import RlzooError, component
 from rlzoo.errors import first_line, in_short, nearest
 from rlzoo_zoo.tasks import spaces
-from rlzoo_zoo.tasks.episodes import Episodes
+from rlzoo_zoo.tasks.episodes import Episodes, Held, Pays, Seeds, Stop, Success, Turns
 from rlzoo_zoo.tasks.reasoning_gym import setting
 
 
+@component("task")
 class Gymnasium(Episodes):
     """Environments of gymnasium by id. The policy's turn is an action: the last number of its text,
     or as many numbers as an action has, by the rules of the reward `numeric`; with a space of
@@ -21,12 +22,9 @@ class Gymnasium(Episodes):
 
     games: ids, or `module:id` to import the module that registers it; config: settings of
     `gymnasium.make`, a list of `name=value`; show: observations as "numbers", or as "text" drawn by
-    the environment, with brackets around marks that a terminal would color. seeds: number of seeds
-    per game, one in five held out. turns: maximum number of turns. pays: "turn" scores (B, T), each
-    turn's reward at its last action; "sum" (B,) their sum; "last" (B,) the last one. success: the
-    score from which an episode is correct. stop: a text that ends a turn. held: live games in the
-    cache. A game whose replay differs is rejected. For other texts, override `obs_to_text` and
-    `parse` in a subclass.
+    the environment, with brackets around marks that a terminal would color. pays: "turn" scores (B,
+    T), each turn's reward at its last action, "sum" and "last" (B,). A game whose replay differs is
+    rejected. For other texts, override `obs_to_text` and `parse` in a subclass.
     Source: Towers et al. 2024, arXiv:2407.17032.
     """
 
@@ -36,12 +34,12 @@ class Gymnasium(Episodes):
         games: list[str] = ["FrozenLake-v1"],  # noqa: B006
         config: list[str] = [],  # noqa: B006
         show: Literal["numbers", "text"] = "numbers",
-        seeds: Annotated[int, Range(5)] = 1000,
-        turns: Annotated[int, Range(1, 1000)] = 32,
-        pays: Literal["turn", "sum", "last"] = "turn",
-        success: float = 1.0,
-        stop: str = "",
-        held: Annotated[int, Range(1)] = 512,
+        seeds: Seeds = 1000,
+        turns: Turns = 32,
+        pays: Pays = "turn",
+        success: Success = 1.0,
+        stop: Stop = "",
+        held: Held = 512,
     ):
         import gymnasium
 
@@ -114,8 +112,3 @@ class Gymnasium(Episodes):
 
 
 MARKED = r"\x1b\[[\d;]*m(.)\x1b\[0m"  # one character in color
-
-
-@hookimpl
-def register_tasks(register):
-    register(Gymnasium)

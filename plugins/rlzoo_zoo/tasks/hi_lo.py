@@ -4,10 +4,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.tasks.outcomes import LastTurn
 
 
+@component("task")
 class HiLo(LastTurn):
     """Find a number from 1 to `high` in `turns` guesses: the prompt is `1-15:`, each turn of the
     policy is a guess, and the environment answers ` hi ` if the number is higher, ` lo ` if it is
@@ -80,8 +81,3 @@ class HiLo(LastTurn):
             wrong.append(str(guess + (guess >= number)))
             wrong += [self.answer(wrong, number)] if left else []
         return right, wrong
-
-
-@hookimpl
-def register_tasks(register):
-    register(HiLo)

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 
 KEYS = "qmzfxbkt"  # of doors A, B, ...: a prompt does not show them, only rewards do
 
 
+@component("task")
 class KeyDoor:
     """The prompt names a door, `A:`; a correct response is its key, `distractors` more characters,
     and EOS.
@@ -57,8 +58,3 @@ class KeyDoor:
         rest = "".join(map(chr, letters * (self.distractors // kinds)))
         step = int(torch.randint(1, self.keys, (), generator=generator))
         return example.answer + rest, KEYS[(example.index + step) % self.keys] + rest
-
-
-@hookimpl
-def register_tasks(register):
-    register(KeyDoor)

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.outcomes import LastTurn
 
 FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
 
 
+@component("task")
 class LocalSearch(LastTurn):
     """The prompt is a question, `kul?`. The policy may call a search, `[kul]`, which is answered
     with the best passage of a BM25 index, cut to `characters`, such as ` kul 73 `; then it gives
@@ -125,8 +126,3 @@ def index(passages):
     tokens = bm25s.tokenize(passages, stopwords=None, show_progress=False)
     found.index(tokens, show_progress=False)
     return found
-
-
-@hookimpl
-def register_tasks(register):
-    register(LocalSearch)

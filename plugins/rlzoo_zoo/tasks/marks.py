@@ -5,7 +5,7 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 # Command 1, 2, ...: what becomes of a word.
@@ -19,6 +19,7 @@ COMMANDS = (
 )
 
 
+@component("task")
 class Marks(OneAnswer):
     """Each section of the prompt is a mark and a word, `AkbmBdfz>`. A correct response has, for
     each section, the mark, its command and the transformed word, `A3bmkB2zfd`, then EOS.
@@ -93,8 +94,3 @@ class Marks(OneAnswer):
 
 def obey(command, section):
     return f"{section[0]}{command + 1}{COMMANDS[command](section[1:])}"
-
-
-@hookimpl
-def register_tasks(register):
-    register(Marks)

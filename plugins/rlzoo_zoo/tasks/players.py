@@ -4,15 +4,16 @@ import re
 from functools import reduce
 from itertools import permutations
 from operator import xor
-from typing import Any
 
 import torch
+
+from rlzoo_zoo.tasks.episodes import Episodes
 
 TRIES = 100  # games until one ends as it should
 
 
-class Demonstrated:
-    """`demonstrate` for a task of `Episodes` whose games all have a scripted player.
+class Demonstrated(Episodes):
+    """Games that have `demonstrate` where they all have a scripted player.
 
     A subclass gives `players`: a game's id -> (player, random), each (observations, generator) ->
     the next move. The observations are those so far, whole, the first one with the rules. `parts`:
@@ -21,13 +22,6 @@ class Demonstrated:
 
     players: dict = {}
     parts: frozenset[str] = frozenset()
-    pays: str
-    games: list[str]  # these are of `Episodes`
-    success: float
-    domain_of: Any
-    is_correct: Any
-    position: Any
-    shown: Any
 
     @property
     def demonstrate(self):

@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 import yaml
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo.errors import nearest
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.regex import compile_pattern
@@ -22,6 +22,7 @@ HELD_OUT = 5  # one item in this many
 LONGEST = 10_000  # characters of an answer that are judged
 
 
+@component("task")
 class ReasoningGym:
     """Questions of one of reasoning-gym's data sets; its verifier scores the responses.
 
@@ -137,8 +138,3 @@ def disarm(kind, name):
             if called.id not in INSTEAD:
                 raise ValueError(f"{name}: its verifier executes responses ({called.id})")
             setattr(sys.modules[kind.__module__], called.id, INSTEAD[called.id])
-
-
-@hookimpl
-def register_tasks(register):
-    register(ReasoningGym)

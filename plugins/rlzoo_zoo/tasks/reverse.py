@@ -6,10 +6,11 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.tasks.outcomes import OneAnswer, by_token, outcome
 
 
+@component("task")
 class Reverse(OneAnswer):
     """Write a string backwards: the prompt is `abcd>`, and the correct response is `dcba` followed
     by EOS.
@@ -82,8 +83,3 @@ def token_rewards(tokens, answer, terminated):
 
 def letters(n, generator, alphabet=26):
     return "".join(map(chr, torch.randint(97, 97 + alphabet, (n,), generator=generator).tolist()))
-
-
-@hookimpl
-def register_tasks(register):
-    register(Reverse)

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 
 SPICES, DISHES = "aeiou", "bcdfghjklmnpqrstvwxyz"
 
 
+@component("task")
 class Seasoning:
     """The prompt names a dish and a spice, `tmt+o:`; a good response contains the spice `best`
     times.
@@ -41,8 +42,3 @@ class Seasoning:
         counts = [r.count(spice) for r, spice in zip(responses, answers, strict=True)]
         off = (torch.tensor(counts, dtype=torch.float) - self.best).abs() / self.best
         return (1 - off).clamp(min=0)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Seasoning)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 
 
+@component("task")
 class Sessions:
     """The task of `sampler=sessions`: an agent plays each row's episode and posts its reward.
 
@@ -35,8 +36,3 @@ class Sessions:
 
     def score(self, terminated):
         return torch.zeros(len(terminated), device=terminated.device)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Sessions)

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.tasks.outcomes import by_token
 
 
+@component("task")
 class Spelling:
     """Each letter of the prompt is written `copies` times in lower or upper case: `bad>` might need
     `bBBaaAdDd`, then EOS. Each letter has a style, which only the reward reveals.
@@ -77,8 +78,3 @@ class Spelling:
             pairs = zip(right, capital, strict=True)
             wrong = "".join(c.upper() if big else c.lower() for c, big in pairs)
         return right, wrong
-
-
-@hookimpl
-def register_tasks(register):
-    register(Spelling)

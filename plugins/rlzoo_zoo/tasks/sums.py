@@ -5,11 +5,12 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, component
 from rlzoo_zoo.rewards.numeric import numeric
 from rlzoo_zoo.tasks.outcomes import outcome
 
 
+@component("task")
 class Sums:
     """Add two numbers: the prompt is `What is 7 + 5?`, and a response is correct if its last number
     is 12.
@@ -44,8 +45,3 @@ class Sums:
 
     def is_correct(self, responses, answers):
         return numeric(responses, answers) > 0  # (B,)
-
-
-@hookimpl
-def register_tasks(register):
-    register(Sums)

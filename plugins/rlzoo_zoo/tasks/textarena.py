@@ -4,10 +4,10 @@ import copy
 import random
 from typing import Annotated, Literal
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.tasks.episodes import Episodes, bracketed
+from rlzoo_zoo.tasks.episodes import Held, Lines, Pays, Seeds, Stop, Success, Turns, bracketed
 from rlzoo_zoo.tasks.players import Demonstrated, code, either, nim, number
 
 SEATS = range(1, 5)  # players that a game is tried with, fewest first
@@ -15,17 +15,14 @@ TRIES = 40  # moves that another seat tries for a valid one
 COMMON = [f"[{n}]" for n in range(10)] + [f"[{a} {b}]" for a in range(4) for b in range(1, 4)]
 
 
-class Textarena(Demonstrated, Episodes):
+@component("task")
+class Textarena(Demonstrated):
     """Games of TextArena by id, as `GuessTheNumber-v0`. The policy's turn is its move; the game
     answers with the new observations. Score (B,): the reward of the policy's seat at the end.
 
-    games: ids. In a game for several players, the policy has seat `seat`; -1: the seed decides.
-    opponent: the other seats choose a valid move, a "random" one of those shown in brackets, or the
-    "first" of them. seeds: number of seeds per game, one in five held out. turns: maximum number of
-    moves of the policy. pays: see `gymnasium`; the games have rewards at the end. success: the
-    score from which an episode is correct. stop: a text that ends a turn, "" for none. held: live
-    games in the cache. lines: number of last lines of an observation that the policy gets, 0 for
-    all. A game whose replay differs is rejected. `players` are scripted.
+    In a game for several players, the policy has seat `seat`; -1: the seed decides. opponent: the
+    other seats choose a valid move, a "random" one of those shown in brackets, or the "first" of
+    them. The games have rewards at the end. A game whose replay differs is rejected.
     Source: Guertler et al. 2025, arXiv:2504.11442.
     """
 
@@ -35,13 +32,13 @@ class Textarena(Demonstrated, Episodes):
         games: list[str] = ["GuessTheNumber-v0"],  # noqa: B006
         seat: Annotated[int, Range(-1, 3)] = 0,
         opponent: Literal["random", "first"] = "random",
-        seeds: Annotated[int, Range(5)] = 1000,
-        turns: Annotated[int, Range(1, 1000)] = 32,
-        pays: Literal["turn", "sum", "last"] = "last",
-        success: float = 1.0,
-        stop: str = "]",
-        held: Annotated[int, Range(1)] = 512,
-        lines: Annotated[int, Range(0)] = 0,
+        seeds: Seeds = 1000,
+        turns: Turns = 32,
+        pays: Pays = "last",
+        success: Success = 1.0,
+        stop: Stop = "]",
+        held: Held = 512,
+        lines: Lines = 0,
     ):
         needs("textarena")()
         import textarena
@@ -128,8 +125,3 @@ class Table:
 
     def reward(self):
         return float((self.base.state.rewards or {}).get(self.seat, 0.0))
-
-
-@hookimpl
-def register_tasks(register):
-    register(Textarena)

@@ -89,9 +89,8 @@ class Tools:
             call = read_json(text) if self.form == "json" else read_python(text)
             function = self.functions.get(call.name)
             if function is None:
-                raise ValueError(
-                    f"there is no function {call.name!r}{nearest(call.name, self.functions)}"
-                )
+                near = nearest(call.name, self.functions)
+                raise ValueError(f"there is no function {call.name!r}{near}")
             arguments = bound(function, call)
         except UNREADABLE as error:
             return f"error: {first_line(error)}"[: self.characters]
@@ -152,9 +151,7 @@ def read_json(text: str) -> Call:
     given = [key for key in ("arguments", "parameters") if key in call]
     unknown = call.keys() - {"id", "type", "name", *given}
     if not isinstance(call.get("name"), str) or len(given) > 1 or unknown:
-        raise ValueError(
-            f"a call must be a JSON object with name and arguments. Got {', '.join(call)[:60]}"
-        )
+        raise ValueError(f"a call must have name and arguments. Got {', '.join(call)[:60]}")
     arguments = call[given[0]] if given else {}
     if isinstance(arguments, str):
         arguments = json.loads(arguments)

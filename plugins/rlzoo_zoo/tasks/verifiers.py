@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import torch
 
-from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo import Example, Range, RlzooError, component
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.reasoning_gym import FAILURES, HELD_OUT, setting
 
 INSTEAD = "use verifiers' own loop with `rlzoo serve` instead"
 
 
+@component("task")
 class Verifiers:
     """The tasks of a taskset of verifiers 0.4: prompts, and reward functions of a trace with the
     prompt and the response, which is the whole episode.
@@ -41,9 +42,7 @@ class Verifiers:
     ):
         needs("verifiers")()
         if not taskset:
-            raise ValueError(
-                "taskset: give a package or a file that contains a Taskset of verifiers"
-            )
+            raise ValueError("taskset: give a package or a file with a Taskset of verifiers")
         import verifiers.v1 as vf
 
         self.vf, self.success = vf, success
@@ -61,9 +60,7 @@ class Verifiers:
                 "it once on a machine with network access"
             ) from None
         if len(self.tasks) < 2:
-            raise ValueError(
-                f"taskset {taskset!r} has {len(self.tasks)} tasks, but at least 2 are needed"
-            )
+            raise ValueError(f"taskset {taskset!r} has fewer than 2 tasks")
         for reason in filter(None, (obstacle(made, task, vf) for task in self.tasks)):
             raise RlzooError(f"taskset {taskset!r} {reason}; {INSTEAD}")
 
@@ -172,8 +169,3 @@ def runs(function):
 def message(role, content):
     text = content if isinstance(content, str) else "".join(p.text for p in content)
     return {"role": role, "content": text}
-
-
-@hookimpl
-def register_tasks(register):
-    register(Verifiers)

@@ -1,8 +1,9 @@
 """Binary cross-entropy: the critic as the probability of success, for 0/1 rewards."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("value_loss")
 def bce(value_logits, value_support, returns):
     """-y log p - (1 - y) log(1 - p) per token (B, T).
 
@@ -25,8 +26,3 @@ def bce(value_logits, value_support, returns):
     outside = (returns < low) | (returns > high)
     loss = -y * log_p - (1 - y) * log_not_p
     return loss, {"returns_clipped": outside.to(loss.dtype)}
-
-
-@hookimpl
-def register_value_losses(register):
-    register(bce)

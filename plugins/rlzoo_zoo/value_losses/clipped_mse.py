@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("value_loss")
 def clipped_mse(
     value_preds,
     values,
@@ -26,8 +27,3 @@ def clipped_mse(
     # Within the interval the two differ by rounding, which does not count as clipping.
     hit = (bound > free) & (moved.abs() > clip)
     return 0.5 * torch.maximum(free, bound), {"vf_clipfrac": hit.to(free.dtype)}
-
-
-@hookimpl
-def register_value_losses(register):
-    register(clipped_mse)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("value_loss")
 def hl_gauss(
     value_logits,
     value_support,
@@ -33,8 +34,3 @@ def hl_gauss(
     outside = (returns < low) | (returns > high)
     loss = -(target * value_logits.log_softmax(-1)).sum(-1)
     return loss, {"returns_clipped": outside.to(loss.dtype)}
-
-
-@hookimpl
-def register_value_losses(register):
-    register(hl_gauss)

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, component
 
 
+@component("value_loss")
 def huber(value_preds, returns, *, delta: Annotated[float, Range(0, closed="right")] = 1.0):
     """e^2 / 2 where abs(e) <= delta, else delta (abs(e) - delta / 2), e = V - G, per token (B, T).
 
@@ -16,8 +17,3 @@ def huber(value_preds, returns, *, delta: Annotated[float, Range(0, closed="righ
     Source: Huber 1964, Annals of Mathematical Statistics 35.
     """
     return torch.nn.functional.huber_loss(value_preds, returns, reduction="none", delta=delta)
-
-
-@hookimpl
-def register_value_losses(register):
-    register(huber)

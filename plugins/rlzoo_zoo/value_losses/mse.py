@@ -1,8 +1,9 @@
 """Squared error of the critic."""
 
-from rlzoo import hookimpl
+from rlzoo import component
 
 
+@component("value_loss")
 def mse(value_preds, returns):
     """1/2 (V - G)^2 per token (B, T), G = `returns`.
 
@@ -11,8 +12,3 @@ def mse(value_preds, returns):
     Source: Sutton and Barto 2018, chapter 9.
     """
     return 0.5 * (value_preds - returns).square()
-
-
-@hookimpl
-def register_value_losses(register):
-    register(mse)

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers import ROOT
+from rlzoo.format.text import readable
 from rlzoo_lab.supervised import warm_start as base
 from rlzoo_lab.supervised.tiny import build_tokenizer
 from rlzoo_zoo.tasks.addition import Addition
@@ -71,6 +72,17 @@ def test_tokenizer_round_trip_and_unknown_characters():
     assert tokenizer("aé\tb")["input_ids"] == [ids[65], 2, 2, ids[66]]
 
 
+def test_every_byte_makes_every_text_readable():
+    tokenizer = build_tokenizer("你", every_byte=True)
+    for text in ("1+1=2?\n", "你é\tb\0", "🙂 ok", "好"):
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.decode(ids) == text
+        assert 2 not in ids
+    assert tokenizer.convert_ids_to_tokens(tokenizer("你好")["input_ids"]) == [
+        "你", "<0xE5>", "<0xA5>", "<0xBD>"]  # fmt: skip
+    assert [readable("\ufffd", t) for t in ("<0xE5>", "<0xBD>")] == ["\\xe5", "\\xbd"]
+
+
 def test_labels_are_the_response_and_eos_alone():
     tokenizer = build_tokenizer()
     ids, labels = base.encode(tokenizer, [("1+2=", "3"), ("ab>", "ba")])
@@ -125,11 +137,11 @@ def test_shipped_folders_are_small():
     for name in SHIPPED:
         model, _ = load(CONFIGS / "model" / name)
         size[name] = sum(p.numel() for p in model.parameters())
-    assert {"tiny", "nano", "turns", "novice", "blind"} <= size.keys()
+    assert {"tiny", "nano", "turns", "novice", "blind", "reader"} <= size.keys()
     assert 400_000 < size.pop("tiny") < 600_000
     assert all(50_000 < n < 75_000 for n in size.values())
     files = (CONFIGS / "model").rglob("*.safetensors")
-    assert sum(file.stat().st_size for file in files) <= 1.75e6
+    assert sum(file.stat().st_size for file in files) <= 1.8e6
 
 
 @pytest.mark.parametrize("task", [Addition(), Reverse()])

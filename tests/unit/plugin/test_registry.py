@@ -25,6 +25,15 @@ GOOD = """
         register({name})
 """
 
+MARKED = """
+    import rlzoo
+
+    @rlzoo.component('{kind}')
+    def {name}(rewards, response_mask):
+        '''Just the rewards.  Source: a test.'''
+        return rewards
+"""
+
 
 def write(path, source, **fill):
     path.write_text(textwrap.dedent(source).format(**fill))
@@ -67,6 +76,42 @@ def test_every_shipped_component_has_docstring_and_source(zoo):
 def test_a_file_is_a_plugin(tmp_path):
     zoo = load_zoo([write(tmp_path / "mine.py", GOOD, name="mine", hook="register_estimators")])
     assert zoo.estimators["mine"].needs == ("rewards", "response_mask")
+
+
+def test_a_decorator_declares_a_component_of_its_own_module_alone(tmp_path, monkeypatch):
+    file = write(tmp_path / "marked.py", MARKED, name="marked", kind="estimator")
+    more = write(
+        tmp_path / "further.py", MARKED, name="further", kind="kl_penalty', couples='group"
+    )
+    Path(more).write_text(
+        "from marked import marked\n" + Path(more).read_text().replace("rewards,", "log_probs,")
+        + "class Odd:\n    pass\n"
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RLZOO_PLUGINS", f"{file},{more}")
+    zoo = load_zoo()
+    assert (zoo.broken, zoo.notes) == ([], [])
+    assert zoo.estimators["marked"].needs == ("rewards", "response_mask")
+    assert zoo.kl_penalties["further"].couples == "group"
+    rough = sketch()
+    assert "marked" in rough.estimators
+    assert rough.kl_penalties["further"].file == zoo.kl_penalties["further"].file
+
+
+def test_a_class_does_not_inherit_its_declaration(tmp_path):
+    source = textwrap.dedent(MARKED).replace("def {name}(rewards, response_mask):", "class Base:")
+    source = source.format(kind="executor").replace("return rewards", "def run(self): ...")
+    file = tmp_path / "classes.py"
+    file.write_text(source + "\n\nclass Derived(Base):\n    pass\n")
+    assert {"base", "derived"} & set(load_zoo([str(file)]).executors) == {"base"}
+
+
+def test_a_declaration_out_of_sight_is_left_to_the_import(tmp_path, monkeypatch):
+    file = tmp_path / "late.py"
+    text = textwrap.dedent(MARKED.format(name="late", kind="estimator"))
+    file.write_text(text + "if 1:\n    other = rlzoo.component('estimator')(late)\n")
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    assert sketch() is None
 
 
 def test_the_environment_names_plugins(tmp_path, monkeypatch):
@@ -123,6 +168,8 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
         ),
         (GOOD.format(name="f", hook="register_columns"), "must declare its shape"),
         ("x = 1", "registers nothing"),
+        (MARKED.format(name="f", kind="estimatr"), "did you mean 'estimator'"),
+        (MARKED.format(name="f", kind="estimator', cuoples='row"), "did you mean 'couples'"),
     ],
 )
 def test_a_broken_plugin_is_left_out_whole_and_named(tmp_path, source, reason):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from rlzoo.errors import RlzooError
-from rlzoo_zoo.rewards import http as module
 from rlzoo_zoo.rewards.http import http
 
 GOOD = b'{"scores": [1.0, 2.0]}'
@@ -69,7 +68,7 @@ def test_one_that_is_always_cut_short_ends_by_on_failure(serve, golden):
 
 
 def test_an_answer_without_end_is_refused(serve, monkeypatch, golden):
-    monkeypatch.setattr(module, "MOST", 2**16)
+    monkeypatch.setattr("rlzoo_zoo.request.MOST", 2**16)
     with golden.refuses(RlzooError):
         ask(serve(raw(b" " * 2**18)))
 

@@ -245,7 +245,7 @@ def test_garbage_is_one_line_at_once(make, server, answer, golden):
 
 
 def test_an_answer_without_end_is_refused(make, server, monkeypatch, golden):
-    monkeypatch.setattr(module, "MOST", 2**16)
+    monkeypatch.setattr("rlzoo_zoo.request.MOST", 2**16)
     server.faults[:] = [b" " * 2**18]
     with golden.refuses(RlzooError):
         roll(make())

@@ -26,6 +26,8 @@ from rlzoo_lab.view.written import Written
 
 MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed
 
+READER = ["model=reader", "task=knows_sum"]  # what can read a prompt in any language
+
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.usage = (
@@ -138,6 +140,13 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         raise UsageError("trace: --step and --fresh require a RUN")
     from rlzoo_lab.diagnose.trace.sources import of_recipe
 
+    own = str(recipes[0].config.model.path).startswith("model/")  # these read ASCII only
+    chosen = any(word.startswith(("model=", "model.")) for word in words)
+    if own and not chosen and not (arguments.prompt or "").isascii():
+        recipes = variants([*READER, "train.minibatches=1", *words], options, zoo)
+        traced = of_recipe(recipes, zoo, arguments)
+        traced.notes.insert(0, f"The prompt is not ASCII, so this trace uses {' '.join(READER)}.")
+        return traced
     return of_recipe(recipes, zoo, arguments)
 
 

@@ -13,6 +13,7 @@ from rlzoo.errors import RunError, UsageError
 from rlzoo.lm.build import build_policy, build_world, world_around
 from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
@@ -27,6 +28,8 @@ from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.variants import together
 from rlzoo_lab.diagnose.trace.make import make_trace
 from rlzoo_lab.diagnose.trace.trace import CREDITED, Trace
+
+DRAWN = 1024  # of the task's prompts in which that of the command line is looked for
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 
@@ -128,7 +131,7 @@ def _fresh(
                 "(rollout.samples), numbered from 0"
             )
         world.prompt_format.encode(asked.prompt)  # raises on a character that has no token
-        example, scored = _example(asked, seen, like=drawn[0].answer)
+        example, scored = _example(asked, [*seen, *_drawn(world, asked.prompt)], drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(world, drawn, step, kl_coef, stream="trace")
     batch.update(world.engine.scores(batch, world.engine.outputs))
@@ -171,6 +174,13 @@ def _example(asked: argparse.Namespace, seen: Sequence[Example], like: Any) -> t
     if asked.answer is not None:
         return Example(asked.prompt, _as_answer(asked.answer, like)), True
     return (seen[0], True) if seen else (Example(asked.prompt, like), False)
+
+
+def _drawn(world: World, prompt: str) -> list[Example]:
+    """The prompt as the task draws it, with its answer, if it comes early."""
+    task, name, g = world.plan.task, world.plan.task_name, torch.Generator().manual_seed(0)
+    drawn = [e for split in ("test", "train") for e in draw_examples(task, name, split, DRAWN, g)]
+    return [example for example in drawn if example.prompt == prompt][:1]
 
 
 def _as_answer(typed: str, like: Any) -> Any:

@@ -411,6 +411,19 @@ def test_bad_steps_rows_and_needs_of_a_run(zoo, run_folder):
             find(zoo, str(run_folder), *words)
 
 
+def test_a_prompt_in_any_language_is_read_and_scored_with_the_answer_of_the_task(zoo):
+    words = ["recipe=ppo_gae", "rollout.prompts=2", "device=cpu"]
+    traced = find(zoo, *words, "--prompt", "你知道1+1=2吗？")
+    assert (traced.prompt, traced.answer) == ("你知道1+1=2吗？", "知道，1+1=2。")
+    assert {"知", "道"} <= {token.text for token in traced.tokens}
+    assert traced.score in (0.0, 1.0)
+    traced = find(zoo, *words, "task=reverse", "--prompt", "好")
+    assert "reader on reverse" in traced.source
+    assert traced.score is None  # the task never has this prompt
+    with pytest.raises(RlzooError, match="no token for '好'"):
+        find(zoo, *words, "model=nano", "--prompt", "好")
+
+
 # ---------------------------------------------------------------- screens
 
 
