@@ -1,6 +1,6 @@
-"""Measures of each step that the doctor reads: whether scores agree with correctness, where they
-are paid, whether advantages and the loss's gradient follow them. A run finds them by an entry point
-of the group `rlzoo.measures`; the step itself needs none.
+"""Measures of each step that the doctor reads: whether scores agree with correctness, and whether
+advantages and the loss's gradient follow them. A run finds them by an entry point of the group
+`rlzoo.measures`; the step itself needs none.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlzoo.mdp.batch import take
 from rlzoo.mdp.rules import right_rows
-from rlzoo.ops import at_last_action, group_mean, masked_sum
+from rlzoo.ops import group_mean, masked_sum
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs import metrics as names
@@ -61,9 +61,6 @@ def measure(plan: Plan, batch: Columns) -> dict[str, float]:
     """The measures of a step's batch, whose columns are on the host; those that do not apply are
     absent."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
-    size = batch["scores"].abs()
-    paid = masked_sum((size > 0).float(), mask)  # (B,)
-    last = at_last_action(torch.ones_like(total), mask)
     every = torch.arange(0, len(mask), -(-len(mask) // RIGHT_ROWS))
     right = right_rows(plan, take(batch, every))
     asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
@@ -72,27 +69,15 @@ def measure(plan: Plan, batch: Columns) -> dict[str, float]:
     mean = masked_sum(raw, mask) / mask.sum(1).clamp(min=1)
     pull = _pull(plan, batch)
     follows = None if pull is None else correlation(pull[some], raw[some]) if pull.any() else 0.0
-    none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
-    taught = (some & ~none).any(1)
-    ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
     marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
     texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
-    ended = (last * batch["terminated"][:, None]).bool()
-    due = batch["rewards"] - batch["values"] if "values" in batch else None
-    untaught = ends[:, taught].float().mean(1).max().item() if taught.any() else None
     found = {
         names.RIGHT: None if right is None else right.float().mean().item(),
         "response/distinct": len(set(batch["responses"])) / len(texts),
         names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
         names.SCORE_NOISE: _noise(total, texts),
         names.PULL_CORR: follows,
-        "critic/last_corr": None if due is None else correlation(raw[ended], due[ended]),
-        "actor/untaught_ends": untaught,
         names.RIGHT_CORR: None if right is None else correlation(total[every], right),
-        "score/at_end": (masked_sum(size * last, mask).sum() / size.sum()).item()
-        if size.any()
-        else None,
-        "score/paid_tokens": paid[paid > 0].mean().item() if paid.any() else None,
         names.ADVANTAGE_CORR: correlation(total, mean),
         names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }

@@ -160,7 +160,11 @@ def details(name: str, c: Component) -> str:
     ]
     lines = [
         ("choose", f"{kind.key}=[{name}]" if many else f"{kind.key}={name}"),
-        *(("option", f"{place}.{o.name}={o.default!r}  {o.type_text}") for o in c.options.values()),
+        *(
+            ("option", f"{place}.{o.name}={o.default!r}  {': '.join(filter(None, about))}")
+            for o in c.options.values()
+            for about in [(o.type_text, o.meaning)]
+        ),
         ("needs", " ".join(c.needs) or "nothing"),
         ("file", c.file),
         ("from", c.origin),

@@ -45,11 +45,10 @@ GAIN = "eval/gain"
 
 # The core's names below actor/ and critic/, which a loss's own metrics must not have.
 OURS = {
-    "actor": ("ref_kl", "ref_kl_per_response", "teacher_kl", "pull_corr", "untaught_ends",
-              "pg_loss", "kl_loss", "kl_coef", "ppo_kl", "ratio_mean", "first_ratio_gap", "entropy",
-              "grad_norm", "lr"),
+    "actor": ("ref_kl", "ref_kl_per_response", "teacher_kl", "pull_corr", "pg_loss", "kl_loss",
+              "kl_coef", "ppo_kl", "ratio_mean", "first_ratio_gap", "entropy", "grad_norm", "lr"),
     "critic": ("vf_explained_var", "vf_explained_var/prompt", "vf_ceiling/prompt", "vf_bias",
-               "mc_corr", "last_corr", "vf_loss", "grad_norm", "lr"),
+               "mc_corr", "vf_loss", "grad_norm", "lr"),
 }  # fmt: skip
 
 

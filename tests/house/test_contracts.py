@@ -54,7 +54,7 @@ PLANTS = [
         "plugins/rlzoo_lab/compare/sweep/plan.py",
         "from rlzoo_lab.diagnose import trace",
     ),
-    (VERBS, "plugins/rlzoo_lab/compare/eval/tables.py", "from rlzoo_lab.compare import verdict"),
+    (VERBS, "plugins/rlzoo_lab/compare/eval/command.py", "from rlzoo_lab.compare import verdict"),
     (VERBS, "plugins/rlzoo_lab/diagnose/exact.py", "from rlzoo_lab.diagnose.trace import explain"),
     (VERBS, "plugins/rlzoo_lab/doctor/series.py", "from rlzoo_lab.compare.sweep import plan"),
     (BLIND, "rlzoo/train/loop.py", "def f():\n    from rlzoo_zoo.estimators import gae"),

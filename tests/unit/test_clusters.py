@@ -91,7 +91,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_evaluation_of_it_does_too(small, greedy):
-    from rlzoo_lab.compare.eval.tables import blocks
+    from rlzoo_lab.compare.eval.command import blocks
 
     words = ["eval.top_k=1"] * greedy
     document, rows = evaluate_policy(str(small.path), words, ks=[1], responses=1)

@@ -2,13 +2,11 @@
 verbs that are one file.
 
 A function calls the same code as `rlzoo`, with the same words, checks and errors, and without a
-command line in between. May import the rest of the lab and the core. Only `preview` needs
-torch.
+command line in between. May import the rest of the lab and the core. Torch: only for `preview`.
 
-    arguments  the arguments of a verb that Python calls
+    arguments  the arguments of a verb that Python calls, and settings as words
     document   the result of a verb, as a mapping that displays itself
     notebook   the display of a run in a notebook
-    overrides  Python settings as words of the command line
     play       `rlzoo play`: an interactive page that shows the effect of lambda
     preview    what `rlzoo show` prints about a run before it starts: memory, prompts
     runs       training, resuming and opening a run as an object

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from rlzoo.accel.sampling_copy import sampling_dtypes
 from rlzoo.errors import typed_path
 from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
-from rlzoo_lab.view.blocks import Block, Column, Table, Text
+from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
 from rlzoo_lab.view.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -75,31 +76,23 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
     known = {**config, **config.get("text_config", {})}
     several = known.pop("text_config", None) is not None
     hidden: Any = known.get("hidden_size") or known.get("n_embd")
-    needed = (
-        hidden,
-        known.get("num_hidden_layers") or known.get("n_layer"),
-        known.get("vocab_size"),
-    )
+    layers = known.get("num_hidden_layers") or known.get("n_layer")
+    needed = (hidden, layers, known.get("vocab_size"))
     if not all(isinstance(n, int) and n > 0 for n in needed):
         return None
-    file = folder / "model.safetensors" if folder and not several else None
-    return Sizes(
-        hidden, *((_stored(file, known), True) if file and file.is_file() else _made(known))
-    )
+    if folder and not several and (folder / "model.safetensors").is_file():
+        return Sizes(hidden, _stored(folder / "model.safetensors", known), True)
+    return Sizes(hidden, *_made(known))
 
 
 def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
     """Shapes as the head of the weights' file lists them: in no time."""
-    with file.open("rb") as stream:
-        head = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    head.pop("__metadata__", None)
+    with safe_open(file, "pt") as weights:
+        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     tied = config.get("tie_word_embeddings")
-    return {
-        name: entry["shape"]
-        for name, entry in head.items()
-        # A tied head may be stored all the same, and GPT-2's masks are.
-        if not (tied and name.split(".")[0] in HEADS) and len(entry["shape"]) < 4
-    }
+    # A tied head may be stored all the same, and GPT-2's masks are.
+    return {name: shape for name, shape in shapes.items()
+            if not (tied and name.split(".")[0] in HEADS) and len(shape) < 4}  # fmt: skip
 
 
 def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
@@ -149,78 +142,44 @@ def config_file(path: str) -> Path | None:
     return Path(cached) if isinstance(cached, str) else None
 
 
-@dataclass(frozen=True)
-class Item:
-    """`copies` of `parameters`, each of `width` bytes."""
-
-    what: str
-    parameters: int
-    width: int
-    copies: int
-    how: str
-
-    @property
-    def bytes(self) -> int:
-        return self.parameters * self.width * self.copies
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The weights of a run on `device`, their gradients and optimizer states."""
-
-    device: str
-    sizes: Sizes
-    source: str
-    items: list[Item]
-
-    @property
-    def total(self) -> int:
-        """Bytes."""
-        return sum(item.bytes for item in self.items)
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "device": self.device,
-            "parameters": self.sizes.parameters,
-            "parameters_exact": self.sizes.exact,
-            "from": self.source,
-            "items": [{**vars(i), "bytes": i.bytes} for i in self.items],
-            "total_bytes": self.total,
-        }
-
-    def blocks(self) -> list[Block]:
-        """One row per item, and a line that explains what was counted."""
-        items = self.items
-        columns = [
-            Column("what", [i.what for i in items]),
-            Column("parameters", [f"{count(i.parameters)} x {i.width} B x {i.copies}"
-                                  for i in items], left=True),
-            Column("bytes", [show_bytes(i.bytes) for i in items]),
-            Column("how", [i.how for i in items], left=True),
-        ]  # fmt: skip
-        title = f"memory on {self.device} of weights and optimizers: {show_bytes(self.total)}"
-        text = (
-            f"{'' if self.sizes.exact else 'about '}{self.sizes.parameters:,} parameters, by "
-            f"{self.source}. Activations, caches and logits come on top: train.steps=2 measures "
-            "the peak (peak_rss_mb in summary.json) and the time of a step"
-        )
-        return [Table(columns, title), Text(text)]
+def blocks(memory: Mapping[str, Any]) -> list[Block]:
+    """An estimate: one row per item, and a line that explains what was counted."""
+    items = memory["items"]
+    sizes = [f"{count(i['parameters'])} x {i['width']} B x {i['copies']}" for i in items]
+    columns = [
+        column("what", (i["what"] for i in items)),
+        Column("parameters", sizes, left=True),
+        column("bytes", (i["bytes"] for i in items), show_bytes),
+        column("how", (i["how"] for i in items), left=True),
+    ]
+    total = show_bytes(memory["total_bytes"])
+    title = f"memory on {memory['device']} of weights and optimizers: {total}"
+    text = (
+        f"{'' if memory['parameters_exact'] else 'about '}{memory['parameters']:,} parameters, by "
+        f"{memory['from']}. Activations, caches and logits come on top: train.steps=2 measures "
+        "the peak (peak_rss_mb in summary.json) and the time of a step"
+    )
+    return [Table(columns, title), Text(text)]
 
 
-def estimate(plan: Plan) -> Estimate | None:
-    """None if the model's sizes are unknown."""
+def estimate(plan: Plan) -> dict[str, Any] | None:
+    """The weights of a run, their gradients and optimizer states: `copies` of `parameters`, each of
+    `width` bytes. None if the model's sizes are unknown."""
     config = plan.recipe.config
     m, r = config.model, config.rollout
     sizes, source = find_sizes(m)
     if sizes is None:
         return None
-    device = _device(config.device)
+    device = config.device.partition(":")[0]
+    if device == "auto":
+        device = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
     stored = BYTES[m.dtype]
-    items: list[Item] = []
+    items: list[dict[str, Any]] = []
 
     def add(what: str, parameters: int, width: int, copies: int, how: str) -> None:
         if parameters > 0:
-            items.append(Item(what, parameters, width, copies, how))
+            items.append({"what": what, "parameters": parameters, "width": width, "copies": copies,
+                          "how": how, "bytes": parameters * width * copies})  # fmt: skip
 
     targets = None if m.lora.targets is None else list(m.lora.targets)
     adapters = sizes.adapters(m.lora.rank, targets)
@@ -258,10 +217,11 @@ def estimate(plan: Plan) -> Estimate | None:
             add_network("critic", sizes.trunk, head)
         else:
             add("critic: head", head, 4, 4, "on the policy's trunk, with AdamW's two moments")
-    return Estimate(device, sizes, source, items)
-
-
-def _device(name: str) -> str:
-    if name != "auto":
-        return name.partition(":")[0]
-    return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    return {
+        "device": device,
+        "parameters": sizes.parameters,
+        "parameters_exact": sizes.exact,
+        "from": source,
+        "items": items,
+        "total_bytes": sum(item["bytes"] for item in items),
+    }

@@ -21,9 +21,9 @@ from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
 from rlzoo.runs.store import copy_of
 from rlzoo.train import start
 from rlzoo_lab.api import verbs
+from rlzoo_lab.api.arguments import Overrides, as_words
 from rlzoo_lab.api.document import Found
 from rlzoo_lab.api.notebook import Notebook, in_notebook
-from rlzoo_lab.api.overrides import Overrides, as_words
 from rlzoo_lab.data.record import Record, failure, read_record
 from rlzoo_lab.view.blocks import Text
 from rlzoo_lab.view.display import run as shown

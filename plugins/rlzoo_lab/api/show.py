@@ -1,5 +1,5 @@
 """`rlzoo show`: the resolved recipe, the origin of each value, and a preview of the run; or the
-recipe for another trainer."""
+recipe for another trainer; `rlzoo show correction`: rollout corrections in all trainers' words."""
 
 import argparse
 import warnings
@@ -11,7 +11,7 @@ from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
 from rlzoo.plugin.columns import RESOURCES
 from rlzoo_lab.view.blocks import Block, Column, Table, Text
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 if TYPE_CHECKING:  # omegaconf, pluggy
     from rlzoo.plugin.registry import Zoo
@@ -39,11 +39,11 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
     from rlzoo.runs.folder import is_run
-    from rlzoo_lab.api.preview import estimate, prompts_read
+    from rlzoo_lab.api.preview import blocks, estimate, prompts_read
 
-    if arguments.trainer:
+    if arguments.trainer or arguments.words == ["correction"]:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
-        found: Result = bridges(arguments.trainer, arguments.words, load_zoo())
+        found: Result = bridges(arguments.trainer or "correction", arguments.words, load_zoo())
         return found
     words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
     zoo = load_zoo_after(partial(compose, words))
@@ -71,13 +71,13 @@ def run(arguments: argparse.Namespace) -> Result:
         "reference": plan.reference,
         "teacher": plan.teacher,
         "prompts": prompts,
-        "memory": memory and memory.document(),
+        "memory": memory,
     }
     unknown = "memory: unknown, because there is neither a config.json nor a model.shape"
     shown = Shown([
         *_settings(recipe, values, plan),
         *([Text(prompts)] if prompts else []),
-        *(memory.blocks() if memory else [Text(unknown)]),
+        *(blocks(memory) if memory else [Text(unknown)]),
     ])  # fmt: skip
     return Result(document, shown)
 

@@ -18,10 +18,9 @@ from rlzoo.errors import UsageError
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
 from rlzoo.runs.store import is_url
-from rlzoo_lab.api.arguments import given
+from rlzoo_lab.api.arguments import Overrides, as_words, given
 from rlzoo_lab.api.document import Document, Rows, perform
 from rlzoo_lab.api.notebook import in_notebook
-from rlzoo_lab.api.overrides import Overrides, as_words
 
 PathOrRun = str | os.PathLike[str]
 Words = Sequence[str]
@@ -41,11 +40,6 @@ def sweep(
     ] = None,
     store: Annotated[
         str | None, "URL", "also copy the folder to a URL after each checkpoint: s3://bucket/a"
-    ] = None,
-    patience: Annotated[
-        float | None,
-        "MINUTES",
-        "take over a run without a step for this long; as --on local patience=...",
     ] = None,
     on: Annotated[str | None, "EXECUTOR", 'where to run, with options: "slurm minutes=60"'] = None,
     reference: Annotated[str | None, "ROW", "the row to compare with"] = None,

@@ -19,8 +19,7 @@ from rlzoo_lab.compare.verdict import method, verdict
 from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.figure import write_curves
 from rlzoo_lab.view.html import page
-from rlzoo_lab.view.shown import Shown
-from rlzoo_lab.view.texts import text_of
+from rlzoo_lab.view.texts import Shown, text_of
 from rlzoo_lab.view.written import PRINTED, Written
 
 
@@ -135,7 +134,8 @@ def run(arguments: argparse.Namespace) -> Result:
 def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
     """A comparison as a document, as terminal output and as files."""
     tables = [two_way(c, key) for key in arguments.by]
-    shown = Shown(blocks(c, tables, arguments.details), frame(c), partial(curves, c))
+    made = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+    shown = Shown(blocks(c, tables, arguments.details), frame(made), partial(curves, c))
     asked = {form: getattr(arguments, form) for form in FORMS}
     texts = [text_of(shown, form) for form, place in asked.items() if place == PRINTED]
     files: dict[str, Callable[[Path], Any]] = {
@@ -143,8 +143,7 @@ def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
     }
     files["html"] = partial(write_page, c, tables=tables)
     files["plots"] = lambda folder: write_curves(shown.curves(), folder)
-    everything = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-    return Result(everything, (lambda _: texts) if texts else shown, files=files)
+    return Result(made, (lambda _: texts) if texts else shown, files=files)
 
 
 def write_page(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
@@ -157,17 +156,17 @@ def _write(shown: Shown, form: str, path: Path) -> None:
     write_atomically(path, f"{text_of(shown, form)}\n".encode())
 
 
-def frame(c: Comparison) -> list[dict[str, Any]]:
-    """A flat record for each row, for pandas.DataFrame. Empty cells are None; `difference` is this
-    row minus the reference."""
+def frame(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """A flat record for each row of the document, for pandas.DataFrame. Empty cells are None;
+    `difference` is this row minus the reference."""
     records = []
-    for row in document(c)["rows"]:
+    for row in made["rows"]:
         pair = row["against_reference"] or {}
         low, high = row["mean_interval"] or (None, None)
         at, to = pair.get("interval") or (None, None)
         records.append(
-            {"row": row["row"], **row["values"], "metric": c.metric, "seeds": len(row["seeds"]),
-             "mean": row["mean"], "low": low, "high": high,
+            {"row": row["row"], **row["values"], "metric": made["metric"],
+             "seeds": len(row["seeds"]), "mean": row["mean"], "low": low, "high": high,
              "difference": pair.get("difference"), "difference_low": at, "difference_high": to,
              "p": pair.get("p"), "claimed": pair.get("claimed"), "tokens": row["tokens"],
              "area": row["area"], "kl": row["kl"]}

@@ -14,8 +14,7 @@ from typing import Any
 
 from rlzoo.errors import UsageError, nearest
 from rlzoo_lab import stats
-from rlzoo_lab.compare.measures import tokens_spent
-from rlzoo_lab.compare.prompts import over_prompts
+from rlzoo_lab.compare.measures import over_prompts, tokens_spent
 from rlzoo_lab.data.comparable import (
     ComparedRow,
     Gathered,
@@ -211,7 +210,8 @@ def compare_rows(
         absent = [f"no run of the reference {chosen.label} is finished, so all pairs are tested"]
         chosen = None
     pairs = _pairs(rows, chosen)
-    named = [*named, *_spent(rows)]
+    spent = _spent(rows)
+    named = [*named, *([f"tokens: {spent[0]}"] if spent and spent[1] > DEARER else [])]
     first = gathered.records[0]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
     title = f"{', '.join(tasks)}: {first.what}"
@@ -368,16 +368,10 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     notes += made_otherwise(records)
     if early := [r.path.name for r in records if r.summary.get("stopped", "budget") != "budget"]:
         notes.append(f"stopped before the budget ended: {', '.join(early)}")
-    per_row = {row.label: spent for row in rows if (spent := tokens_spent(row)) is not None}
-    if len(per_row) < len(rows):
+    if (spent := _spent(rows)) is None:
         notes.append("some runs did not record tokens, so curves and areas use steps instead")
-    else:
-        fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
-        if per_row[most] > 1.1 * per_row[fewest]:
-            notes.append(
-                f"token budgets differ: {most} generated {per_row[most] / per_row[fewest]:.1f} "
-                f"times as many as {fewest}; set train.tokens to make them equal"
-            )
+    elif spent[1] > 1.1:
+        notes.append(f"token budgets differ: {spent[0]}; set train.tokens to make them equal")
     for why in dict.fromkeys(gathered.skipped.values()):
         names = [name for name, reason in gathered.skipped.items() if reason == why]
         notes.append(f"skipped, {why}: {', '.join(names)}")
@@ -387,13 +381,12 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     return notes
 
 
-def _spent(rows: Sequence[ComparedRow]) -> list[str]:
-    """A note if some rows generated far more tokens than others."""
-    spent = {row.label: n for row in rows if (n := tokens_spent(row)) is not None}
+def _spent(rows: Sequence[ComparedRow]) -> tuple[str, float] | None:
+    """How many times as many tokens as the least the dearest row generated, in words and as a
+    number; None if a row did not record them."""
+    spent = [(n, row.label) for row in rows if (n := tokens_spent(row)) is not None]
     if len(spent) < len(rows):
-        return []
-    least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
-    if spent[most] <= DEARER * spent[least]:
-        return []
-    return [f"tokens: {most} generated {spent[most] / max(1, spent[least]):.1f} times as many as "
-            f"{least}"]  # fmt: skip
+        return None
+    (fewest, least), (more, most) = min(spent), max(spent)
+    times = more / max(1, fewest)
+    return f"{most} generated {times:.1f} times as many as {least}", times

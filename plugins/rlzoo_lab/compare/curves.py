@@ -3,7 +3,7 @@
 Their intervals are those of the tables: Student's t over seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
@@ -29,9 +29,14 @@ def curves(c: Comparison) -> list[Curve]:
         made.append(_over_tokens(c, "held-out", c.what, _held_out))
     if any(REWARD in line for run in runs for line in run.steps[:1]):
         made.append(_over_tokens(c, "training", "training reward", _rewards, smooth=True))
-    against = [response(c, key) for key in response_keys(c)]
-    one_key = {key for row in c.rows for key in row.values}
-    return [*against, *made, finals(c)] if len(one_key) == 1 else [*made, finals(c), *against]
+    keys = dict.fromkeys(key for row in c.rows for key in row.values)
+    # A key with at least three numbers has an effect that can be drawn as a curve.
+    against = [
+        response(c, key)
+        for key in keys
+        if len({row.values[key] for row in c.rows if numeric(row.values.get(key))}) > 2
+    ]
+    return [*against, *made, finals(c)] if len(keys) == 1 else [*made, finals(c), *against]
 
 
 def _held_out(run: Record) -> Points:
@@ -98,15 +103,6 @@ def _final(row: ComparedRow, x: float, colour: int, at: int) -> list[Series]:
     return [runs, Series(None, [x], [fmean(row.scores)], [low], [high], "dots", colour, at)]
 
 
-def response_keys(c: Comparison) -> list[str]:
-    """Keys with at least three numeric values, whose effect can be drawn as a curve."""
-    keys = dict.fromkeys(k for row in c.rows for k in row.values)
-    values = {
-        key: {row.values[key] for row in c.rows if numeric(row.values.get(key))} for key in keys
-    }
-    return [key for key in keys if len(values[key]) > 2]
-
-
 def response(c: Comparison, key: str) -> Curve:
     """Final score against a key. Values are equally spaced, since on a linear scale the interesting
     ones (0.9, 0.95, 0.99, 1) would overlap. Rows without the key are dashes across."""
@@ -122,17 +118,13 @@ def response(c: Comparison, key: str) -> Curve:
         at = [values.index(row.values[key]) + 0.06 * (i - (len(lines) - 1) / 2) for row in rows]
         for x, row in zip(at, rows, strict=True):
             series += _final(row, x, i, c.rows.index(row))
-        series.append(Series(name or key, at, _means(rows), colour=i))
+        series.append(Series(name or key, at, [fmean(row.scores) for row in rows], colour=i))
     for j, row in enumerate(r for r in c.rows if r not in having):
         name, ends = f"{row.label} (has no such option)", [0.0, len(values) - 1.0]
         series.append(
-            Series(name, ends, 2 * _means([row]), None, None, "thin", len(lines) + j,
+            Series(name, ends, 2 * [fmean(row.scores)], None, None, "thin", len(lines) + j,
                    c.rows.index(row))
         )  # fmt: skip
     caption = f"Effect of {key}; its values are equally spaced. {EACH}"
     what = f"final {c.what}"
     return Curve(f"response-{key}", series, key, what, caption, [as_typed(v) for v in values])
-
-
-def _means(rows: Sequence[ComparedRow]) -> list[float]:
-    return [fmean(row.scores) for row in rows]

@@ -1,8 +1,12 @@
-"""Measures of a row: when it reached a score, how much it generated and how far it moved."""
+"""Measures of a row: when it reached a score, how much it generated and how far it moved; of two
+rows, whether these particular runs differ on their prompts, regardless of other seeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo_lab import stats
@@ -73,3 +77,34 @@ def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
     """A training metric per step, averaged over seeds, up to the last step of the shortest run."""
     runs = [r.series(name) for r in row.runs.values()]
     return [fmean(values) for values in zip(*runs, strict=False)]
+
+
+def over_prompts(
+    a: ComparedRow, b: ComparedRow, seeds: Sequence[int], comparisons: int
+) -> tuple[tuple[float, stats.Interval | None] | None, float | None]:
+    """The mean difference between the rows' runs of these seeds with its interval over prompts, and
+    the share of its variance over seeds that comes from prompts and samples. Both are None if a
+    folder has no such results, or if two runs of a seed had different prompts."""
+    if not seeds:
+        return None, None
+    differences, prompts, seen = [], [], []
+    for seed in seeds:
+        one, other = _last(a.runs[seed]), _last(b.runs[seed])
+        if one is None or other is None or not np.array_equal(one[0], other[0]):
+            return None, None
+        difference = one[1].astype(float) - other[1]
+        differences.append(difference)
+        prompts.append(one[0])
+        seen.append(stats.variance_over_prompts(difference, one[0]))
+    found = stats.over_prompts(differences, prompts, comparisons)
+    spread = float(np.var([d.mean() for d in differences], ddof=1)) if len(seeds) > 1 else 0.0
+    share = float(np.mean(seen)) / spread if spread > 0 else float("nan")
+    return found, None if np.isnan(share) else min(1.0, share)
+
+
+def _last(run: Record) -> tuple[Any, Any] | None:
+    """(checksums of the prompts with their answers, the metric of each) of the last evaluation;
+    None of a run from before these checksums were kept."""
+    name = "right" if run.metric == "accuracy" else run.metric
+    arrays = run.by_prompt
+    return (arrays["prompt"], arrays[name]) if {name, "prompt"} <= arrays.keys() else None

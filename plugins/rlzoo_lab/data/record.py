@@ -215,7 +215,10 @@ def read_record(
     try:
         summary = folder.summary()
         if isinstance(imported := summary.get("imported"), dict):
-            troubles.append(_what_lacks(imported))
+            missing = [str(name) for name in imported.get("missing") or ()]
+            more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+            lacks = f"; not recorded by it: {', '.join(missing[:8])}{more}" if missing else ""
+            troubles.append(f"imported from {imported.get('from', 'another trainer')}{lacks}")
     except RunError as error:
         troubles.append(str(error))
     return Record(steps, evaluations, config, summary, path, troubles)
@@ -227,14 +230,6 @@ def _sound(key: str, value: Any) -> bool:
     if value is None or key not in KEYS:
         return not isinstance(value, int | float) or isinstance(value, bool) or is_number(value)
     return KEYS[key].fits(value) or (get_origin(KEYS[key].type) is Literal and type(value) is str)
-
-
-def _what_lacks(imported: Mapping[str, Any]) -> str:
-    """`imported from trl; not recorded there: ...`"""
-    missing = [str(name) for name in imported.get("missing") or ()]
-    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-    lacks = f"; not recorded by it: {', '.join(missing[:8])}{more}" if missing else ""
-    return f"imported from {imported.get('from', 'another trainer')}{lacks}"
 
 
 def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Record | str:

@@ -14,7 +14,7 @@ from rlzoo_lab.diagnose.tables import blocks, curves
 from rlzoo_lab.view.blocks import Block
 from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.html import page
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 from rlzoo_lab.view.written import Written
 
 

@@ -19,7 +19,7 @@ from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.doctor.series import Finding, early, late, read_run
 from rlzoo_lab.doctor.theirs import in_words_of
 from rlzoo_lab.view.blocks import Block, Text
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 LISTED = 12  # names of rules that a terminal still shows
 

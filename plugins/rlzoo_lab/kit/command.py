@@ -13,7 +13,7 @@ from rlzoo.recipe.files import list_configs
 from rlzoo_lab.data.words import quoted, read_options
 from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
 from rlzoo_lab.view.declared import add_declared
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

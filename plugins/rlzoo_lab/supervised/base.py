@@ -19,7 +19,6 @@ from rlzoo_lab.data.staged import check_free, staged
 from rlzoo_lab.supervised.options import refuse_beyond
 from rlzoo_lab.view.written import Written
 
-ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
 KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
 
 
@@ -29,13 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where to write the model")  # fmt: skip
-    add("--accuracy", type=float, metavar="X",
-        help=f"stop when sampled held-out answers reach this accuracy ({ACCURACY:g})")  # fmt: skip
-    add("--steps", type=int, metavar="N", help=f"stop after at most N steps ({STEPS})")
-    add("--lr", type=float, metavar="X", help=f"peak learning rate ({LR:g})")
-    add("--seed", type=int, metavar="N", help="seed of weights and demonstrations (0)")
-    add("--right", type=float, metavar="X", help="share of correct demonstrations (1)")
-    add("--like", metavar="NAME", help="use the size of this base model (nano)")
+    add("--accuracy", type=float, default=0.3, metavar="X",
+        help="stop when sampled held-out answers reach this accuracy (0.3)")  # fmt: skip
+    add("--steps", type=int, default=3000, metavar="N", help="stop after at most N steps (3000)")
+    add("--lr", type=float, default=2e-3, metavar="X", help="peak learning rate (0.002)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of weights and demonstrations (0)")
+    add("--right", type=float, default=1.0, metavar="X", help="share of correct demonstrations (1)")
+    add("--like", default="nano", metavar="NAME", help="use the size of this base model (nano)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -58,26 +57,20 @@ def read_spec(file: Path) -> Any:
 
 def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     """A new base for a task; status 1 if it does not reach the requested accuracy."""
-    a = arguments
-    like, bases = a.like or "nano", list_configs("base")
-    file = find_config("base", like)
-    accuracy, steps, lr, seed = (
-        default if given is None else given
-        for given, default in ((a.accuracy, ACCURACY), (a.steps, STEPS), (a.lr, LR), (a.seed, 0))
-    )
+    a, bases = arguments, list_configs("base")
+    file = find_config("base", a.like)
     if file is None:
         raise UsageError(
-            f"--like: there is no base {like!r}{nearest(like, bases)} (available: "
+            f"--like: there is no base {a.like!r}{nearest(a.like, bases)} (available: "
             f"{', '.join(bases)})"
         )
     bounds = {
-        "--accuracy": (0 < accuracy < 1, "must be in (0, 1)"),
-        "--steps": (steps >= 1, "must be at least 1"),
-        "--lr": (0 < lr < inf, "must be positive and finite"),
-        "--seed": (seed >= 0, "must be at least 0"),
+        "--accuracy": (0 < a.accuracy < 1, "must be in (0, 1)"),
+        "--steps": (a.steps >= 1, "must be at least 1"),
+        "--lr": (0 < a.lr < inf, "must be positive and finite"),
+        "--seed": (a.seed >= 0, "must be at least 0"),
+        "--right": (0 <= a.right <= 1, "must be in [0, 1]"),
     }
-    right = 1.0 if a.right is None else a.right
-    bounds["--right"] = (0 <= right <= 1, "must be in [0, 1]")
     refuse_beyond(bounds, vars(a))
     for word in a.words:
         if not word.startswith(KEYS):
@@ -87,10 +80,11 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     _check_demonstrates(name, zoo, bases)
     from rlzoo_lab.supervised.task_base import make_task_base
 
-    spec = read_spec(file) | {"steps": steps, "lr": lr, "seed": seed, "right": right}
+    told = {"lr": a.lr, "seed": a.seed, "right": a.right}
+    spec = read_spec(file) | {"steps": a.steps} | told
     with staged(Path(a.out), "--out") as aside:
-        report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
-        report |= {"like": like, "lr": lr, "seed": seed, "right": right}
+        report = make_task_base(name, a.words, zoo, spec, a.accuracy, aside)
+        report |= {"like": a.like} | told
         write_json(aside / "report.json", report)
     out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
     reached = report[report["metric"]]
@@ -99,18 +93,13 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         f"[{report['low']:.3f}, {report['high']:.3f}] sampled, {report['greedy']:.3f} greedy, "
         f"after {report['steps']} steps, {report['seconds']:.0f} s"
     )
-    short = (
-        f"the requested accuracy was {accuracy:g}; raise --steps or --lr, or use --like tiny, "
+    short = [
+        f"the requested accuracy was {a.accuracy:g}; raise --steps or --lr, or use --like tiny, "
         "which is larger"
-    )
+    ] * (reached < a.accuracy)
     hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
-    short_of_it = [short] if reached < accuracy else []
-    return Result(
-        {"path": a.out, **report},
-        lambda _: [folded(said), hint],
-        status=len(short_of_it),
-        notes=short_of_it,
-    )
+    document = {"path": a.out, **report}
+    return Result(document, lambda _: [folded(said), hint], status=len(short), notes=short)
 
 
 def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:

@@ -28,7 +28,6 @@ NOUNS = {  # kind -> what it is, and what makes one
     WHOLE: ("sequence classifier", "`rlzoo model reward`"),
     TOKENS: ("token classifier", "`rlzoo model reward --per-step`"),
 }
-SEPARATOR = "\n"  # after each step, by default
 
 
 class RewardModel:
@@ -103,7 +102,9 @@ class ProcessRewardModel:
         self.check(path)
         folder = resolve_path(path, key)
         self.model, self.tokenizer = load(folder, device, dtype, TOKENS)
-        self.separator = separator or trained_separator(folder)
+        report = folder / "report.json"
+        trained = read_mapping(report) if report.is_file() else {}
+        self.separator = separator or trained.get("separator", "\n")
 
     @staticmethod
     def check(path: str, device: str = "auto") -> None:
@@ -358,11 +359,6 @@ def without_end(tokenizer: Tokenizer, response: str, end: int | None = None) -> 
     ends = {tokenizer.eos_token_id, tokenizer.eos_token_id if end is None else end}
     names = "|".join(re.escape(token_name(tokenizer, i)) for i in ends if i is not None)
     return re.sub(rf"(?:{names})(?:\s|{names})*$", "", response) if names else response
-
-
-def trained_separator(folder: Path) -> str:
-    file = folder / "report.json"
-    return read_mapping(file).get("separator", SEPARATOR) if file.is_file() else SEPARATOR
 
 
 def encode_steps(

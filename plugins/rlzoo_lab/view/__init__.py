@@ -8,13 +8,10 @@ May import `rlzoo.format`, `rlzoo.errors` and files of the core: no verb, no sta
     display   what `rlzoo run` shows in a terminal
     figure    a curve by matplotlib, for files; other figures in the same style
     html      blocks on a page, or in a notebook
-    numbers   numbers as text, and a curve in block characters
+    numbers   numbers as text and as colours, and a curve in block characters
     page      one self-contained HTML page, light and dark
-    shade     colors for numbers
-    shown     the blocks of a verb, for every format
     terminal  blocks in a terminal
-    texts     blocks as Markdown and LaTeX, records as CSV
-    wide      a table that is printed as several in a narrow terminal
+    texts     the blocks of a verb, also as Markdown, LaTeX and CSV
     written   options that name a file to write, checked before the work starts
 
 touch.js and touch.css make any page interactive: `page.touch`. page.css is the style of all pages,

@@ -5,6 +5,7 @@ matplotlib is optional and slow to load: only functions import it.
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,9 @@ def write_curves(curves: Iterable[Curve], folder: Path) -> None:
     """Each curve as NAME.svg and NAME.png, with its caption."""
     folder.mkdir(parents=True, exist_ok=True)
     for curve in curves:
-        figure = drawn([curve])
-        for path in (folder / f"{curve.name}.svg", folder / f"{curve.name}.png"):
-            write_atomically(path, _save(figure, path.suffix[1:], path.stem))
+        write_figure(
+            partial(drawn, [curve]), *(folder / f"{curve.name}.{x}" for x in ("svg", "png"))
+        )
 
 
 def drawn(curves: Sequence[Curve], width: float = 8.0) -> Any:
@@ -123,7 +124,7 @@ def drawn(curves: Sequence[Curve], width: float = 8.0) -> Any:
             axes.xaxis.set_major_formatter(lambda x, _: brief(x))
         add_legend(figure, axes)
     on_white(figure)
-    figure._repr_png_ = lambda: png(figure)
+    figure._repr_png_ = lambda: _save(figure, "png", "", 90)  # a screen, where dots are dear
     return figure
 
 
@@ -151,11 +152,6 @@ def on_white(figure: Any) -> Any:
     """The figure on white, wherever it is shown."""
     figure.patch.set(visible=True, facecolor="white")
     return figure
-
-
-def png(figure: Any) -> bytes:
-    """For a screen, where dots are dear."""
-    return _save(figure, "png", "", 90)
 
 
 def _save(figure: Any, kind: str, name: str, dpi: int = 160) -> bytes:

@@ -7,30 +7,24 @@ from rlzoo.format.text import printable
 from rlzoo_lab.view import page as html
 from rlzoo_lab.view.blocks import Block, Curve, Note, Series, Table, Text, Tokens
 from rlzoo_lab.view.chart import MOST, draw, tint
-from rlzoo_lab.view.numbers import is_number
+from rlzoo_lab.view.numbers import is_number, largest, style
 from rlzoo_lab.view.page import folded, row, tag
-from rlzoo_lab.view.shade import largest, style
 
 KINDS = {"faint": "muted"}
 
 
 def body(blocks: Iterable[Block]) -> str:
-    """The blocks one after another."""
-    return "".join(parts(list(blocks)))
-
-
-def parts(blocks: Sequence[Block]) -> list[str]:
-    """Each block; all notes are one list, where the first is."""
-    notes = [block for block in blocks if isinstance(block, Note)]
-    items = "".join(tag("li", note.text) for note in notes)
+    """The blocks one after another; all notes are one list, where the first is."""
+    shown = list(blocks)
+    notes = "".join(tag("li", block.text) for block in shown if isinstance(block, Note))
     out = []
-    for block in blocks:
+    for block in shown:
         if not isinstance(block, Note):
             out.append(_part(block))
-        else:
-            first = block is notes[0]
-            out.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>' if first else "")
-    return out
+        elif notes:
+            out.append(f'<h2>Notes</h2><ul class="notes">{notes}</ul>')
+            notes = ""
+    return "".join(out)
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:

@@ -1,9 +1,10 @@
-"""Numbers as text in one format for each kind, curves in block characters, and sample columns."""
+"""Numbers as text in one format for each kind, curves in block characters, and colours for numbers:
+blue above 0, orange below, stronger for larger absolute values."""
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rlzoo.format.numbers import count as count
 from rlzoo.format.numbers import number as number
@@ -15,6 +16,9 @@ if TYPE_CHECKING:  # it imports numpy
 NONE = "-"
 
 BARS = "▁▂▃▄▅▆▇█"
+
+Colour = tuple[int, int, int]
+BLUE, ORANGE = (86, 156, 235), (245, 150, 60)  # of a number above 0, below 0
 
 
 def chance(p: float) -> str:
@@ -118,7 +122,23 @@ def sparkline(
     return "".join(BARS[round((v - low) * steps)] for v in data)
 
 
-def sample_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The fields that a table of samples shows, with answers only if there are any."""
-    told = any(row.get("answer") is not None for row in rows)
-    return ["prompt", "response", "answer"][: 3 if told else 2]
+def shade(value: float | None, largest: float) -> tuple[Colour, float] | None:
+    """(colour, strength in [0, 1]): blue for encouraged tokens, orange for discouraged ones."""
+    if value is None or abs(value) < 1e-6:  # rounding noise has no colour
+        return None
+    return (BLUE if value > 0 else ORANGE), min(1.0, abs(value) / largest)
+
+
+def largest(values: Iterable[float | None]) -> float:
+    return max((abs(v) for v in values if v is not None), default=0.0)
+
+
+def paint(colour: Colour, strength: float) -> str:
+    """The colour as translucent CSS, so that letters keep the page's colour in both themes."""
+    return f"background: rgba({colour[0]},{colour[1]},{colour[2]},{0.1 + 0.55 * strength:.3f})"
+
+
+def style(value: float | None, top: float) -> str:
+    """The attribute of an element that stands for a value; empty if it has no colour."""
+    colour = shade(value, top)
+    return "" if colour is None else f' style="{paint(*colour)}"'

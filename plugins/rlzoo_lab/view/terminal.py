@@ -1,22 +1,25 @@
-"""Blocks in a terminal, by rich."""
+"""Blocks in a terminal, by rich. A table that is too wide is printed as several."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
+from rich import table as rich
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.style import Style
 from rich.text import Text as RichText
 
 from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text, Tokens
-from rlzoo_lab.view.numbers import brief, sparkline
-from rlzoo_lab.view.shade import largest, shade
-from rlzoo_lab.view.wide import WideTable
+from rlzoo_lab.view.numbers import brief, largest, shade, sparkline
 
 STYLES = {"title": "italic", "strong": "bold", "faint": "dim", "problem": "bold red",
           "warn": "yellow", "remark": "cyan"}  # fmt: skip
 FOLDS = 24  # characters of a text in a table; a longer one is folded
+FOLDS_AT = 12  # characters that a column which may fold keeps at least
 BARS = 40  # characters of a curve
 
 
@@ -55,7 +58,7 @@ def _wrapped(line: str, console: Any) -> list[RichText]:
     return [RichText.assemble("      " if i else "  ", piece) for i, piece in enumerate(pieces)]
 
 
-def _table(block: Table, console: Any) -> WideTable:
+def _table(block: Table, console: Any) -> "WideTable":
     """With short headings, and then less space, if it is too wide."""
     free = console.options.update(max_width=100_000)
     whole, short = ([c.name for c in block.columns], [c.short or c.name for c in block.columns])
@@ -66,7 +69,7 @@ def _table(block: Table, console: Any) -> WideTable:
     return table
 
 
-def _made(block: Table, heads: Sequence[str], space: int) -> WideTable:
+def _made(block: Table, heads: Sequence[str], space: int) -> "WideTable":
     title = RichText(block.title, style="italic") if block.title else None
     table = WideTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False,
                       padding=(0, space, 0, 0))  # fmt: skip
@@ -109,3 +112,49 @@ def _style(shaded: tuple[tuple[int, int, int], float] | None) -> Style:
     # Towards white where it is weak; black letters can be read on all of it.
     r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
     return Style(color="black", bgcolor=f"rgb({r},{g},{b})")
+
+
+class WideTable(rich.Table):
+    """No column is cut or left out: each part has those that name a row, the first and left-aligned
+    ones after it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        columns = [replace(c, min_width=_needed(c, console)) for c in self.columns]
+        names = 1
+        while names < len(columns) and columns[names].justify == "left":
+            names += 1
+        width, groups = options.max_width, [columns[:names]]
+        for column in columns[names:]:
+            if len(groups[-1]) > names and _width(self, [*groups[-1], column]) > width:
+                groups.append(columns[:names])
+            groups[-1].append(column)
+        whole = len(groups) == 1
+        for part in [self] if whole else [_with(self, g, titled=g is groups[0]) for g in groups]:
+            yield from rich.Table.__rich_console__(part, console, options)
+
+
+def _with(table: rich.Table, columns: Sequence[rich.Column], titled: bool) -> rich.Table:
+    part = copy(table)
+    part.columns = [replace(column, _index=i) for i, column in enumerate(columns)]
+    part.title = table.title if titled else None
+    return part
+
+
+def _needed(column: rich.Column, console: Console) -> int:
+    """The characters that a column needs; one that may fold needs its longest word, or a dozen."""
+    free = console.options.update(max_width=100_000)
+    sizes = [Measurement.get(console, free, cell) for cell in (column.header, *column.cells)]
+    if column.no_wrap:
+        most = max(size.maximum for size in sizes)
+    else:
+        most = min(FOLDS_AT, max(size.minimum for size in sizes))
+    return min(max(most, column.min_width or 0), column.max_width or most, console.width)
+
+
+def _width(table: rich.Table, columns: Sequence[rich.Column]) -> int:
+    """The width of a table with these columns, each as narrow as it can be."""
+    _, right, _, left = Padding.unpack(table.padding)
+    count = len(columns)
+    lines = (count - 1 + 2 * table.show_edge) if table.box else 0
+    beside = count * (left + right) - (0 if table.pad_edge else left + right)
+    return sum(column.min_width or 0 for column in columns) + beside + lines

@@ -1,14 +1,30 @@
-"""Blocks as texts for other programs: Markdown, LaTeX; and records as CSV."""
+"""The blocks of a verb, and as texts for other programs: Markdown, LaTeX; and records as CSV."""
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.format.text import one_line
-from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text
+from rlzoo_lab.view.blocks import Block, Column, Curve, Note, Table, Text
 from rlzoo_lab.view.numbers import is_number
-from rlzoo_lab.view.shown import Shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The blocks that a verb prints. records: the same results as flat records, for a data frame or
+    CSV. curves: makes the curves, which a terminal does not show."""
+
+    blocks: Sequence[Block]
+    records: Sequence[Mapping[str, Any]] = ()
+    curves: Callable[[], Sequence[Curve]] = tuple
+
+    def __call__(self, console: Any) -> list[Any]:
+        """For `Result.view`."""
+        from rlzoo_lab.view.terminal import rendered  # here: rich
+
+        return rendered(self.blocks, console)
 
 
 def in_markdown(text: str) -> str:

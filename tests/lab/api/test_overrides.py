@@ -5,7 +5,7 @@ import pytest
 import rlzoo
 from rlzoo.errors import UsageError
 from rlzoo.recipe.compose import compose
-from rlzoo_lab.api.overrides import as_words
+from rlzoo_lab.api.arguments import as_words
 
 
 @pytest.mark.parametrize(

@@ -117,24 +117,26 @@ def test_a_hub_model_in_the_cache_is_read_there(zoo, tmp_path, monkeypatch):
     save_model(place / "snapshots" / "0123", "llama")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     found = estimate(plan_of(zoo, "model.path=someone/small"))
-    assert "0123" in found.source
+    assert "0123" in found["from"]
 
 
 # ---------------------------------------------------------------- bytes
 
 
 def items_of(zoo, *words, **named):
-    found = estimate(plan_of(zoo, "model=smollm2-135m", *words, **named))
-    return {item.what: item.bytes for item in found.items}, found
+    plan = plan_of(zoo, "model=smollm2-135m", *words, **named)
+    found, (sizes, _) = estimate(plan), find_sizes(plan.recipe.config.model)
+    items = {item["what"]: item["bytes"] for item in found["items"]}
+    assert found["total_bytes"] == sum(items.values())
+    return items, sizes
 
 
 def test_each_network_has_weights_gradients_and_two_moments(zoo):
-    items, found = items_of(zoo)
-    n, trunk = found.sizes.parameters, found.sizes.trunk
-    head = found.sizes.hidden + 1
+    items, sizes = items_of(zoo)
+    n, trunk = sizes.parameters, sizes.trunk
+    head = sizes.hidden + 1
     assert items == {"actor": 16 * n, "reference": 4 * n, "critic": 16 * trunk,
                      "critic: head": 16 * head}  # fmt: skip
-    assert found.total == sum(items.values())
     assert items_of(zoo, "actor.optimizer=sgd")[0]["actor"] == 8 * n
     assert "critic" not in items_of(zoo, recipe="grpo")[0]
     assert "reference" not in items_of(zoo, "kl.place=none")[0]
@@ -142,18 +144,18 @@ def test_each_network_has_weights_gradients_and_two_moments(zoo):
 
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("bfloat16", 2), ("float16", 2)])
 def test_every_dtype_has_its_bytes(zoo, dtype, size):
-    items, found = items_of(zoo, f"model.dtype={dtype}")
-    assert items["reference"] == size * found.sizes.parameters
+    items, sizes = items_of(zoo, f"model.dtype={dtype}")
+    assert items["reference"] == size * sizes.parameters
 
 
 def test_what_is_shared_is_not_counted_twice(zoo):
-    items, found = items_of(zoo, "critic.trunk=shared")
-    assert items["critic: head"] == 16 * (found.sizes.hidden + 1)
+    items, sizes = items_of(zoo, "critic.trunk=shared")
+    assert items["critic: head"] == 16 * (sizes.hidden + 1)
     assert "critic" not in items
-    items, found = items_of(zoo, "model.lora.rank=8", "model.dtype=bfloat16")
+    items, sizes = items_of(zoo, "model.lora.rank=8", "model.dtype=bfloat16")
     assert "reference" not in items  # the adapter off
-    assert items["actor"] == 2 * found.sizes.parameters
-    assert items["actor: adapters"] == 16 * found.sizes.adapters(8, None)
+    assert items["actor"] == 2 * sizes.parameters
+    assert items["actor: adapters"] == 16 * sizes.adapters(8, None)
 
 
 def test_bytes_in_words():

@@ -19,9 +19,8 @@ from rlzoo_lab.compare.comparison import compare
 from rlzoo_lab.compare.tables import blocks, final
 from rlzoo_lab.compare.verdict import verdict
 from rlzoo_lab.data.record import read_record
-from rlzoo_lab.view.shown import Shown
 from rlzoo_lab.view.terminal import rendered
-from rlzoo_lab.view.texts import as_csv, text_of
+from rlzoo_lab.view.texts import Shown, as_csv, text_of
 
 EVAL = {"every": 2, "samples": 1024, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
         "max_new_tokens": None}  # fmt: skip
@@ -396,8 +395,8 @@ def test_a_comparison_as_records_csv_and_latex(tmp_path):
     rows(tmp_path, LOW, name="a")
     rows(tmp_path, HIGH, name="b", whiten="none")
     c = compare([tmp_path])
-    lines = list(csv.DictReader(as_csv(frame(c)).splitlines()))
-    assert [float(line["mean"]) for line in lines] == [r["mean"] for r in frame(c)]
+    lines = list(csv.DictReader(as_csv(frame(document(c))).splitlines()))
+    assert [float(line["mean"]) for line in lines] == [r["mean"] for r in frame(document(c))]
     assert lines[0]["difference"] == ""
     assert float(lines[1]["difference"]) == pytest.approx(0.634)
     text = text_of(Shown(blocks(c)), "latex")

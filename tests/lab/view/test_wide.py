@@ -7,7 +7,7 @@ import pytest
 from rich import box
 
 from rlzoo.format.console import SafeConsole
-from rlzoo_lab.view.wide import WideTable
+from rlzoo_lab.view.terminal import WideTable
 
 
 def shown(table, width=60):

@@ -209,27 +209,24 @@ def test_a_sketch_asks_a_distribution_for_its_name_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "hook",
+    "more",
     [
-        "for f in (mine,):\n        register(f)",
-        "register(made())",
-        "register(elsewhere)",
-        "if True:\n        register(mine)",
+        "@hookimpl\ndef register_estimators(register):\n    register(mine)\n",
+        "if True:\n    other = component('kl_penalty')(mine)\n",
     ],
 )
-def test_a_plugin_that_registers_in_its_own_way_is_asked_itself(hook, tmp_path, monkeypatch):
+def test_a_plugin_that_registers_in_its_own_way_is_asked_itself(more, tmp_path, monkeypatch):
     """Nothing is refused that the plugin might have."""
     file = tmp_path / "odd.py"
-    file.write_text(
-        "from rlzoo import hookimpl\n"
+    plain = (
+        "from rlzoo import component, hookimpl\n@component('estimator')\n"
         "def mine(rewards, *, pull: float = 1.0):\n    '''-r.  Source: a test.'''\n"
         "    return rewards\n"
-        "made = lambda: mine\nelsewhere = mine\n"
-        f"@hookimpl\ndef register_estimators(register):\n    {hook}\n"
     )
+    file.write_text(plain + more)
     monkeypatch.setenv("RLZOO_PLUGINS", str(file))
     assert sketch() is None
-    file.write_text(file.read_text().replace(hook, "register(mine)"))
+    file.write_text(plain)
     assert list(sketch().estimators["mine"].options) == ["pull"]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from helpers.zoo import ZOO
 from rlzoo.cli import main
+from rlzoo.cli.plugins import details
 from rlzoo.recipe.elsewhere import meant
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo_bridges.words import ELSEWHERE
@@ -88,6 +89,11 @@ def test_plugins_answers_with_the_components_that_have_the_option(word, key, nam
 def test_a_name_in_capitals_is_a_name(capsys):
     assert main(["plugins", "DIS"]) == 0
     assert capsys.readouterr().out.startswith("policy loss dis")
+
+
+def test_an_option_has_its_meaning():
+    option = ZOO.rewards["random"].options["p"]
+    assert f"{option.type_text}: {option.meaning}" in details("random", ZOO.rewards["random"])
 
 
 def test_keys_and_errors_answer(capsys):

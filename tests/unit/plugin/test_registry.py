@@ -106,14 +106,6 @@ def test_a_class_does_not_inherit_its_declaration(tmp_path):
     assert {"base", "derived"} & set(load_zoo([str(file)]).executors) == {"base"}
 
 
-def test_a_declaration_out_of_sight_is_left_to_the_import(tmp_path, monkeypatch):
-    file = tmp_path / "late.py"
-    text = textwrap.dedent(MARKED.format(name="late", kind="estimator"))
-    file.write_text(text + "if 1:\n    other = rlzoo.component('estimator')(late)\n")
-    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
-    assert sketch() is None
-
-
 def test_the_environment_names_plugins(tmp_path, monkeypatch):
     file = write(tmp_path / "mine2.py", GOOD, name="mine2", hook="register_estimators")
     monkeypatch.setenv("RLZOO_PLUGINS", file)
@@ -121,7 +113,7 @@ def test_the_environment_names_plugins(tmp_path, monkeypatch):
 
 
 def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
-    write(tmp_path / "twice_named.py", GOOD, name="mine3", hook="register_estimators")
+    write(tmp_path / "twice_named.py", MARKED, name="mine3", kind="estimator")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("RLZOO_PLUGINS", "twice_named.py,twice_named")

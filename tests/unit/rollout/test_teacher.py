@@ -160,7 +160,7 @@ def test_a_model_must_read_all_ids_of_the_policy(zoo, words, teacher_dir, tmp_pa
 
 def test_memory_counts_the_teachers_weights(zoo, asked, teacher_dir):
     found = estimate(plan_of(zoo, "recipe=opd", *asked))
-    items = {item.what: item.bytes for item in found.items}
+    items = {item["what"]: item["bytes"] for item in found["items"]}
     world = world_of(zoo, asked, "opd")
     held = sum(w.numel() * w.element_size() for w in world.engine.teachers[None].model.parameters())
     assert items["teacher"] == held

@@ -83,7 +83,9 @@ def test_each_row_is_scored_by_the_teacher_of_its_domain(zoo, asked, recipe):
 
 
 def test_memory_counts_each(zoo, asked):
-    found = [i.what for i in estimate(plan_of(zoo, *asked)).items if i.what.startswith("teacher")]
+    found = [
+        w for i in estimate(plan_of(zoo, *asked))["items"] if (w := i["what"]).startswith("teacher")
+    ]
     assert found == ["teacher of sum", "teacher of word", "teacher"]
 
 

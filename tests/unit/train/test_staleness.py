@@ -97,7 +97,7 @@ def test_a_checkpoint_without_the_older_weights_is_damaged(zoo, words, tmp_path)
 def test_memory_says_what_the_copies_take(zoo, words):
     def items(*more):
         found = estimate(make_plan(compose(["recipe=ppo_gae", *words, *more], zoo), zoo))
-        return {item.what: item.bytes for item in found.items}
+        return {item["what"]: item["bytes"] for item in found["items"]}
 
     without, found = items(), items("rollout.staleness=5")
     assert "delayed weights" not in without

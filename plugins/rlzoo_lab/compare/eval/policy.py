@@ -98,10 +98,6 @@ def evaluate_policy(
     return document, rows
 
 
-def _keys(words: list[str]) -> set[str]:
-    return {word.partition("=")[0] for word in words}
-
-
 def _samples(world: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
     from rlzoo.mdp.rules import right_rows

@@ -3,28 +3,21 @@
 import time
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.compare.sweep.plan import Job, Sweep
 
 
 class Board:
-    """A line for each run that ends and, in a terminal, a live table of the current runs below."""
+    """A line for each run that ends and, in a terminal, one for each current run below."""
 
-    def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
+    def __init__(self, console: Any, sweep: Sweep, missing: int, workers: int):
         self.console, self.path = console, sweep.path
         self.runs, self.missing, self.workers = len(sweep.jobs), missing, workers
         self.ended, self.failures = 0, 0
         self.began = time.monotonic()
         self.shares: dict[str, float] = {}  # of the runs under way
-        self.cells: dict[str, list[str]] = {}  # of these: step, reward, held-out
-        self.places: dict[str, str] = {}  # the machines that they are on, where there are several
-        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
+        self.told: dict[str, dict[str, str]] = {}  # of each run: its place, its last news
+        self.status = console.status("")
 
     def __enter__(self) -> "Board":
         there = self.runs - self.missing
@@ -33,14 +26,15 @@ class Board:
             + (f" ({there} are already there)" if there else "")
         )
         if self.console.is_terminal:
-            self.live.start()
+            self.status.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.live.stop()
+        self.status.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(line, style=style), soft_wrap=not self.console.is_terminal)
+        self.console.print(line, style=style, markup=False, highlight=False, emoji=False,
+                           soft_wrap=not self.console.is_terminal)  # fmt: skip
 
     @property
     def progress(self) -> float:
@@ -61,25 +55,29 @@ class Board:
         return f"{self.runs - self.missing + self.ended}/{self.runs} runs{failures}"
 
     def begin(self, job: Job) -> None:
-        self.shares[job.name], self.cells[job.name] = 0.0, ["loading", "", ""]
+        self.shares[job.name] = 0.0
+        self.news(job, "phase", "loading")
 
     def news(self, job: Job, word: str, *rest: Any) -> None:
-        cells = self.cells.setdefault(job.name, ["", "", ""])  # it may come before the run begins
-        if word == "place":
-            self.places[job.name] = rest[0]
-        elif word == "note":
+        told = self.told.setdefault(job.name, {})  # it may come before the run begins
+        if word == "note":
             self.say(f"{job.name}: {rest[0]}", "yellow")
         elif word == "step":
             self.shares[job.name] = rest[0]
-            cells[:2] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
-        elif word == "evaluation":
-            cells[2] = f"held-out {rest[0]}"
+            told["phase"] = f"{rest[0]:.0%}  step {rest[1]}  reward {rest[2]:.3f}"
+        else:
+            told[word] = f"held-out {rest[0]}" if word == "evaluation" else rest[0]
+        self.status.update(self.console.render_str(str(self), markup=False, emoji=False))
+
+    def __str__(self) -> str:
+        runs = ["  ".join([name, *self.told[name].values()]) for name in self.shares]
+        return "\n".join([f"{self.count}  {self.left}", *runs])
 
     def done(self, job: Job, summary: dict[str, Any]) -> None:
         self._end(job)
         before, after = summary["eval_before"], summary["eval_after"]
         scores = f"{summary['eval_metric']} {before:.3f} -> {after:.3f}"
-        where = f" on {place}" if (place := self.places.get(job.name)) else ""
+        where = f" on {place}" if (place := self.told[job.name].get("place")) else ""
         took = f"{summary['seconds']:.0f} s{where}"
         self.say(f"{self.count}  {job.name}  {scores}  {took}  {self.left}")
 
@@ -93,19 +91,3 @@ class Board:
     def _end(self, job: Job) -> None:
         self.ended += 1
         self.shares.pop(job.name, None)
-
-    def __rich__(self) -> Table:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        width = self.console.width
-        fits = 3 if width >= 100 else 1 if self.places and width < 80 else 2
-        table.add_row(
-            Text(self.count, style="bold"),
-            ProgressBar(1.0, self.progress, width=20),
-            Text(self.left, style="bold"),
-        )
-        for name, share in self.shares.items():
-            step, *more = self.cells[name][:fits]
-            place = [self.places.get(name, "")] if self.places else []
-            cells = map(Text, (step, *place, *more))
-            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *cells)
-        return table

@@ -10,6 +10,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
+from rlzoo_lab.compare.sweep.board import Board
 from rlzoo_lab.compare.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.compare.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.compare.sweep.work import work
@@ -17,7 +18,7 @@ from rlzoo_lab.data.record import failure
 from rlzoo_lab.data.words import read_options
 from rlzoo_lab.view.blocks import Text
 from rlzoo_lab.view.declared import add_declared
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
@@ -58,10 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
-    if arguments.patience is not None:
-        if not 0 < arguments.patience < float("inf"):
-            raise RecipeError(f"--patience: must be more than 0 minutes. Got {arguments.patience}")
-        arguments.on = [*arguments.on, f"patience={arguments.patience}"]
     on = " ".join(arguments.on).split()  # a Python caller gives one text
     from rlzoo.format.console import doing  # here: rich
 
@@ -101,8 +98,7 @@ def train_missing(
     sweep: Sweep, executor: Bound, arguments: argparse.Namespace, at_a_time: int | None = None
 ) -> None:
     """Do the runs that are not finished. The caller locks the folder."""
-    from rlzoo.format.console import SafeConsole  # here, and below: --help needs no rich
-    from rlzoo_lab.compare.sweep.board import Board
+    from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]

@@ -97,12 +97,12 @@ class Sweep:
     @cached_property
     def jobs(self) -> list[Job]:
         """Seed by seed, so that an interrupted sweep has paired runs."""
-        return [self._job(row, seed) for seed in self.seeds for row in self.rows]
-
-    def _job(self, row: SweepRow, seed: int) -> Job:
-        name = f"{row.slug}--seed{seed}"
-        store = self.store and f"{self.store.rstrip('/')}/{name}"
-        return Job(self.path / name, row.label, _placed(row, seed, self.path / name), store)
+        jobs = []
+        for seed, row in itertools.product(self.seeds, self.rows):
+            path = self.path / f"{row.slug}--seed{seed}"
+            store = self.store and f"{self.store.rstrip('/')}/{path.name}"
+            jobs.append(Job(path, row.label, _placed(row, seed, path), store))
+        return jobs
 
 
 def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
@@ -150,8 +150,11 @@ def plan_sweep(
         if one == other:
             raise RecipeError(f"two rows would write to the same folder, {one}--seed...")
     first = next(iter(rows.values())).recipe
+    # The same words, in any order, are the same sweep.
+    digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
+    usual = f"runs/sweep-{first.name}-{first.config.task.name}-{digest}"
     return Sweep(
-        Path(folder) if folder else _default_folder(words, first),
+        Path(folder or usual),
         tuple(words),
         tuple(_full(k) for k in swept),
         seeds or (first.config.seed,),
@@ -287,9 +290,3 @@ def _naming(row: str) -> Iterator[None]:
 
 def _full(key: str) -> str:
     return f"{key}.name" if key in SECTIONS or key == "model" else key
-
-
-def _default_folder(words: list[str], recipe: Recipe) -> Path:
-    """The same words, in any order, are the same sweep."""
-    digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
-    return Path("runs") / f"sweep-{recipe.name}-{recipe.config.task.name}-{digest}"

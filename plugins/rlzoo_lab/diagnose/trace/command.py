@@ -21,7 +21,7 @@ from rlzoo_lab.diagnose.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.html import page
 from rlzoo_lab.view.numbers import is_number
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 from rlzoo_lab.view.written import Written
 
 MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed

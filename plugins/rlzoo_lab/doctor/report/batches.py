@@ -19,7 +19,7 @@ EPS = np.finfo(np.float32).eps
 @dataclass
 class Saved:
     """A saved batch. columns: arrays (B, ...) by name; texts: lists (B,) by name; tokens: the text
-    of each token by its id; empty for older runs."""
+    of each token by its id."""
 
     step: int
     columns: Mapping[str, Any]

@@ -114,38 +114,12 @@ if (data.tokens.batches) {
       ? `${down}, transparent, ${up}` : `transparent, ${up}`})`;
     by("means").textContent = low === high ? `${shades[name][1]} (all equal here)` : shades[name][1];
   }
-  function profile() {
-    const name = by("shade").value, of = numbersOf(name), n = response.ids.length;
-    const ys = response.ids.map((_, t) => of(t)).filter(y => y !== null);
-    const svg = by("profile"), signed = shades[name][2];
-    svg.replaceChildren();
-    svg.toggleAttribute("hidden", n < 12 || !ys.length);
-    if (n < 12 || !ys.length) return;
-    const low = Math.min(...ys, signed ? 0 : Infinity), high = Math.max(...ys, signed ? 0 : -Infinity);
-    const up = y => 86 - 82 * (high > low ? (y - low) / (high - low) : .5);
-    const right = t => 640 * (t + .5) / n;
-    const path = (d, kind) => {
-      const made = s("path", { d, class: kind });
-      svg.append(made);
-      return made;
-    };
-    if (signed) path(`M0 ${up(0)}H640`, "zero");
-    let d = "", pen = "M";
-    for (let t = 0; t < n; t++) {
-      if (of(t) === null) { pen = "M"; continue; }
-      d += `${pen}${right(t).toFixed(1)} ${up(of(t)).toFixed(1)}`;
-      pen = "L";
-    }
-    path(d);
-    path("M0 0V90", "cursor").id = "at";
-  }
   function focus(t) {
     spans[current]?.classList.remove("on");
     current = along(spans, t, 0);
     spans[current]?.classList.add("on");
     const panel = by("numbers");
     panel.replaceChildren();
-    by("at")?.setAttribute("transform", `translate(${640 * (current + .5) / response.ids.length})`);
     if (!spans.length) { add(panel, "p", "an empty response", "muted"); return; }
     const head = add(panel, "h3", "");
     add(head, "bdi", batch.tokens[response.ids[current]]);
@@ -166,7 +140,6 @@ if (data.tokens.batches) {
       some.forEach((span, t) => tint(span, ...colour(name, of(t))));
     }
     legend();
-    profile();
     focus(current);
   }
   function showResponse() {
@@ -186,7 +159,6 @@ if (data.tokens.batches) {
     if (response.prompt) say("prompt", response.prompt);
     if (response.answer !== null) say("· answer", response.answer);
     if (response.score !== null) say("· reward", write(response.score));
-    if (response.text) say("· response", response.text);
     group();
     current = 0;
     shadeAll();

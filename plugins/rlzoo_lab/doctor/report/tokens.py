@@ -9,8 +9,8 @@ import numpy as np
 
 from rlzoo.format.text import printable
 from rlzoo_lab.doctor.report.batches import Saved
+from rlzoo_lab.view.numbers import BLUE, ORANGE
 from rlzoo_lab.view.page import tag
-from rlzoo_lab.view.shade import BLUE, ORANGE
 
 BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response
@@ -65,10 +65,6 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
         )
     if cut := sum(s["cut"] for s in shown):
         notes.append(f"{cut} responses are shown only up to {LONGEST:,} tokens")
-    if not any(s["named"] for s in shown):
-        notes.append("this run did not save the texts of tokens, so the page shows token ids")
-    if "entropy" not in shades and how is HOW:
-        notes.append("this run did not save ratio and entropy; newer runs do")
     note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
     up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
     return (
@@ -84,8 +80,6 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str,
         '<span id="most"></span> <span id="means"></span></p>'
         '<div class="reading"><div><div class="tokens" id="tokens" tabindex="0" role="group" '
         'aria-label="tokens; use the arrow keys to move between them"></div>'
-        '<svg id="profile" role="img" aria-label="the value along the response" '
-        'viewBox="0 0 640 90" preserveAspectRatio="none"></svg>'
         '<h3>All responses to this prompt</h3><div id="others"></div></div>'
         '<aside id="numbers" aria-live="polite"></aside></div>'
     ), data
@@ -111,7 +105,6 @@ def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
     return {
         "step": batch.step, "rows": rows, "left": batch.rows - len(rows), "cut": cut,
         "scales": {key: _scale(column[chosen], SHADES[key][2]) for key, column in columns.items()},
-        "named": bool(batch.tokens),
         "tokens": {i: printable(batch.tokens.get(i, f"⟨{i}⟩")) for i in ids},
     }  # fmt: skip
 
@@ -156,12 +149,11 @@ def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[st
         alike = values and values[0] is not None and values.count(values[0]) == len(values)
         numbers[key] = values[0] if alike else values
     answer = batch.text("answers", row)
-    text = "" if batch.tokens else batch.text("responses", row) or ""
     return {
         "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
         "prompt": printable(batch.text("prompts", row) or "")[:4000],
         "answer": None if answer is None else printable(answer)[:400],
-        "score": _short(batch.score(row)), "numbers": numbers, "text": printable(text)[:4000],
+        "score": _short(batch.score(row)), "numbers": numbers,
         "ids": batch.columns["response_ids"][row, : len(chosen)].tolist(),
     }  # fmt: skip
 

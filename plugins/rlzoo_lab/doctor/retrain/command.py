@@ -21,7 +21,7 @@ from rlzoo_lab.stats import Interval
 from rlzoo_lab.view.blocks import Block, Column, Table, Text, column
 from rlzoo_lab.view.declared import add_declared
 from rlzoo_lab.view.numbers import NONE, bracket, signed, three_decimals
-from rlzoo_lab.view.shown import Shown
+from rlzoo_lab.view.texts import Shown
 
 RUNS = 8  # retrainings, unless --runs sets another number
 

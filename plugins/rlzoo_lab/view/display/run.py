@@ -9,7 +9,6 @@ from rlzoo.cli.run.lines import cells
 from rlzoo.runs.disk import is_number
 from rlzoo.runs.metrics import ACCURACY, GREEDY, REWARD, SCORE
 from rlzoo_lab.view.blocks import Column, Curve, Series, Table, Text, column
-from rlzoo_lab.view.numbers import sample_texts
 
 LONGEST = 300  # characters of a sample's text
 
@@ -86,7 +85,8 @@ def samples(rows: Collection[Mapping[str, Any]], title: str = "") -> Table:
         said = str("-" if value is None else value)
         return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
 
-    names = sample_texts(rows)
+    told = any(row.get("answer") is not None for row in rows)
+    names = ["prompt", "response", *["answer"] * told]
     texts = [Column(name, [cell(row.get(name)) for row in rows], left=True) for name in names]
     steps = [Column("step", [cell(row.get("step")) for row in rows])]
     trained = any("step" in row for row in rows)

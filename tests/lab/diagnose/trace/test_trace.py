@@ -25,7 +25,7 @@ from rlzoo_lab.diagnose.trace import command
 from rlzoo_lab.diagnose.trace import tables as trace
 from rlzoo_lab.view import numbers
 from rlzoo_lab.view.html import page
-from rlzoo_lab.view.shade import shade
+from rlzoo_lab.view.numbers import shade
 from rlzoo_lab.view.terminal import rendered
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
