@@ -305,9 +305,8 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool,
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
     bound = 0.1 if policy.halves else 1e-3
-    return _agree(
-        off, bound, "the same gradient, within {}", "off by {} of the gradient's largest entry"
-    )
+    wrong = "its gradient is off by {} of the largest entry"
+    return _agree(off, bound, "the same gradient, within {}", wrong)
 
 
 # ---------------------------------------------------------------- trees
