@@ -191,10 +191,8 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Silent) -> Tra
             assert run.store is not None
             pushed = run.store.push(run.path)
             has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
-    display.note(
-        f"{path} is already finished{has}, so there is nothing to resume; `rlzoo resume {path} "
-        f"train.steps=N` continues it to step N"
-    )
+    more = f"`rlzoo resume {path} train.steps=N` continues it to step N"
+    display.note(f"{path} is already finished{has}, so there is nothing to resume; {more}")
     return Trained(folder.path, folder.summary())
 
 
