@@ -3,8 +3,9 @@
 import difflib
 import errno
 import os
-import re
+import sys
 import traceback
+import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,6 +103,14 @@ class Stopped(KeyboardInterrupt):
         self.status = 128 + number
 
 
+def warn(text: str) -> None:
+    """A UserWarning that names the line outside rlzoo from which it was called."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("rlzoo"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the same word in another case, up to three with this prefix, or the
     most similar of `words`; otherwise an empty string."""
@@ -133,23 +142,12 @@ def in_short(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-# A value that fills lines: in quotation marks, in brackets, or without a space.
-_LONG = re.compile(
-    r"""(?<!\w)(?P<mark>['"])(?:(?!(?P=mark)).){300,}?(?P=mark)|[\[{][^][{}]{300,}[]}]|\S{300,}""",
-    re.DOTALL,
-)
 LONGEST = 1000  # characters of a line for a reader
 
 
 def in_line(text: str) -> str:
-    """A message with its long values cut in the middle, and the whole if it is still long."""
-    if len(text) < 300:
-        return text
-    text = _LONG.sub(lambda found: _cut(found[0], 120), _cut(text, 10 * LONGEST))
-    return _cut(text, LONGEST)
-
-
-def _cut(text: str, most: int) -> str:
+    """A message, cut in the middle if it is long, as one with a long value is."""
+    most = LONGEST
     return text if len(text) <= most else f"{text[: 2 * most // 3]}[...]{text[-most // 3 :]}"
 
 

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
-from rlzoo.accel.decode import Decoder, truncate, wide
+from rlzoo.accel.decode import Decoder, truncate
 from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
@@ -76,37 +77,30 @@ class Policy:
     def pad_id(self) -> int:
         return int(self.tokenizer.pad_token_id)
 
-    def bytes_of_position(self, *, grad: bool) -> int:
+    @cached_property
+    def bytes_of_position(self) -> dict[bool, int]:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
-        is a gradient, of one where there is none."""
+        is a gradient (True), of one where there is none."""
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         inner = max(inner) if isinstance(inner, (list, tuple)) else inner  # the widest layer's
-        floats = 10 * config.hidden_size + 4 * inner  # of a layer
-        if grad and self.recompute:  # each layer's input, and one layer
-            floats += config.num_hidden_layers * config.hidden_size
-        elif grad:
-            floats *= config.num_hidden_layers
-        return 4 * (floats + (self.vocabulary if grad else 0))
+        one, layers = 10 * config.hidden_size + 4 * inner, config.num_hidden_layers  # floats
+        # With checkpointing, each layer's input, and one layer.
+        every = one + layers * config.hidden_size if self.recompute else one * layers
+        return {True: 4 * (every + self.vocabulary), False: 4 * one}
 
-    @property
+    @cached_property
     def halves(self) -> bool:
         """Whether passes compute in half precision, whose rounding differs from pass to pass."""
         half = (torch.float16, torch.bfloat16)
         return self.autocast or any(w.dtype in half for w in self.model.parameters())
 
-    def over(self, model: Any) -> "Policy":
-        """The same policy of another network, which samples by itself."""
-        d = self.decoder
-        decoder = Decoder(static=d.static, dtype=d.dtype, notes=d.notes)
-        return replace(self, model=model, value_head=None, decoder=decoder)
-
     def frozen_copy(self) -> "Policy":
-        """The reference: a copy of the network as it is now, without gradients. With LoRA it is
-        the same network with its adapters off."""
-        if hf_internals.has_adapters(self.model):
-            return replace(self.over(self.model), adapter=False)
-        return self.over(copy.deepcopy(self.model).requires_grad_(False))
+        """The reference: a copy of the network as it is now, without gradients, which samples by
+        itself. With LoRA it is the same network with its adapters off."""
+        lora, decoder = hf_internals.has_adapters(self.model), replace(self.decoder, copy=None)
+        model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
+        return replace(self, model=model, adapter=not lora, value_head=None, decoder=decoder)
 
     @torch.no_grad()
     def move_towards(self, other: "Policy", share: float) -> None:
@@ -159,10 +153,10 @@ class Policy:
             stack.enter_context(self.reading(self.model, rows))
             if function is not None:
                 lm_head = self.model.get_output_embeddings()
-                stack.enter_context(hf_internals.forward_of(lm_head, function))
+                stack.enter_context(hf_internals.changed(lm_head, forward=function))
                 if self.softcap is not None:  # `function` applies it
                     config = self.model.config.get_text_config()
-                    stack.enter_context(hf_internals.without_softcap(config))
+                    stack.enter_context(hf_internals.changed(config, final_logit_softcapping=None))
             return self.model(
                 input_ids=rows.ids,
                 position_ids=rows.place,
@@ -193,25 +187,17 @@ class Policy:
         size = columns["response_ids"].shape
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
-        names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
+        names = ("log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want))
 
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
             lm_head = self.model.get_output_embeddings()
             stats = head.log_prob_stats(
                 hidden.flatten(0, 1)[picked],  # nothing is spent on padding
-                lm_head.weight,
-                lm_head.bias,
-                ids,
-                self.temperature,
-                self.softcap,
-                kept=kept,
-                entropy="entropy" in want,
-                entropy_grad=entropy_grad,
-                sum_pi_squared="sum_pi_squared" in want,
-                accumulate=accumulate,
-            )
-            out = _placed(torch.stack([stats[n] for n in names], -1), where, size)
+                lm_head.weight, lm_head.bias, ids, self.temperature, self.softcap, kept=kept,
+                want=names[1:], entropy_grad=entropy_grad, accumulate=accumulate,
+            )  # fmt: skip
+            out = _placed(torch.stack([*stats.values()], -1), where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
@@ -224,7 +210,7 @@ class Policy:
             if "values" in want:
                 out["values"] = scored[..., len(names) :].squeeze(-1)
             return out
-        logits = wide(self.run(rows).flatten(0, 1)[picked]) / self.temperature
+        logits = head.wide(self.run(rows).flatten(0, 1)[picked]) / self.temperature
         if kept is not None:
             logits = logits.masked_fill(~head.unpacked(kept, logits.shape[-1]), -torch.inf)
         log_pi = logits.log_softmax(-1)

@@ -13,13 +13,14 @@ environment proceeds token by token and the sampler turn by turn; both use `Turn
 
 import hashlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
+from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import (
     continued,
     decoded,
@@ -177,25 +178,26 @@ class Turns:
         return text
 
     def _fault(self, row: Conversation | None, text: str) -> ConversationError:
-        return fault(self.plan, row.about if row else None, row.turns if row else [], text)
+        """One line that names the task, the prompt and the policy's turn."""
+        where = f"task {self.plan.task_name!r}: {text}"
+        if row is None:
+            where += " (on several rows together, but not on any single row)"
+            return ConversationError(where)
+        turns = row.turns
+        spoken = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
+        prompt, turn = in_short(row.about["prompts"]), (len(turns) + 1) // 2
+        return ConversationError(f"{where} (prompt {prompt}, turn {turn}: {in_short(spoken)})")
 
     # ------------------------------------------------------------ as columns
 
     def columns(self, rows: Sequence[Conversation], pad_id: int, device: Any) -> dict[str, Any]:
         """The rollout's columns of some rows, padded to the longest."""
-        lengths = [len(row.ids) - row.begin for row in rows]
-        width = max(lengths, default=0)
-
-        def padded(lists: list[list[int]], pad: int) -> Tensor:
-            cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
-            return torch.tensor([x + [pad] * (width - len(x)) for x in cut])
-
-        turn_ids = padded([row.turn_ids for row in rows], 0)
-        length = torch.tensor(lengths)[:, None]
+        ids, real = right_pad([row.ids[row.begin :] for row in rows], pad_id)
+        turn_ids, _ = right_pad([row.turn_ids[row.begin :] for row in rows], 0)
         tensors = {
-            "response_ids": padded([row.ids for row in rows], pad_id),
+            "response_ids": ids,
             "response_mask": (turn_ids > 0).float(),
-            "response_attention": (torch.arange(width) < length).float(),
+            "response_attention": real.float(),
             "terminated": torch.tensor([row.terminated for row in rows]),
             "truncated": torch.tensor([row.truncated for row in rows]),
             "turn_ids": turn_ids,
@@ -225,12 +227,21 @@ class Turns:
                 f"task {self.plan.task_name!r}: state_keys must return a list of {len(states)} "
                 f"keys. Got {got}"
             )
-        numbers = iter([_number(self.plan, s, key) for s, key in zip(states, keys, strict=True)])
+        numbers = iter([self._number(s, key) for s, key in zip(states, keys, strict=True)])
         table = torch.zeros(len(rows), max((row.count for row in rows), default=0) + 1).long()
         for i, row in enumerate(rows):
             for k in range(row.count):
                 table[i, k + 1] = next(numbers)
         return table.gather(1, turn_ids)
+
+    def _number(self, state: Conversation, key: Any) -> int:
+        """A key as int64: an int that fits as it is, anything else by a hash that never changes."""
+        if isinstance(key, int) and -(2**63) <= key < 2**63:
+            return int(key)
+        if not isinstance(key, Hashable):
+            raise self._fault(state, f"state key {in_short(key)} is not hashable")
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
 
 
 def ends_turn(
@@ -266,34 +277,24 @@ def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) ->
     return not hides or any(stop in decoded(tokenizer, [tokens])[0] for stop in complete)
 
 
-def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
-    """New conversations from the columns of a batch's prompts."""
-    abouts = [_about(columns, i) for i in range(rows)]
-    return [Conversation(about, limit, _by_template(about)) for about in abouts]
-
-
-def _about(columns: Columns, row: int) -> dict[str, Any]:
-    """What `respond` may take of a row."""
+def begin(columns: Columns, row: int, limit: int) -> Conversation:
+    """A new conversation from a row of the columns of prompts."""
     given = {name: columns[name] for name in TOLD if name in columns}
-    return {n: (x.cpu() if isinstance(x, Tensor) else x)[row] for n, x in given.items()}
+    about = {n: (x.cpu() if isinstance(x, Tensor) else x)[row] for n, x in given.items()}
+    plain = "\n".join(m["content"] for m in about.get("messages") or [])
+    return Conversation(about, limit, chat=about.get("prompts") != plain)
 
 
 def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
-    about = _about(columns, row)
     turn_ids = columns["turn_ids"].cpu()[row, : at + 1].tolist()
     ids = columns["response_ids"].cpu()[row, :at].tolist()
     turn = turn_ids.pop()
     now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
-    turns = columns["turns"][row][: 2 * (turn - 1)]
-    count = turn if now else turn - 1
-    return Conversation(about, limit, _by_template(about), at, ids, turn_ids, turns, now, count)
-
-
-def _by_template(about: Columns) -> bool:
-    """Whether a chat template formatted the prompt; otherwise it is the messages' plain text."""
-    messages = about.get("messages") or []
-    return about.get("prompts") != "\n".join(m["content"] for m in messages)
+    return replace(
+        begin(columns, row, limit), begin=at, ids=ids, turn_ids=turn_ids, now=now,
+        turns=columns["turns"][row][: 2 * (turn - 1)], count=turn if now else turn - 1,
+    )  # fmt: skip
 
 
 def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
@@ -304,25 +305,3 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
         index = name == "prompt_index"  # other values are copied: a task may change them
         arguments.append(torch.tensor([int(v) for v in values]) if index else own(values))
     return arguments
-
-
-def _number(plan: Plan, state: Conversation, key: Any) -> int:
-    """A key as int64: an int that fits as it is, anything else by a hash that never changes."""
-    if isinstance(key, int) and -(2**63) <= key < 2**63:
-        return int(key)
-    if not isinstance(key, Hashable):
-        raise fault(plan, state.about, state.turns, f"state key {in_short(key)} is not hashable")
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def fault(plan: Plan, about: Columns | None, turns: Sequence[str], text: str) -> ConversationError:
-    """One line that names the task, the prompt and the policy's turn."""
-    where = f"task {plan.task_name!r}: {text}"
-    if about is None:
-        return ConversationError(f"{where} (on several rows together, but not on any single row)")
-    spoken = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
-    turn = (len(turns) + 1) // 2
-    return ConversationError(
-        f"{where} (prompt {in_short(about['prompts'])}, turn {turn}: {in_short(spoken)})"
-    )

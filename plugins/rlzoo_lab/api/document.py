@@ -24,6 +24,15 @@ _COLOURS = [(20, 20, 20), (205, 60, 50), (20, 140, 85), (170, 120, 0), (45, 115,
             (170, 75, 150), (0, 140, 155), (140, 140, 140)]  # fmt: skip
 
 
+def frame_of(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """The rows as a pandas DataFrame. Raises UsageError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("frame needs pandas: pip install pandas") from None
+    return pandas.DataFrame(list(rows))
+
+
 class _Shown:
     """The display of a result. `status`: the exit status of the process, 0 if there is no
     problem."""
@@ -47,11 +56,7 @@ class _Shown:
     def frame(self) -> Any:
         """The results as a pandas DataFrame, a row for each. Raises UsageError if this verb has no
         such records, or without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError("frame needs pandas: pip install pandas") from None
-        return pandas.DataFrame(list(self._shown("frame", "records")))
+        return frame_of(self._shown("frame", "records"))
 
     def plot(self, name: str | None = None) -> Any:
         """A matplotlib Figure of the curve of that name; by default, the first. Raises UsageError

@@ -12,7 +12,6 @@ from typing import Any
 from rlzoo.cli.run.command import make_display
 from rlzoo.cli.run.lines import SHOWN
 from rlzoo.errors import RunError, UsageError, nearest
-from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
@@ -22,7 +21,7 @@ from rlzoo.runs.store import copy_of
 from rlzoo.train import start
 from rlzoo_lab.api import verbs
 from rlzoo_lab.api.arguments import Overrides, as_words
-from rlzoo_lab.api.document import Found
+from rlzoo_lab.api.document import Found, frame_of
 from rlzoo_lab.api.notebook import Notebook, in_notebook
 from rlzoo_lab.data.record import Record, failure, read_record
 from rlzoo_lab.view.blocks import Text
@@ -94,26 +93,21 @@ class Run:
         if pandas is not installed."""
         if what not in ("steps", "evaluations", "samples"):
             raise UsageError(f"frame: must be steps, evaluations or samples. Got {what!r}")
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError("frame needs pandas: pip install pandas") from None
-        rows = pandas.DataFrame(getattr(self, what))
+        rows = frame_of(getattr(self, what))
         return rows.set_index("step") if what != "samples" and len(rows) else rows
 
     def plot(self, *metrics: str) -> Any:
         """A matplotlib Figure of the given metrics, one below the other; by default the reward and
         the held-out scores and their 95 % intervals. Raises UsageError for a metric that the run
         does not have."""
-        known = dict.fromkeys(name for line in self.steps for name in line)
+        record = read_record(self._folder.path)
+        known = record.steps.names()
         for name in metrics:
             if name not in known:
                 raise UsageError(f"plot: no metric {name!r} in {self.path}{nearest(name, known)}")
         if metrics:
-            return drawn(
-                [shown.curve(shown.points(self.steps, name), (), name) for name in metrics]
-            )
-        return drawn([shown.curve(shown.points(self.steps, REWARD), self.evaluations)])
+            return drawn([shown.curve(record.points(name), (), name) for name in metrics])
+        return drawn([shown.curve(record.points(REWARD), record.evaluations)])
 
     def trace(self, row: int = 0, overrides: Overrides = (), **options: Any) -> Found:
         """One response, token by token: `rlzoo.trace(run, overrides, row=row, ...)`."""
@@ -188,7 +182,7 @@ def run(
     overrides: Overrides | None = None,
     *,
     zoo: Zoo | None = None,
-    display: Display | bool | None = None,
+    display: Silent | bool | None = None,
     store: str | None = None,
     **keys: Any,
 ) -> Run:
@@ -217,7 +211,7 @@ def resume(
     *,
     steps: int | None = None,
     zoo: Zoo | None = None,
-    display: Display | bool | None = None,
+    display: Silent | bool | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -237,7 +231,7 @@ def resume(
 
 
 @contextmanager
-def _shown(display: Display | bool | None) -> Iterator[Display]:
+def _shown(display: Silent | bool | None) -> Iterator[Silent]:
     """The display that is meant; one that is made here is closed here."""
     if display is None:
         display = in_notebook()

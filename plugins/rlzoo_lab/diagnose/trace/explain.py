@@ -367,7 +367,10 @@ def _linear(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str
     grouped = "group_ids" in probe.estimator.needs and len(probe.rows) == 1
     if grouped and one.actions and not raw[one.row].any():
         told.append("a group of one has nothing to compare the response with, so it gets 0")
-    return [*told, *_same_everywhere(lines)]
+    tails = {line.split(" = ", 1)[1] for line in lines}
+    if len(lines) > 1 and len(tails) == 1:  # every token has the same
+        lines = [f"A_t = {tails.pop()}, the same at every token"]
+    return [*told, *lines]
 
 
 def _sum_of(terms: list[tuple[float, str, float]], constant: float) -> tuple[str, str]:
@@ -383,14 +386,6 @@ def _sum_of(terms: list[tuple[float, str, float]], constant: float) -> tuple[str
         return plain(constant), plain(constant)
     tail = f" {'-' if constant < 0 else '+'} {plain(abs(constant))}" * (abs(constant) > 1e-12)
     return symbols + tail, numbers + tail
-
-
-def _same_everywhere(lines: list[str]) -> list[str]:
-    """One line for all tokens where every token has the same."""
-    tails = {line.split(" = ", 1)[1] for line in lines}
-    if len(lines) < 2 or len(tails) > 1:
-        return lines
-    return [f"A_t = {tails.pop()}, the same at every token"]
 
 
 def _standardised(estimator: Bound, one: BatchRow, raw: Tensor) -> list[str] | None:

@@ -21,12 +21,6 @@ def finite(value: Any) -> float | None:
     return float(value) if is_number(value) and math.isfinite(value) else None
 
 
-def points(lines: Iterable[Mapping[str, Any]], name: str) -> list[Point]:
-    """(step, value) of a metric if both are numbers."""
-    found = [(finite(line.get("step")), finite(line.get(name))) for line in lines]
-    return [(step, value) for step, value in found if step is not None and value is not None]
-
-
 def held_out(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, list[Held]]:
     """The held-out metric (accuracy if available) and its value in each evaluation."""
     name = ACCURACY if any(ACCURACY in line for line in evaluations) else SCORE
