@@ -95,17 +95,12 @@ class Policy:
         half = (torch.float16, torch.bfloat16)
         return self.autocast or any(w.dtype in half for w in self.model.parameters())
 
-    def over(self, model: Any) -> "Policy":
-        """The same policy of another network, which samples by itself."""
-        decoder = replace(self.decoder, copy=None, most_rows=None)
-        return replace(self, model=model, value_head=None, decoder=decoder)
-
     def frozen_copy(self) -> "Policy":
-        """The reference: a copy of the network as it is now, without gradients. With LoRA it is
-        the same network with its adapters off."""
-        if hf_internals.has_adapters(self.model):
-            return replace(self.over(self.model), adapter=False)
-        return self.over(copy.deepcopy(self.model).requires_grad_(False))
+        """The reference: a copy of the network as it is now, without gradients, which samples by
+        itself. With LoRA it is the same network with its adapters off."""
+        lora, decoder = hf_internals.has_adapters(self.model), replace(self.decoder, copy=None)
+        model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
+        return replace(self, model=model, adapter=not lora, value_head=None, decoder=decoder)
 
     @torch.no_grad()
     def move_towards(self, other: "Policy", share: float) -> None:

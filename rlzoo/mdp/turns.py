@@ -178,7 +178,15 @@ class Turns:
         return text
 
     def _fault(self, row: Conversation | None, text: str) -> ConversationError:
-        return fault(self.plan, row.about if row else None, row.turns if row else [], text)
+        """One line that names the task, the prompt and the policy's turn."""
+        where = f"task {self.plan.task_name!r}: {text}"
+        if row is None:
+            where += " (on several rows together, but not on any single row)"
+            return ConversationError(where)
+        turns = row.turns
+        spoken = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
+        prompt, turn = in_short(row.about["prompts"]), (len(turns) + 1) // 2
+        return ConversationError(f"{where} (prompt {prompt}, turn {turn}: {in_short(spoken)})")
 
     # ------------------------------------------------------------ as columns
 
@@ -219,12 +227,21 @@ class Turns:
                 f"task {self.plan.task_name!r}: state_keys must return a list of {len(states)} "
                 f"keys. Got {got}"
             )
-        numbers = iter([_number(self.plan, s, key) for s, key in zip(states, keys, strict=True)])
+        numbers = iter([self._number(s, key) for s, key in zip(states, keys, strict=True)])
         table = torch.zeros(len(rows), max((row.count for row in rows), default=0) + 1).long()
         for i, row in enumerate(rows):
             for k in range(row.count):
                 table[i, k + 1] = next(numbers)
         return table.gather(1, turn_ids)
+
+    def _number(self, state: Conversation, key: Any) -> int:
+        """A key as int64: an int that fits as it is, anything else by a hash that never changes."""
+        if isinstance(key, int) and -(2**63) <= key < 2**63:
+            return int(key)
+        if not isinstance(key, Hashable):
+            raise self._fault(state, f"state key {in_short(key)} is not hashable")
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
 
 
 def ends_turn(
@@ -288,25 +305,3 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
         index = name == "prompt_index"  # other values are copied: a task may change them
         arguments.append(torch.tensor([int(v) for v in values]) if index else own(values))
     return arguments
-
-
-def _number(plan: Plan, state: Conversation, key: Any) -> int:
-    """A key as int64: an int that fits as it is, anything else by a hash that never changes."""
-    if isinstance(key, int) and -(2**63) <= key < 2**63:
-        return int(key)
-    if not isinstance(key, Hashable):
-        raise fault(plan, state.about, state.turns, f"state key {in_short(key)} is not hashable")
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def fault(plan: Plan, about: Columns | None, turns: Sequence[str], text: str) -> ConversationError:
-    """One line that names the task, the prompt and the policy's turn."""
-    where = f"task {plan.task_name!r}: {text}"
-    if about is None:
-        return ConversationError(f"{where} (on several rows together, but not on any single row)")
-    spoken = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
-    turn = (len(turns) + 1) // 2
-    return ConversationError(
-        f"{where} (prompt {in_short(about['prompts'])}, turn {turn}: {in_short(spoken)})"
-    )

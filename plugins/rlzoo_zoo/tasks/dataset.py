@@ -275,7 +275,9 @@ class Dataset:
             try:
                 value = values[name] = column(row, name)
             except KeyError:
-                raise ValueError(no_column(name, row)) from None
+                options = [o for o in ("prompt", "answer", "domain") if getattr(self, o) == name]
+                sets = f"; set task.{options[0]}" if options else ""
+                raise ValueError(f"{no_column(name, row)}{sets}") from None
             found.add(name)
             if value is None:
                 raise ValueError(f"{name!r} is null")

@@ -1,10 +1,9 @@
 """`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
 
 import argparse
-import warnings
 
 from rlzoo.cli.verb import QUIET_HELP, WORDS_HELP, Result
-from rlzoo.errors import RecipeError, Unfinished, disk_is_full
+from rlzoo.errors import RecipeError, Unfinished, disk_is_full, warn
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
@@ -59,6 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    if arguments.patience is not None:
+        if not 0 < arguments.patience < float("inf"):
+            raise RecipeError(f"--patience: must be more than 0 minutes. Got {arguments.patience}")
+        arguments.on = [*arguments.on, f"patience={arguments.patience}"]
     on = " ".join(arguments.on).split()  # a Python caller gives one text
     from rlzoo.format.console import doing  # here: rich
 
@@ -78,7 +81,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
     for line in forecast(sweep, bool(arguments.reference)):
-        warnings.warn(line, stacklevel=2)
+        warn(line)
     again = f"run the same command again to continue with the missing runs in {sweep.path}"
     try:
         with locked(sweep.path):
