@@ -27,14 +27,15 @@ def body(blocks: Iterable[Block]) -> str:
     return "".join(out)
 
 
-def page(title: str, blocks: Iterable[Block]) -> str:
-    """A self-contained page, on which the rows of tables point to curves, and tokens to rows."""
+def page(title: str, blocks: Iterable[Block], first: str = "", more: str = "") -> str:
+    """A self-contained page, on which the rows of tables point to curves, and tokens to rows.
+    first: HTML above the blocks; more: a script after the common one."""
     shown = list(blocks)
     linked = any(isinstance(block, Table) and block.linked for block in shown)
     inside = [tag("p", html.LINKED, "muted screen")] if linked else []
     script, css = html.touch()
-    return html.page(title, [*inside, body(shown), html.ROW_OF], css,
-                     script=f"{script}linkRows();linkTokens();")  # fmt: skip
+    return html.page(title, [*inside, first, body(shown), html.ROW_OF], css,
+                     script=f"{script}linkRows();linkTokens();{more}")  # fmt: skip
 
 
 def notebook(blocks: Iterable[Block]) -> str:

@@ -157,3 +157,19 @@ def test_a_print_is_light_and_whole(chromium, written, kind):
     faint = chromium.ask(each("figure [data-row]", "getComputedStyle(x).opacity"))
     assert set(faint) <= {"1"}
     assert len(chromium.call("Page.printToPDF")["data"]) > 10_000
+
+
+@pytest.mark.parametrize("names", [[], ["--tokens", "a,b,c"]], ids=["typed", "named"])
+def test_a_slider_moves_lambda_in_a_trace(chromium, tmp_path, names):
+    file = tmp_path / "trace.html"
+    words = ["--rewards", "0,0,1", "--values", ".3,.4,.6", "--html", str(file)]
+    assert main(["trace", *words, *names]) == 0
+    chromium.open(file)
+    cells = """(lam => { by("lam").value = lam; by("lam").dispatchEvent(new Event("input"));
+      return [...document.querySelectorAll("tbody tr")].slice(0, 3)
+        .map(row => [...row.cells].slice(-2).map(cell => Number(cell.textContent))) })"""
+    assert chromium.ask(f"{cells}(0)") == [[0.1, 0.4], [0.2, 0.6], [0.4, 1]]
+    assert chromium.ask(f"{cells}(0.95)") == [[0.651, 0.951], [0.58, 0.98], [0.4, 1]]
+    quiet(chromium, file)
+    assert main(["trace", *words, "--estimator", "mc"]) == 0
+    assert 'id="lam"' not in file.read_text()

@@ -16,6 +16,7 @@ from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import is_run, latest_run
 from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_own
+from rlzoo_lab.diagnose.trace.slider import slider
 from rlzoo_lab.diagnose.trace.tables import blocks
 from rlzoo_lab.diagnose.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.view.declared import add_declared
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
     def write(path: Path) -> None:
         title = f"{traced.source}, response {traced.row} of {traced.rows}"
-        write_atomically(path, page(title, blocks(traced, True)[1:]).encode())
+        moved = slider(traced)
+        write_atomically(path, page(title, blocks(traced, True)[1:], *moved).encode())
 
     return Result(asdict(traced), shown, files={"html": write})
 
