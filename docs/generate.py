@@ -694,7 +694,7 @@ def first_line_of(function: Callable) -> str:
 
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
-    "docs/recipes.md": {"keys": keys_block},
+    "docs/components/keys.md": {"keys": keys_block},
     "docs/design.md": {"reading": reading_block},
     "docs/plugin-authors.md": {"public": public_block},
     "docs/python.md": {"run": run_block},

@@ -3,7 +3,6 @@
 import difflib
 import errno
 import os
-import re
 import traceback
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -133,23 +132,12 @@ def in_short(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-# A value that fills lines: in quotation marks, in brackets, or without a space.
-_LONG = re.compile(
-    r"""(?<!\w)(?P<mark>['"])(?:(?!(?P=mark)).){300,}?(?P=mark)|[\[{][^][{}]{300,}[]}]|\S{300,}""",
-    re.DOTALL,
-)
 LONGEST = 1000  # characters of a line for a reader
 
 
 def in_line(text: str) -> str:
-    """A message with its long values cut in the middle, and the whole if it is still long."""
-    if len(text) < 300:
-        return text
-    text = _LONG.sub(lambda found: _cut(found[0], 120), _cut(text, 10 * LONGEST))
-    return _cut(text, LONGEST)
-
-
-def _cut(text: str, most: int) -> str:
+    """A message, cut in the middle if it is long, as one with a long value is."""
+    most = LONGEST
     return text if len(text) <= most else f"{text[: 2 * most // 3]}[...]{text[-most // 3 :]}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from common import put, rlzoo, table
-from rlzoo_lab.stats import student_quantile
+from rlzoo_lab.stats import critical
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE = DOCS / "environments.md"
@@ -40,7 +40,7 @@ def line(task: str, estimator: str, rows: list[dict]) -> list[str]:
     """Accuracy on held-out samples before and after, and the paired difference with its 95 %
     interval (Student's t over seeds); turns of the policy in the first and the last step."""
     gains = [row["eval_after"] - row["eval_before"] for row in rows]
-    half = student_quantile(0.975, len(gains) - 1) * stdev(gains) / len(gains) ** 0.5
+    half = critical(0.95, len(gains) - 1) * stdev(gains) / len(gains) ** 0.5
     return [
         task,
         estimator,

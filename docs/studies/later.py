@@ -92,12 +92,13 @@ def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
 
 
 def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str]]:
-    """A line for each row that is complete."""
+    """A line for each row that is complete, once the first is."""
     scores: dict[str, list[float]] = {}
     found = []
     for row in rows:
         tries, fresh = search(kept, task, row, folder)
-        if fresh and all(cell.name in kept for cell in fresh):
+        whole = fresh and all(cell.name in kept for cell in fresh)
+        if whole and (row == FIRST or FIRST in scores):
             scores[row] = [kept[cell.name][0] for cell in fresh]
             gaps = [a - b for a, b in zip(scores[row], scores[FIRST], strict=True)]
             cost = sum(kept[cell.name][1] for cell in tries)

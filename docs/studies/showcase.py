@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from common import put, rlzoo, table
-from rlzoo_lab.stats import student_quantile
+from rlzoo_lab.stats import critical
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGES = [DOCS / "results.md", DOCS / "tutorial.md"]
@@ -38,7 +38,7 @@ def with_interval(xs: list[float], form: str = ".3f") -> str:
     if n < 2:
         return f"{m:{form}}"
     spread = (sum((x - m) ** 2 for x in xs) / (n - 1) / n) ** 0.5
-    half = student_quantile(0.975, n - 1) * spread
+    half = critical(0.95, n - 1) * spread
     return f"{m:{form}} [{m - half:{form}}, {m + half:{form}}]"
 
 

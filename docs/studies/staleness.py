@@ -98,7 +98,7 @@ def table(rows: dict[str, dict]) -> str:
             lines.append(
                 f"| {called(loss, staleness)} | {staleness} | {statistics.mean(ends):.3f} | "
                 f"{low:.2f} to {high:.2f} | {statistics.mean(r['greedy'] for r in some):.3f} | "
-                f"{min(ends):.3f} | {apart} of {len(some)} | "
+                f"{min(ends):.3f} | {apart}/{len(some)} | "
                 f"{statistics.mean(r['gap'] for r in some):.3f} |"
             )
     seconds = statistics.mean(r["seconds"] for r in rows.values())

@@ -101,12 +101,12 @@ def read_curves(sweep: str) -> dict[str, dict[str, list[list[float]]]]:
 
 def interval(differences: list[float]) -> tuple[float, float, float]:
     """(mean, low, high): Student's 95 % interval of paired differences; one gives none."""
-    from rlzoo_lab.stats import student_quantile
+    from rlzoo_lab.stats import critical
 
     n = len(differences)
     if n < 2:
         return differences[0], math.nan, math.nan
-    half = student_quantile(0.975, n - 1) * stdev(differences) / math.sqrt(n)
+    half = critical(0.95, n - 1) * stdev(differences) / math.sqrt(n)
     return fmean(differences), fmean(differences) - half, fmean(differences) + half
 
 

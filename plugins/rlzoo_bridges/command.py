@@ -6,13 +6,34 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.format.text import folded
+from rlzoo_bridges.corrections import ABOUT, NOT_HERE, POINTS
 from rlzoo_bridges.hosts import find_host
 
 
 def show(trainer: str, words: list[str], zoo: Any) -> Result:
-    """words: a recipe, or nothing."""
+    """words: a recipe, or nothing. trainer `correction`: all trainers' words for corrections."""
+    if trainer == "correction":
+        return _corrections()
     host = find_host(trainer)
     return _recipe(host, words, zoo) if words else _table(host, zoo)
+
+
+def _corrections() -> Result:
+    points = [{k: v for k, v in point._asdict().items() if v} for point in POINTS]
+
+    def view(_: Any) -> Iterator[str]:
+        yield folded(ABOUT)
+        for point in POINTS:
+            yield f"\n{point.words}"
+            yield folded(f"  {point.does}")
+            theirs = zip(("verl", "TRL", "NeMo-RL", "SkyRL"), point[2:], strict=True)
+            if named := "; ".join(f"{who}: {what}" for who, what in theirs if what):
+                yield folded(f"  {named}")
+        yield "\nnot here:"
+        yield from (folded(f"  {text}") for text in NOT_HERE)
+        yield "\n`rlzoo plugins tis`, `icepop` and `rejection` print formulas and options."
+
+    return Result({"points": points, "not_here": [*NOT_HERE]}, view)
 
 
 def _recipe(host: Any, words: list[str], zoo: Any) -> Result:

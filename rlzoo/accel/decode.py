@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rlzoo.accel.head import LEAST, packed
+from rlzoo.accel.head import LEAST, packed, wide
 from rlzoo.accel.hf_internals import by_onednn, plain_cache, take_over
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.static import Fixed, Graph, Step
 from rlzoo.errors import ModelError, out_of_memory
-from rlzoo.mdp.batch import widen
+from rlzoo.mdp.batch import joined
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.plugin.call import TOKENS
 
@@ -88,12 +88,8 @@ class Decoder:
         if len(done) == 1:
             return done[0][1]
         back = torch.cat([rows for rows, _ in done]).argsort()
-        width = max(drawn["response_ids"].shape[1] for _, drawn in done)
-        fill = {"response_ids": policy.pad_id}
-        return {
-            name: torch.cat([widen(x[name], width, fill=fill.get(name, 0)) for _, x in done])[back]
-            for name in done[0][1]
-        }
+        columns = joined([drawn for _, drawn in done], policy.pad_id)
+        return {name: x[back] for name, x in columns.items()}
 
     def _fitting(self, sample: Callable[[Tensor], T], rows: Tensor) -> list[tuple[Tensor, T]]:
         """(rows, their sample), as many at a time as fit into memory."""
@@ -442,8 +438,3 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
         p = ordered.softmax(-1)
         ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)
     return torch.empty_like(log_pi).scatter_(-1, index, ordered.log_softmax(-1))
-
-
-def wide(x: Tensor) -> Tensor:
-    """x in float32 if it has half precision."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -93,7 +93,7 @@ class Engine:
         """Lines for the user; shown ones are removed."""
         return self.passes.notes
 
-    @property
+    @cached_property
     def networks(self) -> dict[str, nn.Module]:
         """Those that are trained, by name."""
         critic = {} if self.critic is None else {"critic": self.critic}
@@ -182,22 +182,20 @@ class Engine:
                 "teacher.path: there is no teacher for a prompt whose domain is not in "
                 "teacher.domains"
             )
-        if len(set(domains)) == 1:
-            return self._by_teacher(columns, teachers[domains[0]], want)
         whole: dict[str, Tensor] = {}
         for domain in dict.fromkeys(domains):
-            rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
-            part = self._by_teacher(take(columns, rows), teachers[domain], want)
-            for name, x in part.items():
-                whole.setdefault(name, x.new_zeros(columns["response_mask"].shape))[rows] = x
+            teacher, rows = teachers[domain], [i for i, x in enumerate(domains) if x == domain]
+            index = torch.tensor(rows)
+            score, names = teacher.log_prob_stats, {"teacher_log_probs": "log_probs"}
+            if "teacher_kl" in want:
+                score = partial(self.policy.full_kl, other=teacher)
+                names = {"teacher_kl": "full_kl", "teacher_log_probs": "ref_log_probs"}
+            # By the teacher's size: it may be the larger of the two.
+            scored = self.passes.map(teacher, take(columns, index), score)
+            for name, of in names.items():
+                x = scored[of]
+                whole.setdefault(name, x.new_zeros(columns["response_mask"].shape))[index] = x
         return whole
-
-    def _by_teacher(self, columns: Columns, teacher: Any, want: set[str]) -> dict[str, Tensor]:
-        map_over = partial(self.passes.map, teacher, columns)  # it may be the larger of the two
-        if "teacher_kl" in want:
-            scored = map_over(lambda c: self.policy.full_kl(c, teacher))
-            return {"teacher_kl": scored["full_kl"], "teacher_log_probs": scored["ref_log_probs"]}
-        return {"teacher_log_probs": map_over(teacher.log_prob_stats)["log_probs"]}
 
     # ------------------------------------------------------------ the update
 
@@ -236,12 +234,11 @@ class Engine:
         them; the chain rule carries it into the passes. kept: passes over all rows, which serve if
         they made all networks' outputs.
         """
-        made_by = {name: output for output, name in READ_OFF.items()}
         ranks = self.ranks
 
         def attempt() -> Terms:
             passes: Sequence[tuple[Tensor, dict[str, Tensor]]] = kept
-            if not all(kept.has(made_by[name]) for name in names):
+            if not all(kept.has(output) for output, name in READ_OFF.items() if name in names):
                 chosen = torch.arange(len(columns["response_mask"])) if rows is None else rows
                 parts = self.passes.parts(self.policy, take(columns, chosen), grad=True)
                 passes = [(chosen[part], {}) for part in parts]
@@ -270,7 +267,17 @@ class Engine:
                 spare = self._outputs(take(columns, passes[0][0]), names).values()
                 torch.stack([x.sum() for x in spare if x.requires_grad]).sum().mul(0).backward()
             self._join_gradients()
-            return self._joined(terms)
+            local = {
+                name: torch.stack([x.detach().double() for x in addends]).tolist()
+                for name, addends in terms.items()
+            }
+            if self.alone:
+                return local
+            total: Terms = defaultdict(list)
+            for share in ranks.gather({name: sum(values) for name, values in local.items()}):
+                for name, value in share.items():
+                    total[name].append(value)
+            return {name: [sum(values)] for name, values in total.items()}
 
         return self.passes.retry(attempt, kept.clear)
 
@@ -279,7 +286,7 @@ class Engine:
         and `stats`, the critic's `prediction`."""
         out: dict[str, Tensor] = {}
         both = self.shared and len(names) > 1
-        with sparse_gradients(self._tables()):
+        with sparse_gradients(self._tables):
             if "actor" in names:
                 out = self.policy.log_prob_stats(
                     columns,
@@ -291,16 +298,18 @@ class Engine:
                 out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
         return out
 
+    @cached_property
     def _tables(self) -> list[nn.Embedding]:
         """Embeddings whose gradient a pass leaves sparse, for the rows that it reads, so that
         passes leave nothing as large as the vocabulary each; the head's they add in place. None of
         weights that are spread over processes: those gradients leave at once."""
-        trunks = [self.policy.model, *([self.critic.trunk] if self.critic else [])]
-        return (
-            []
-            if self.passes.collective
-            else [t for x in trunks if x is not None for t in _embeddings(x)]
-        )
+        if self.passes.collective:
+            return []
+        tables = []
+        for trunk in filter(None, (self.policy.model, self.critic and self.critic.trunk)):
+            with suppress(NotImplementedError):  # of a decoder's wrapper
+                tables.append(trunk.get_input_embeddings())
+        return [table for table in tables if type(table) is nn.Embedding]
 
     def _join_gradients(self) -> None:
         for network in self.networks.values():
@@ -310,15 +319,6 @@ class Engine:
                     weight.grad = weight.grad.to_dense()
         if not self.alone:
             self.ranks.sum_gradients(self.networks.values())
-
-    def _joined(self, terms: Mapping[str, list[Tensor]]) -> Terms:
-        local = {
-            n: torch.stack([x.detach().double() for x in xs]).tolist() for n, xs in terms.items()
-        }
-        if self.alone:
-            return local
-        total = self.ranks.sum({name: sum(values) for name, values in local.items()})
-        return {name: [value] for name, value in total.items()}
 
     def step(
         self, name: str, optimizer: torch.optim.Optimizer, limit: float | None, *, finite: bool
@@ -360,12 +360,3 @@ class Engine:
         if not self.passes.collective:
             return None
         return whole_tensors(self.policy.model.state_dict(keep_vars=True), keep=self.first)
-
-
-def _embeddings(trunk: Any) -> list[nn.Embedding]:
-    """The trunk's table of embeddings; none if it names none, as a decoder's wrapper may."""
-    try:
-        table = trunk.get_input_embeddings()
-    except NotImplementedError:
-        return []
-    return [table] if type(table) is nn.Embedding else []

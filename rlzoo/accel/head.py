@@ -10,7 +10,8 @@ so that memory for logits stays below `rlzoo.accel.passes.room` for any batch an
 A logit may be -inf, where a model switches a token off: then p is 0, and so is p log p.
 """
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,16 @@ from rlzoo.accel.hf_internals import linear
 LEAST = -1000.0  # exp of it is 0 even in float64: for products of p and log p, instead of -inf
 
 
+class How(NamedTuple):
+    """Options of `log_prob_stats`."""
+
+    temperature: float
+    softcap: float | None
+    want: Collection[str]
+    entropy_grad: bool
+    accumulate: bool
+
+
 def log_prob_stats(
     hidden: Tensor,
     weight: Tensor,
@@ -31,13 +42,12 @@ def log_prob_stats(
     softcap: float | None = None,
     *,
     kept: Tensor | None = None,
-    entropy: bool = False,
+    want: Collection[str] = (),
     entropy_grad: bool = False,
-    sum_pi_squared: bool = False,
     accumulate: bool = False,
 ) -> dict[str, Tensor]:
     """`log_probs` (N,) of tokens `ids` (N,) under softmax(logits / temperature), logits =
-    hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) on request.
+    hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) if in `want`.
 
     softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
     kept: (N, K) the tokens over which softmax is taken, see `packed`; None: all.
@@ -47,22 +57,15 @@ def log_prob_stats(
     The output is float32 for half precision, otherwise it has the dtype of `hidden`.
     """
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
-    elif weight.dtype != hidden.dtype:
-        hidden = hidden.to(weight.dtype)
+    autocast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if autocast else weight.dtype
+    hidden, weight = hidden.to(dtype), weight.to(dtype)
+    bias = None if bias is None else bias.to(dtype)
+    how = How(temperature, softcap, want, entropy_grad, accumulate)
     with torch.autocast(device, enabled=False):
-        log_probs, h, squared = _Head.apply(
-            hidden, weight, bias, ids, temperature, softcap, kept, entropy, entropy_grad,
-            sum_pi_squared, accumulate,
-        )  # fmt: skip
-    more = {
-        "entropy": h if entropy else None,
-        "sum_pi_squared": squared if sum_pi_squared else None,
-    }
-    return {"log_probs": log_probs} | {name: x for name, x in more.items() if x is not None}
+        made = _Head.apply(hidden, weight, bias, ids, kept, how)
+    out = dict(zip(("log_probs", "entropy", "sum_pi_squared"), made, strict=True))
+    return {name: out[name] for name in ("log_probs", *want)}
 
 
 def packed(kept: Tensor) -> Tensor:
@@ -82,18 +85,12 @@ _BITS = torch.arange(8, dtype=torch.uint8)
 
 
 def _logits(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    temperature: float,
-    softcap: float | None,
-    kept: Tensor | None = None,
-) -> Tensor:
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float,
+    softcap: float | None, kept: Tensor | None,
+) -> Tensor:  # fmt: skip
     """(N, V) over the temperature, in float32 or wider, -inf where a token was not kept; no other
     object holds them, so that the caller may work in place."""
-    logits = linear(hidden, weight, bias)
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
+    logits = wide(linear(hidden, weight, bias))
     if softcap is not None:
         logits.div_(softcap).tanh_().mul_(softcap)
     if kept is not None:
@@ -101,66 +98,60 @@ def _logits(
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
+def wide(x: Tensor) -> Tensor:
+    """x in float32 if it has half precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class _Head(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        ids: Tensor,
-        temperature: float,
-        softcap: float | None,
-        kept_tokens: Tensor | None,
-        entropy: bool,
-        entropy_grad: bool,
-        sum_pi_squared: bool,
-        accumulate: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor,
+        kept_tokens: Tensor | None, how: How,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         n = len(hidden)
         room = passes.room(hidden.device)
         # Positions whose logits are in memory, and those of them that are processed at a time.
         rows, step = (max(1, size // len(weight)) for size in (room.logits, room.block))
-        wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
-        log_probs, h, squared = (hidden.new_zeros(n, dtype=wide) for _ in range(3))
-        kept = None
+        log_probs, h, squared = (wide(hidden.new_zeros(n)) for _ in range(3))
+        ctx.kept, ctx.rows, ctx.how = None, rows, how
         # p of the only chunk: the backward pass need not make it again.
-        keep = n <= rows and any(ctx.needs_input_grad[:3]) and not entropy_grad and softcap is None
+        keep = n <= rows and any(ctx.needs_input_grad[:3])
+        keep = keep and not how.entropy_grad and how.softcap is None
         for start in range(0, n, rows):
             part = slice(start, start + rows)
             bits = None if kept_tokens is None else kept_tokens[part]
-            logits = _logits(hidden[part], weight, bias, temperature, softcap, bits)
+            logits = _logits(hidden[part], weight, bias, how.temperature, how.softcap, bits)
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
                 block = slice(first, min(first + step, start + rows))
                 log_p = logits[first - start : block.stop - start]
                 log_p.sub_(log_p.logsumexp(-1, keepdim=True))
                 log_probs[block] = log_p.gather(1, ids[block, None])[:, 0]
-                if not (entropy or sum_pi_squared or keep):
+                if not (how.want or keep):
                     continue
                 p = log_p.exp()
-                if entropy:
+                if "entropy" in how.want:
                     h[block] = -torch.linalg.vecdot(p, log_p.clamp_(min=LEAST))
-                if sum_pi_squared:
+                if "sum_pi_squared" in how.want:
                     squared[block] = torch.linalg.vecdot(p, p)
                 if keep:
                     log_p.copy_(p)
-            kept = logits if keep else None
+            ctx.kept = logits if keep else None
             del logits, log_p  # before the next chunk's are made
-        ctx.save_for_backward(hidden, weight, bias, ids, kept_tokens, h if entropy_grad else None)
-        ctx.kept = kept
-        ctx.temperature, ctx.softcap = temperature, softcap
-        ctx.entropy_grad, ctx.rows, ctx.accumulate = entropy_grad, rows, accumulate
-        ctx.mark_non_differentiable(squared, *([] if entropy_grad else [h]))
+        entropy = h if how.entropy_grad else None
+        ctx.save_for_backward(hidden, weight, bias, ids, kept_tokens, entropy)
+        ctx.mark_non_differentiable(squared, *([] if how.entropy_grad else [h]))
         return log_probs, h, squared
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         d_log_prob, d_entropy, _ = gradients
+        how: How = ctx.how
         hidden, weight, bias, ids, kept_tokens, entropy = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None  # worked on in place: a second backward makes it again
         d_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad = weight.grad if ctx.accumulate and weight.is_leaf else None
+        grad = weight.grad if how.accumulate and weight.is_leaf else None
         there = grad is not None and not grad.is_sparse
         d_weight = grad if there else None
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
@@ -172,11 +163,11 @@ class _Head(torch.autograd.Function):
             else:
                 # Logits, then log p, then the gradient, in place: no second chunk is held.
                 bits = None if kept_tokens is None else kept_tokens[part]
-                d_logits = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap, bits)
-                if ctx.softcap is not None:  # d c tanh(x / c) / dx
-                    slope = 1 - (d_logits * (ctx.temperature / ctx.softcap)).square_()
+                d_logits = _logits(hidden[part], weight, bias, how.temperature, how.softcap, bits)
+                if how.softcap is not None:  # d c tanh(x / c) / dx
+                    slope = 1 - (d_logits * (how.temperature / how.softcap)).square_()
                 d_logits.sub_(d_logits.logsumexp(-1, keepdim=True))
-                if ctx.entropy_grad:
+                if how.entropy_grad:
                     p = d_logits.exp()
                     outer = d_entropy[part, None]
                     # -p (g + outer (log p + H))
@@ -186,9 +177,9 @@ class _Head(torch.autograd.Function):
                 else:
                     d_logits.exp_().mul_(-g)
             d_logits.scatter_add_(1, ids[part, None], g.to(d_logits.dtype))
-            if ctx.temperature != 1.0:
-                d_logits.div_(ctx.temperature)
-            if ctx.softcap is not None:
+            if how.temperature != 1.0:
+                d_logits.div_(how.temperature)
+            if how.softcap is not None:
                 d_logits.mul_(slope)
             d_logits = d_logits.to(weight.dtype)
             if d_hidden is not None:
@@ -204,7 +195,7 @@ class _Head(torch.autograd.Function):
         if d_weight is None and ctx.needs_input_grad[1]:
             # No row: ranks that share weights reduce the same ones all the same.
             d_weight = torch.zeros_like(weight)
-        return (d_hidden, None if there else d_weight, d_bias, *[None] * 8)
+        return d_hidden, None if there else d_weight, d_bias, None, None, None
 
 
 @torch.no_grad()

@@ -5,15 +5,21 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.pytorch_utils import Conv1D
 
 from rlzoo.accel.passes import Packed
 from rlzoo.errors import ModelError
@@ -24,30 +30,19 @@ LARGE = 2**18  # weights of a layer: see `by_onednn`
 
 
 @contextmanager
-def forward_of(module: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
-    """In this context, calling `module` calls `function`: an attribute of the object hides the
-    method of its class (torch 2.13). A hook cannot replace the computation, only add to it."""
-    before = vars(module).get("forward")  # of a context around this one
-    module.forward = function
+def changed(thing: Any, **values: Any) -> Iterator[None]:
+    """In this context, an object has other attributes, written to its dict. A module's `forward`
+    there hides the method of its class (torch 2.13), where a hook could only add to it; a config's
+    `final_logit_softcapping` may be None there, which some refuse (transformers 5.23)."""
+    ours = vars(thing)
+    before = {name: ours[name] for name in values if name in ours}  # of a context around this one
+    ours.update(values)
     try:
         yield
     finally:
-        del module.forward
-        if before is not None:
-            module.forward = before
-
-
-@contextmanager
-def without_softcap(config: Any) -> Iterator[None]:
-    """In this context, a text config has no `final_logit_softcapping`. Some configs refuse None,
-    so this writes to the object's dict (transformers 5.23)."""
-    settings = vars(config)
-    before = settings["final_logit_softcapping"]
-    settings["final_logit_softcapping"] = None
-    try:
-        yield
-    finally:
-        settings["final_logit_softcapping"] = before
+        for name in values.keys() - before.keys():
+            del ours[name]
+        ours.update(before)
 
 
 def attention_of(config: Any) -> str | None:
@@ -66,8 +61,6 @@ def take_over(kind: type[T], filled: Any) -> T:
 
 def plain_cache(cache: Any, *others: type) -> bool:
     """Whether a model's cache contains only plain layers of keys and values, or `others`."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
@@ -88,21 +81,15 @@ def forget_adapters(model: Any) -> None:
 @contextmanager
 def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
     """In this context, a backward pass leaves a sparse gradient of the tables' weights. `sparse`
-    is read at each call (torch 2.13).
-    """
-    for table in tables:
-        table.sparse = True
-    try:
-        yield
-    finally:
+    is read at each call (torch 2.13)."""
+    with ExitStack() as stack:
         for table in tables:
-            table.sparse = False
+            stack.enter_context(changed(table, sparse=True))
+        yield
 
 
 def stored_in_out(module: nn.Module) -> bool:
     """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
-    from transformers.pytorch_utils import Conv1D
-
     return isinstance(module, (nn.Embedding, Conv1D))
 
 
@@ -126,7 +113,7 @@ def by_onednn(*models: nn.Module | None, packed: bool = False) -> Iterator[None]
             if packed:  # for 64 rows; the layout serves any number
                 weight = module.weight.detach()
                 laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
-            replaced.enter_context(forward_of(module, partial(_linear, module, laid_out)))
+            replaced.enter_context(changed(module, forward=partial(_linear, module, laid_out)))
         yield
 
 
@@ -165,14 +152,6 @@ class _Here(threading.local):
 _here = _Here()
 
 
-@cache
-def _set_up() -> None:
-    """Register our kind of attention in this process, once."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attend)
-
-
 def same() -> Callable[[], AbstractContextManager]:
     """The context of the current pass, which a layer that is recomputed later must enter."""
     return partial(in_line, *_here.current) if _here.current else nullcontext
@@ -183,7 +162,6 @@ def in_line(model: Any, line: Packed) -> Iterator[None]:
     """In this context, `model` reads rows that are in this line, by our kind of attention, for
     which transformers makes no mask. Its public setter checks the model's class on each call; this
     is for each pass (`_attn_implementation`, transformers 5.23)."""
-    _set_up()
     config, before = model.config, (model.config._attn_implementation, _here.current)
     config._attn_implementation, _here.current = NAME, (model, line)
     try:
@@ -199,8 +177,6 @@ def attend(
     the output (1, L, heads, d). It takes the rows' queries, keys and values out of the line, runs
     torch's causal kernel on them, without a mask, and puts the outputs back: each row sees only its
     own tokens."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has its own mask or bias")
     assert _here.current is not None
@@ -210,3 +186,19 @@ def attend(
     query, key, value = (x.unflatten(0, line.rows.shape).transpose(1, 2) for x in taken)
     out, _ = sdpa_attention_forward(module, query, key, value, None, **more)
     return out.flatten(0, 1).index_select(0, line.back)[None], None
+
+
+def _models() -> Any:
+    """transformers' module of models, without scipy.optimize, 37 MB: the one function of it that
+    they use, to detect objects, is imported when it is called (`transformers.loss`, 5.23)."""
+    name, late = "scipy.optimize", ModuleType("scipy.optimize")
+    vars(late)["linear_sum_assignment"] = lambda *x: import_module(name).linear_sum_assignment(*x)
+    ours = sys.modules.setdefault(name, late) is late
+    try:
+        return import_module("transformers.modeling_utils")
+    finally:
+        if ours:
+            del sys.modules[name]
+
+
+_models().AttentionInterface.register(NAME, attend)

@@ -164,8 +164,8 @@ def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
     p, n = lengths(columns)
     groups, tree = torch.unique(columns["group_ids"].cpu(), return_inverse=True)
     first = torch.full_like(groups, len(p)).scatter_reduce_(0, tree, torch.arange(len(p)), "amin")
-    prompts = columns["prompt_ids"].cpu()
-    if not (torch.equal(prompts, prompts[first[tree]]) and torch.equal(p, p[first[tree]])):
+    prompts, of = columns["prompt_ids"].cpu(), first[tree]  # the first row of a row's group
+    if not (torch.equal(prompts, prompts[of]) and torch.equal(p, p[of])):
         return None
     trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
     return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
@@ -173,8 +173,8 @@ def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
-    masks = (columns[n].cpu() for n in ("prompt_mask", "response_attention"))
-    prompt, response = (mask.long().sum(1) for mask in masks)
+    masks = columns["prompt_mask"], columns["response_attention"]
+    prompt, response = (mask.cpu().long().sum(1) for mask in masks)
     return prompt, response
 
 

@@ -52,14 +52,6 @@ class Ranks:
             torch.distributed.all_gather_object(items, item)
         return items
 
-    def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Numbers summed over ranks, with the names of all of them."""
-        total: dict[str, float] = {}
-        for mine in self.gather(dict(numbers)):
-            for name, value in mine.items():
-                total[name] = total.get(name, 0.0) + value
-        return total
-
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
         """Sum the gradients of all ranks, in place."""
         with _lost():

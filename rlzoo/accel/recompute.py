@@ -31,7 +31,7 @@ def within(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for layer in _layers(model) if torch.is_grad_enabled() else ():
             twice = partial(_twice, layer.forward)
-            stack.enter_context(hf_internals.forward_of(layer, twice))
+            stack.enter_context(hf_internals.changed(layer, forward=twice))
         yield
 
 
@@ -44,12 +44,9 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _twice(forward: Callable, *args: Any, **kwargs: Any) -> Any:
-    contexts = partial(_contexts, hf_internals.same())
+    reading = hf_internals.same()
+
+    def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
+        return nullcontext(), reading()  # of the forward pass, of its repetition
+
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
-
-
-def _contexts(
-    reading: Callable[[], AbstractContextManager],
-) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """The contexts of the forward pass and its repetition."""
-    return nullcontext(), reading()

@@ -2,8 +2,8 @@
 
 May import `lm`, `checks`, `oracle` and the packages below; `rollout` samples the fast way.
 
-    episodes    the rules of a recipe's task, and episodes that step through them
     kl_reward   a wrapper that puts the KL penalty into the reward
+    rules       the rules of a recipe's task
     token_env   one episode at a time
     vector_env  many at a time, on the model's device
 """

@@ -6,7 +6,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from rlzoo.env.episodes import Fields
+from rlzoo.env.token_env import Fields
 from rlzoo.lm.policy import Policy
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import load_zoo

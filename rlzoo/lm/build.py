@@ -18,7 +18,6 @@ from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic, freeze
 from rlzoo.lm.loading import (
     DEQUANTIZED,
-    check_vocabulary,
     load_causal_lm,
     load_config,
     load_tokenizer,
@@ -89,47 +88,35 @@ def _stats(plan: Plan) -> tuple[str, ...]:
 def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, list[str]]:
     """The policy with what ends its responses to the task's prompts, how these become tokens, and
     notes for the user. Raises ModelError where prompts do not fit the model."""
-    model, task, name = plan.recipe.config.model, plan.task, plan.task_name
-    tokenizer, notes = policy.tokenizer, list(policy.decoder.notes)  # of its loading
+    config, task, name = plan.recipe.config, plan.task, plan.task_name
+    model, tokenizer, notes = config.model, policy.tokenizer, list(policy.decoder.notes)
     prompt_format = PromptFormat(tokenizer, model.chat, model.system)
     prompts = drawn(task, name, "train")
     notes += prompt_format.examined(prompts, model.chat_args)
     if unread := prompt_format.unread(prompts):
         notes.append(unread)
-    fixed = plan.recipe.config.rollout.ignore_eos
-    ends = [] if fixed else prompt_format.ends(task, name, policy.eos_ids)
+    ends = [] if config.rollout.ignore_eos else prompt_format.ends(task, name, policy.eos_ids)
     for i in set(ends).difference(policy.eos_ids):
         token = tokenizer.convert_ids_to_tokens(i)
         notes.append(f"responses also end with {token}, the chat template's end of turn")
-    _fit_prompts(plan, prompt_format, policy.limit, notes)
-    decoder = Decoder(static=policy.decoder.static, notes=notes)
-    return replace(policy, eos_ids=ends, stops=plan.stops, decoder=decoder), prompt_format, notes
-
-
-def _fit_prompts(
-    plan: Plan, prompt_format: PromptFormat, longest: tuple[int, str] | None, notes: list[str]
-) -> None:
-    """Find prompts that are too long for the model, which data tasks may leave out. longest: the
-    tokens of a row, and what they are called."""
-    task, name, config = plan.task, plan.task_name, plan.recipe.config
-    limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
-    room = None if longest is None else max(0, longest[0] - limit)
-
-    if fit := plan.abilities.fit:
+    most, (longest, called) = config.rollout.max_new_tokens, policy.limit or (0, "")
+    most = max(most, config.eval.max_new_tokens or 0)
+    room = max(0, longest - most)
+    if fit := plan.abilities.fit:  # a data task leaves out prompts that are too long for the model
         with border(f"task {name!r}: fit"):
-            note = fit(lambda prompt: len(prompt_format.encode(prompt)), room)
+            left = room if called else None
+            note = fit(lambda prompt: len(prompt_format.encode(prompt)), left)
         notes += [note] if note else []
-    if longest is None or room is None:
-        return
-    for split in ("train", "test"):
-        prompts = drawn(task, name, split)
-        lengths = [len(ids) for ids in prompt_format.encode_each(prompts)]
+    for split in ("train", "test") if called else ():
+        lengths = [len(ids) for ids in prompt_format.encode_each(drawn(task, name, split))]
         if max(lengths) > room:
             raise ModelError(
-                f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} for a prompt; "
+                f"rollout.max_new_tokens={most} leaves {room} of {called} for a prompt; "
                 f"{sum(n > room for n in lengths)} of {len(lengths)} {split} prompts of task "
                 f"{name!r} are longer, up to {max(lengths)} tokens"
             )
+    decoder = Decoder(static=policy.decoder.static, notes=notes)
+    return replace(policy, eos_ids=ends, stops=plan.stops, decoder=decoder), prompt_format, notes
 
 
 def _critic(plan: Plan, policy: Policy) -> Critic:
@@ -157,10 +144,7 @@ def build_policy(config: Config) -> Policy:
         chat_args=m.chat_args,
         ends=not r.ignore_eos,
     )
-    model = load_causal_lm(
-        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
-    )
-    check_vocabulary(folder, model.config, tokenizer)
+    model = _loaded(folder, config, tokenizer)
     base, note = origin(str(m.path), folder)
     _prepare(model, config, base)
     notes = [note] if note else []
@@ -184,6 +168,21 @@ def build_policy(config: Config) -> Policy:
     return policy
 
 
+def _loaded(folder: Path, config: Config, tokenizer: Any) -> Any:
+    """The causal LM in `folder`. Raises ModelError if it has no embedding for one of the ids."""
+    m = config.model
+    model = load_causal_lm(
+        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
+    )
+    rows, highest = model.config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise ModelError(
+            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, but "
+            f"the model has only {rows} (0 to {rows - 1})"
+        )
+    return model
+
+
 def _prepare(model: Any, config: Config, base: str) -> None:
     """Add adapters and gradient checkpointing if the recipe sets them."""
     m = config.model
@@ -202,10 +201,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     key = "teacher.path" if domain is None else f"teacher.domains: {domain}"
     folder = resolve_path(plan.teachers[domain], key, code=m.trust_remote_code)
     _same_tokens(policy, folder, key, m.trust_remote_code)
-    model = load_causal_lm(
-        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
-    )
-    check_vocabulary(folder, model.config, policy.tokenizer)
+    model = _loaded(folder, plan.recipe.config, policy.tokenizer)
     teacher = Policy.of(
         model.to(policy.device).requires_grad_(False),
         policy.tokenizer,

@@ -11,6 +11,7 @@ import socket
 import urllib.request
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -157,6 +158,11 @@ def load_tokenizer(
     from transformers import AutoTokenizer
 
     home = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
+    if not (home / "tokenizer.json").is_file() and find_spec("sentencepiece") is None:
+        for file in home.glob("*.model"):  # transformers would recommend tiktoken, whose are text
+            if file.read_bytes()[:1] == b"\n":
+                missing = f"{folder}: {file.name} needs sentencepiece"
+                raise ModelError(f"{missing}: pip install sentencepiece")
     with reading(f"{folder}: has no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             home, local_files_only=True, trust_remote_code=trust_remote_code
@@ -294,16 +300,6 @@ def limit_of(config: Any) -> tuple[int, str] | None:
                 (n, f"the {n} positions after which its {kind} RoPE depends on other rows")
             )
     return min(limits, default=None)
-
-
-def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer with ids for which the model has no embedding."""
-    rows, highest = config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
-    if highest >= rows:
-        raise ModelError(
-            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, but "
-            f"the model has only {rows} (0 to {rows - 1})"
-        )
 
 
 def eos_ids(config: Any, tokenizer: Any) -> list[int]:

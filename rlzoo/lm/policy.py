@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.accel import head, hf_internals, recompute
-from rlzoo.accel.decode import Decoder, truncate, wide
+from rlzoo.accel.decode import Decoder, truncate
 from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
@@ -89,7 +90,7 @@ class Policy:
             floats *= config.num_hidden_layers
         return 4 * (floats + (self.vocabulary if grad else 0))
 
-    @property
+    @cached_property
     def halves(self) -> bool:
         """Whether passes compute in half precision, whose rounding differs from pass to pass."""
         half = (torch.float16, torch.bfloat16)
@@ -97,8 +98,7 @@ class Policy:
 
     def over(self, model: Any) -> "Policy":
         """The same policy of another network, which samples by itself."""
-        d = self.decoder
-        decoder = Decoder(static=d.static, dtype=d.dtype, notes=d.notes)
+        decoder = replace(self.decoder, copy=None, most_rows=None)
         return replace(self, model=model, value_head=None, decoder=decoder)
 
     def frozen_copy(self) -> "Policy":
@@ -159,10 +159,10 @@ class Policy:
             stack.enter_context(self.reading(self.model, rows))
             if function is not None:
                 lm_head = self.model.get_output_embeddings()
-                stack.enter_context(hf_internals.forward_of(lm_head, function))
+                stack.enter_context(hf_internals.changed(lm_head, forward=function))
                 if self.softcap is not None:  # `function` applies it
                     config = self.model.config.get_text_config()
-                    stack.enter_context(hf_internals.without_softcap(config))
+                    stack.enter_context(hf_internals.changed(config, final_logit_softcapping=None))
             return self.model(
                 input_ids=rows.ids,
                 position_ids=rows.place,
@@ -193,25 +193,17 @@ class Policy:
         size = columns["response_ids"].shape
         picked, ids, where = chosen_tokens(columns, rows)
         kept = kept_of(columns)
-        names = ["log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want)]
+        names = ("log_probs", *(n for n in ("entropy", "sum_pi_squared") if n in want))
 
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
             lm_head = self.model.get_output_embeddings()
             stats = head.log_prob_stats(
                 hidden.flatten(0, 1)[picked],  # nothing is spent on padding
-                lm_head.weight,
-                lm_head.bias,
-                ids,
-                self.temperature,
-                self.softcap,
-                kept=kept,
-                entropy="entropy" in want,
-                entropy_grad=entropy_grad,
-                sum_pi_squared="sum_pi_squared" in want,
-                accumulate=accumulate,
-            )
-            out = _placed(torch.stack([stats[n] for n in names], -1), where, size)
+                lm_head.weight, lm_head.bias, ids, self.temperature, self.softcap, kept=kept,
+                want=names[1:], entropy_grad=entropy_grad, accumulate=accumulate,
+            )  # fmt: skip
+            out = _placed(torch.stack([*stats.values()], -1), where, size)
             if "values" not in want:
                 return out
             assert self.value_head is not None
@@ -224,7 +216,7 @@ class Policy:
             if "values" in want:
                 out["values"] = scored[..., len(names) :].squeeze(-1)
             return out
-        logits = wide(self.run(rows).flatten(0, 1)[picked]) / self.temperature
+        logits = head.wide(self.run(rows).flatten(0, 1)[picked]) / self.temperature
         if kept is not None:
             logits = logits.masked_fill(~head.unpacked(kept, logits.shape[-1]), -torch.inf)
         log_pi = logits.log_softmax(-1)

@@ -24,6 +24,7 @@ from rlzoo.accel.hf_internals import attention_of, plain_cache
 from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.weights import said_by
 
 LONGEST = 64  # positions of a probe
 
@@ -32,8 +33,7 @@ WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
 @dataclass(frozen=True)
 class Trial:
-    """passed: None if it does not apply. message: the size of the disagreement, its reason, or the
-    error. off: the disagreement; None if a pass raised an error."""
+    """passed: None if it does not apply. off: the disagreement; None if a pass raised an error."""
 
     name: str
     passed: bool | None
@@ -148,19 +148,18 @@ def plain_head(policy: Policy) -> bool:
 def _tried(name: str, check: Any) -> Trial:
     """A model's own code may raise anything, which is also a finding."""
     try:
-        passed, message, *off = check()
+        return Trial(name, *check())
     except torch.OutOfMemoryError:
         return Trial(name, None, "not enough memory for this check")
-    except ModelError as error:
-        return Trial(name, False, str(error))
     except Exception as error:
-        return Trial(name, False, _said(error))
-    return Trial(name, passed, message, *off)
+        return Trial(name, False, said_by(error))
 
 
-def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return ": ".join([type(error).__name__, *lines[:1]])
+def _agree(off: float, bound: float, right: str, wrong: str) -> tuple[bool, str, float]:
+    """A check's (passed, message, off). wrong: with a place for the disagreement."""
+    if off > bound:
+        return False, wrong.format(f"{off:.2g}"), off
+    return True, f"{right}, within {off:.0e}", off
 
 
 # ---------------------------------------------------------------- rows to try
@@ -175,18 +174,14 @@ def _rows(policy: Policy) -> dict[str, Tensor]:
     plain = not never_trees(policy.model)
     length = min(limit, max([12 if plain else 36, *(n + 8 for n in short)]))
     new = max(1, length // 3 if plain else 2 * length // 3)
-    p, least = length - new, 1  # shorter than the width of any convolution
-    ids = _tokens(policy, 3, length)
+    p, ids = length - new, _tokens(policy, 3, length)
     mask = torch.ones(3, p, device=policy.device)
-    mask[2, : p - least] = 0
+    mask[2, : p - 1] = 0  # one token: shorter than the width of any convolution
+    prompts = {"prompt_ids": ids[:, :p].where(mask > 0, policy.pad_id), "prompt_mask": mask}
     ones = torch.ones(3, new, device=policy.device)
-    return {
-        "prompt_ids": torch.where(mask > 0, ids[:, :p], policy.pad_id),
-        "prompt_mask": mask,
-        "response_ids": ids[:, p:],
-        "response_mask": ones,
-        "response_attention": ones,
-    }
+    return prompts | {
+        "response_ids": ids[:, p:], "response_mask": ones, "response_attention": ones
+    }  # fmt: skip
 
 
 def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
@@ -214,8 +209,7 @@ def _tolerance(policy: Policy, columns: Mapping[str, Tensor], scored: Tensor) ->
     compared with the one that another prompt makes, so that it suits random weights, too."""
     if policy.halves:
         return 0.3
-    ids = columns["prompt_ids"]
-    mask = columns["prompt_mask"]
+    ids, mask = columns["prompt_ids"], columns["prompt_mask"]
     ids = torch.where(mask * mask.flip(0) > 0, ids.flip(0), ids)
     effect = _off(policy.log_probs({**columns, "prompt_ids": ids}), scored)
     return max(2e-5, min(2e-4, 0.01 * effect))
@@ -236,14 +230,11 @@ def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     alone = torch.cat(
         [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
     )
-    off = _off(together, alone)
-    if off > 10 * _tolerance(policy, columns, alone):
-        return (
-            False,
-            f"a row's log-probs change by {off:.2g} nats when the other rows of the batch change",
-            off,
-        )
-    return True, f"independent of the other rows, within {off:.0e} nats", off
+    return _agree(
+        _off(together, alone), 10 * _tolerance(policy, columns, alone),
+        "independent of the other rows",
+        "a row's log-probs change by {} nats when the other rows of the batch change",
+    )  # fmt: skip
 
 
 def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Trial, Traits]:
@@ -260,34 +251,35 @@ def _sampled(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[Trial, Trai
     return finding, replace(traits, sampled_as_scored=False)
 
 
-@torch.no_grad()
-def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _drawn(policy: Policy, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Responses to the prompts, at noise that is always the same."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
-    drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
+    return policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
+
+
+@torch.no_grad()
+def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+    drawn = _drawn(policy, columns)
     rows = {**columns, "response_ids": drawn["response_ids"]}
     scored = policy.log_probs(rows)
-    off = _off(drawn["old_log_probs"], scored)
-    if off <= _tolerance(policy, rows, scored):
-        return True, f"equal to that of a full pass, within {off:.0e} nats", off
-    return False, f"{off:.2g} nats from that of a full pass", off
+    return _agree(
+        _off(drawn["old_log_probs"], scored), _tolerance(policy, rows, scored),
+        "equal to that of a full pass", "{} nats from that of a full pass",
+    )  # fmt: skip
 
 
 @torch.no_grad()
 def _static(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
     """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
-    steps = columns["response_ids"].shape[1]
-    uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
-    prompts = columns["prompt_ids"], columns["prompt_mask"]
     grown, fixed = (
-        replace(policy, decoder=Decoder(static=static)).generate(*prompts, uniforms)
-        for static in (False, True)
+        _drawn(replace(policy, decoder=Decoder(static=static)), columns) for static in (False, True)
     )
-    off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
-    if off > _tolerance(policy, columns, scored):
-        return False, f"log-probs are off by {off:.2g} nats with a cache of fixed shape", off
-    return True, f"equal to a growing cache, within {off:.0e} nats", off
+    return _agree(
+        _off(grown["old_log_probs"], fixed["old_log_probs"]), _tolerance(policy, columns, scored),
+        "equal to a growing cache", "log-probs are off by {} nats with a cache of fixed shape",
+    )  # fmt: skip
 
 
 def _gradients(policy: Policy, columns: Mapping[str, Tensor]) -> list[Tensor]:
@@ -311,9 +303,8 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool,
     recompute.allow(policy.model)
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
-    if off > (0.1 if policy.halves else 1e-3):
-        return False, f"its gradient is off by {off:.2g} of the largest entry", off
-    return True, f"the same gradient, within {off:.0e}", off
+    bound = 0.1 if policy.halves else 1e-3
+    return _agree(off, bound, "the same gradient", "off by {} of the gradient's largest entry")
 
 
 # ---------------------------------------------------------------- trees
@@ -350,7 +341,7 @@ def trees_disagree(policy: Policy) -> str:
                 for x in (align(columns), align(columns, trees=True), align(other))
             )
         except Exception as error:
-            return _said(error)
+            return said_by(error)
     off, effect = _off(rows, tree), _off(rows, apart)
     if off > (0.2 if twin.halves else 0.01) * effect:
         return f"logits are off by {off:.2g}, and another prompt changes them by {effect:.2g}"

@@ -12,7 +12,6 @@ from rlzoo.errors import ModelError, RlzooError, in_short
 from rlzoo.lm.templates import omits, prints_the_date, through_template, written
 from rlzoo.mdp.rules import continued, draw_examples, token_name, unknown_character
 from rlzoo.mdp.turns import MARK
-from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import Task, Tokenizer
 
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -240,14 +239,10 @@ def _text_of(content: Any) -> str:
     return "".join(part["text"] for part in content)
 
 
-def examples_of(task: Task, name: str, split: str) -> list[Example]:
-    """Some of the task's examples, always the same."""
-    return draw_examples(task, name, split, SAMPLE, torch.Generator().manual_seed(0))
-
-
 def drawn(task: Task, name: str, split: str) -> list[Prompt]:
-    """The prompts of `examples_of`."""
-    return [example.prompt for example in examples_of(task, name, split)]
+    """The prompts of some of the task's examples, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    return [e.prompt for e in draw_examples(task, name, split, SAMPLE, generator)]
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:

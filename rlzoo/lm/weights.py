@@ -57,7 +57,7 @@ def said_by(error: Exception) -> str:
             "it contains its own code, which runs only with model.trust_remote_code=true on the "
             "command line (resume, export: --trust-remote-code)"
         )
-    plain = isinstance(error, OSError | ValueError | ImportError)
+    plain = isinstance(error, RlzooError | OSError | ValueError | ImportError)
     return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
 
 

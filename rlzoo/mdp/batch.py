@@ -85,32 +85,34 @@ def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
 
 def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(ids, mask), both (B, P)."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows])
-    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows])
-    return ids.to(device), mask.to(device)
+    ids, mask = (x.flip(1) for x in right_pad([row[::-1] for row in rows], pad_id))
+    return ids.to(device), mask.float().to(device)
 
 
-def concatenate(parts: list[Columns], pad_id: int, device: torch.device) -> Batch:
-    """Concatenate the rows of several batches, whose columns are on the host, into one on `device`.
-
-    Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.
-    """
+def joined(parts: Sequence[Columns], pad_id: int) -> dict[str, Any]:
+    """The rows of several batches, one after the other. Prompts are widened on the left and
+    responses on the right, with `pad_id` where they hold ids."""
     whole: dict[str, Any] = {}
     for name, first in parts[0].items():
         pieces = [part[name] for part in parts]
         shape = COLUMNS[name].shape if name in COLUMNS else ""
         if isinstance(first, list):
             whole[name] = [x for piece in pieces for x in piece]
-            continue
-        if shape == "K":
-            whole[name] = first.to(device)
-            continue
-        if first.ndim > 1 and shape != "BK":
-            width = max(piece.shape[1] for piece in pieces)
-            fill = pad_id if name in ("prompt_ids", "response_ids") else 0
-            pieces = [widen(piece, width, fill=fill, left=shape == "BP") for piece in pieces]
-        whole[name] = torch.cat(pieces).to(device)
+        elif shape == "K":
+            whole[name] = first
+        else:
+            if first.ndim > 1 and shape != "BK":
+                width = max(piece.shape[1] for piece in pieces)
+                fill = pad_id if name in ("prompt_ids", "response_ids") else 0
+                pieces = [widen(x, width, fill=fill, left=shape == "BP") for x in pieces]
+            whole[name] = torch.cat(pieces)
+    return whole
+
+
+def concatenate(parts: Sequence[Columns], pad_id: int, device: torch.device) -> Batch:
+    """`joined` batches, whose columns are on the host, as one on `device`."""
+    whole = joined(parts, pad_id)
+    whole = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in whole.items()}
     batch = Batch(whole.pop("response_mask"))
     batch.update(whole)
     return batch

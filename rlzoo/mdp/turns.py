@@ -13,13 +13,14 @@ environment proceeds token by token and the sampler turn by turn; both use `Turn
 
 import hashlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError, in_short
+from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import (
     continued,
     decoded,
@@ -183,19 +184,12 @@ class Turns:
 
     def columns(self, rows: Sequence[Conversation], pad_id: int, device: Any) -> dict[str, Any]:
         """The rollout's columns of some rows, padded to the longest."""
-        lengths = [len(row.ids) - row.begin for row in rows]
-        width = max(lengths, default=0)
-
-        def padded(lists: list[list[int]], pad: int) -> Tensor:
-            cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
-            return torch.tensor([x + [pad] * (width - len(x)) for x in cut])
-
-        turn_ids = padded([row.turn_ids for row in rows], 0)
-        length = torch.tensor(lengths)[:, None]
+        ids, real = right_pad([row.ids[row.begin :] for row in rows], pad_id)
+        turn_ids, _ = right_pad([row.turn_ids[row.begin :] for row in rows], 0)
         tensors = {
-            "response_ids": padded([row.ids for row in rows], pad_id),
+            "response_ids": ids,
             "response_mask": (turn_ids > 0).float(),
-            "response_attention": (torch.arange(width) < length).float(),
+            "response_attention": real.float(),
             "terminated": torch.tensor([row.terminated for row in rows]),
             "truncated": torch.tensor([row.truncated for row in rows]),
             "turn_ids": turn_ids,
@@ -266,34 +260,24 @@ def _holds(tokenizer: Tokenizer, tokens: Sequence[int], stops: Sequence[str]) ->
     return not hides or any(stop in decoded(tokenizer, [tokens])[0] for stop in complete)
 
 
-def begin(columns: Columns, rows: int, limit: int) -> list[Conversation]:
-    """New conversations from the columns of a batch's prompts."""
-    abouts = [_about(columns, i) for i in range(rows)]
-    return [Conversation(about, limit, _by_template(about)) for about in abouts]
-
-
-def _about(columns: Columns, row: int) -> dict[str, Any]:
-    """What `respond` may take of a row."""
+def begin(columns: Columns, row: int, limit: int) -> Conversation:
+    """A new conversation from a row of the columns of prompts."""
     given = {name: columns[name] for name in TOLD if name in columns}
-    return {n: (x.cpu() if isinstance(x, Tensor) else x)[row] for n, x in given.items()}
+    about = {n: (x.cpu() if isinstance(x, Tensor) else x)[row] for n, x in given.items()}
+    plain = "\n".join(m["content"] for m in about.get("messages") or [])
+    return Conversation(about, limit, chat=about.get("prompts") != plain)
 
 
 def resume(columns: Columns, row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`."""
-    about = _about(columns, row)
     turn_ids = columns["turn_ids"].cpu()[row, : at + 1].tolist()
     ids = columns["response_ids"].cpu()[row, :at].tolist()
     turn = turn_ids.pop()
     now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
-    turns = columns["turns"][row][: 2 * (turn - 1)]
-    count = turn if now else turn - 1
-    return Conversation(about, limit, _by_template(about), at, ids, turn_ids, turns, now, count)
-
-
-def _by_template(about: Columns) -> bool:
-    """Whether a chat template formatted the prompt; otherwise it is the messages' plain text."""
-    messages = about.get("messages") or []
-    return about.get("prompts") != "\n".join(m["content"] for m in messages)
+    return replace(
+        begin(columns, row, limit), begin=at, ids=ids, turn_ids=turn_ids, now=now,
+        turns=columns["turns"][row][: 2 * (turn - 1)], count=turn if now else turn - 1,
+    )  # fmt: skip
 
 
 def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:

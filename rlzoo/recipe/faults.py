@@ -47,9 +47,15 @@ def faults(plan: Any) -> Faults:
     if plan.critic:
         yield from of_critic(plan)
     yield from of_lengths(plan)
-    if "sampler_log_pi" in plan.needs and not plan.base_sampler.options.get("distribution"):
+    whole = plan.base_sampler.options.get("distribution")
+    if "sampler_log_pi" in plan.needs and not whole:
         what = f"{plan.policy_loss.name!r} needs the sampler's whole distribution"
         yield "policy_loss.name", f"{what}; set sampler.distribution=true"
+    if whole and rollout.replay == "none":
+        for key, off in {"top_k": 0, "top_p": 1, "min_new_tokens": 0}.items():
+            if rollout[key] != off:
+                what = "sampler.distribution needs all tokens; set rollout.replay=kept"
+                yield f"rollout.{key}", f"{what}, or {key}={off}"
     yield from of_reference(plan)
     yield from of_optimizers(plan)
     for key in ("patience", "target"):

@@ -1,19 +1,17 @@
 """Holds conversations of all rows at once: a turn of the policy, then the environment's answer."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
-from rlzoo.plugin.columns import TOLD, Columns
+from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
-
-if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.policy import Policy
 
 
 def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
@@ -25,7 +23,7 @@ def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
 
 def converse(
     plan: Plan,
-    policy: "Policy",
+    policy: Policy,
     talks: list[turns.Conversation],
     prompts: Columns,
     speak: Callable[[Tensor, Columns, Tensor, int], dict[str, Any]],
@@ -98,6 +96,5 @@ def continued(
         if at > 0:
             talks.append(turns.resume(columns, row, at, min(longest, at + limit)))
         else:
-            prompt = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
-            talks += turns.begin(prompt, 1, limit)
+            talks.append(turns.begin(columns, row, limit))
     return talks

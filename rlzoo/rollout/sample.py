@@ -1,19 +1,18 @@
 """Makes a batch from prompts: samples responses and scores them. Also the resources of samplers and
 column plugins: `sample`, `score` and the models."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.lm.prompts import PromptFormat
+from rlzoo.lm.world import World
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad
@@ -23,9 +22,6 @@ from rlzoo.plugin.call import LOG_PROBS
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.conversation import ahead, continued, converse
-
-if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.world import World
 
 MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
@@ -181,7 +177,7 @@ def respond(
         return speak(now, None if uniforms is None else ahead(uniforms[live], at, width), width)
 
     if plan.conversation and turn is None and (greedy or "sample" not in sampler.needs):
-        talks = talks or turns.begin(prompts, len(rows), limit)
+        talks = talks or [turns.begin(prompts, i, limit) for i in range(len(rows))]
         drawn = converse(plan, policy, talks, prompts, go_on)
     else:
         drawn = speak(prompts, uniforms, limit)

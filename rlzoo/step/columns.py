@@ -1,16 +1,14 @@
 """Computes the columns after the scores: those of policy, reference, critic and plugins, then the
 rewards with their KL, then the estimator's advantages."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from rlzoo.accel.engine import Engine, Kept
 from rlzoo.errors import ModelError
+from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
@@ -19,9 +17,6 @@ from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
-
-if TYPE_CHECKING:  # transformers
-    from rlzoo.lm.world import World
 
 # Columns of the rollout by what the engine calls them.
 SCORED = {

@@ -56,7 +56,7 @@ MUTANTS = [
     ("rlzoo/step/metrics.py", "((flat / counts[inverse]).sum() / len(counts))",
      "(flat.sum() / len(flat)).square()", f"{U}/train/test_invariant_metrics.py"
      "::test_groups_without_signal_are_counted_once_each"),
-    ("rlzoo/accel/head.py", "d_logits.div_(ctx.temperature)", "d_logits.mul_(ctx.temperature)",
+    ("rlzoo/accel/head.py", "d_logits.div_(how.temperature)", "d_logits.mul_(how.temperature)",
      f"{U}/lm/test_head.py"),
     ("rlzoo/accel/decode.py", "p.cumsum(-1) - p >= top_p", "p.cumsum(-1) >= top_p",
      f"{U}/lm/test_truncation.py"),

@@ -21,6 +21,16 @@ def test_a_case_gives_a_row_with_its_time_and_memory(tmp_path):
     assert all(row["cpu_seconds"] >= 0 and row["peak_mb"] > 0 for row in rows)
 
 
+def test_phases_have_the_work_of_their_products(tmp_path):
+    """No phase is faster than its products; an update is three passes, so it has most."""
+    words = ["phases", "--recipes", "grpo", "--repeat", "1", "--json"]
+    done = subprocess.run([*BENCH, *words], capture_output=True, text=True, cwd=tmp_path)
+    rows = {row["case"].rpartition(" ")[2]: row for row in json.loads(done.stdout)["rows"]}
+    assert [*rows] == ["gen", "columns", "adv", "update"]
+    assert all(row["bound"] <= row["cpu_seconds"] for row in rows.values())
+    assert rows["update"]["gflop"] > rows["gen"]["gflop"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [

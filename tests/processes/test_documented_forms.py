@@ -74,7 +74,7 @@ ELSEWHERE = {
     "model reward": {"--split", "--subset", "--chat-arg"},
     "check": {"--all"},
     "model": {"--json"},
-    "sweep": {"--store"},
+    "sweep": {"--patience", "--store"},
 }  # fmt: skip
 
 

@@ -185,7 +185,7 @@ def test_holm_keeps_the_family_error():
 @pytest.mark.parametrize("freedom", [5, 7, 19, 60])
 @pytest.mark.parametrize("p", [0.8, 0.975, 0.995, 0.999])
 def test_students_quantile_is_scipys(p, freedom):
-    assert stats.student_quantile(p, freedom) == pytest.approx(student.ppf(p, freedom), rel=1e-5)
+    assert stats.critical(2 * p - 1, freedom) == pytest.approx(student.ppf(p, freedom), rel=1e-5)
 
 
 # ---------------------------------------------------------------- curves

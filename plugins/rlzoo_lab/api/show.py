@@ -1,5 +1,5 @@
 """`rlzoo show`: the resolved recipe, the origin of each value, and a preview of the run; or the
-recipe for another trainer."""
+recipe for another trainer; `rlzoo show correction`: rollout corrections in all trainers' words."""
 
 import argparse
 import warnings
@@ -41,9 +41,9 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.runs.folder import is_run
     from rlzoo_lab.api.preview import blocks, estimate, prompts_read
 
-    if arguments.trainer:
+    if arguments.trainer or arguments.words == ["correction"]:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
-        found: Result = bridges(arguments.trainer, arguments.words, load_zoo())
+        found: Result = bridges(arguments.trainer or "correction", arguments.words, load_zoo())
         return found
     words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
     zoo = load_zoo_after(partial(compose, words))

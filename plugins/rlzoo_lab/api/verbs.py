@@ -41,6 +41,11 @@ def sweep(
     store: Annotated[
         str | None, "URL", "also copy the folder to a URL after each checkpoint: s3://bucket/a"
     ] = None,
+    patience: Annotated[
+        float | None,
+        "MINUTES",
+        "take over a run without a step for this long; as --on local patience=...",
+    ] = None,
     on: Annotated[str | None, "EXECUTOR", 'where to run, with options: "slurm minutes=60"'] = None,
     reference: Annotated[str | None, "ROW", "the row to compare with"] = None,
     threshold: Annotated[float | None, "X", "count the steps to this score"] = None,

@@ -273,10 +273,10 @@ def sources(record: Record) -> dict[str, str]:
     return found | code_of(made, sections)
 
 
-def made_of(path: Path) -> dict[str, Any]:
-    """The first part of a run's provenance.json; empty if there is none that can be read."""
+def made_of(path: Path, part: int = 0) -> dict[str, Any]:
+    """A part of a run's provenance.json, the first; empty if there is none that can be read."""
     try:
-        made = dict(read_json(path / FILE)[0])
+        made = dict(read_json(path / FILE)[part])
         for name in {"components", "versions"} & made.keys():
             made[name] = {k: str(v) for k, v in dict(made[name]).items()}
         return made

@@ -26,7 +26,7 @@ from rlzoo_lab.diagnose.credit import first_gradient
 from rlzoo_lab.diagnose.setting import row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.episodes import supply
-from rlzoo_lab.view.blocks import Block, Text
+from rlzoo_lab.view.blocks import Block, Text, column
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -122,11 +122,13 @@ def blocks_of_run(document: Mapping[str, Any]) -> list[Block]:
     rows = document["estimators"]
     likeness = {"corr": "correlation", "cos": "gradient_cosine", "cos θ": "parameter_cosine"}
     likeness = {head: key for head, key in likeness.items() if key in document}
-    lines = []
-    for i, row in enumerate(rows):
-        line = [two_digits(row["mean"]), two_digits(row["variance"])]
-        line += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
-        lines.append([*line, *(f"{document[key][0][i]:.3f}" for key in likeness.values())])
+    columns = [
+        column("mean", (row["mean"] for row in rows), two_digits),
+        column("var", (row["variance"] for row in rows), two_digits),
+        column("zero", (row["zeros"] for row in rows), "{:.0%}".format),
+        column("> 0", (row["positive"] for row in rows), "{:.0%}".format),
+        *(column(head, document[key][0], "{:.3f}".format) for head, key in likeness.items()),
+    ]
     head = (
         f"{document['run']}, {document['batch']}: {document['rows']} rows, "
         f"{document['tokens']:,} tokens; advantages before whitening"
@@ -139,6 +141,5 @@ def blocks_of_run(document: Mapping[str, Any]) -> list[Block]:
         f"corr: correlation of advantages with those of {first}; "
         f"cos: cosine of the loss's gradients, {where}"
     )
-    table = estimators(rows, ["mean", "var", "zero", "> 0", *likeness], lines)
     notes = [note, *undiagnosable(document)]
-    return [Text(head), table, *(Text(line, "faint") for line in notes)]
+    return [Text(head), estimators(rows, columns), *(Text(line, "faint") for line in notes)]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlzoo_lab.view.blocks import Block, Column, Curve, Series, Table, Text
+from rlzoo_lab.view.blocks import Block, Column, Curve, Series, Table, Text, column
 from rlzoo_lab.view.numbers import NONE, option_text
 
 
@@ -15,15 +15,12 @@ def two_digits(x: float) -> str:
     return short.replace("e-0", "e-").replace("e+0", "e+")
 
 
-def estimators(
-    rows: Sequence[Mapping[str, Any]], heads: Sequence[str], cells: Sequence[Sequence[str]]
-) -> Table:
-    """A row for each estimator and critic, with the estimator's name once; `critic` is a head."""
+def estimators(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> Table:
+    """A row for each estimator and critic, with the estimator's name once."""
     names = [name_of(row) for row in rows]
     once = ["" if i and names[i - 1] == name else name for i, name in enumerate(names)]
-    columns = zip(heads, zip(*cells, strict=True), strict=True) if rows else ()
-    more = [Column(head, list(column), left=head == "critic") for head, column in columns]
-    return Table([Column("estimator", once), *more], linked=any("batches" in row for row in rows))
+    linked = any("batches" in row for row in rows)
+    return Table([Column("estimator", once), *columns], linked=linked)
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -51,46 +48,36 @@ def headline(document: Mapping[str, Any]) -> str:
     return "; ".join(facts)
 
 
-def cells(
-    rows: Sequence[Mapping[str, Any]],
-) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
-    """Headers of the numeric columns, the most telling first, and the cells of a row."""
-    sizes = list(rows[0]["batches"]) if rows else []
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The numeric columns, the most telling first."""
     middle = middle_of(rows)
-    drawn = {f"cos@{s}": lambda row, s=s: _batch(row, s, "cosine") for s in sizes}
-    gain = {"gain": _of("gain", "{:.2f}".format)}
-    if middle:
-        gain = {f"gain@{middle}": lambda row: _batch(row, middle, "gain")}
-    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "b_perp²": _of("b_perp2"),
-        "var/s²": _of("relative_variance"),
-        "sign": _of("sign", "{:.2f}".format),
-        "cos A^": _of("own_cosine", "{:.3f}".format),
-        "cos": _of("cosine", "{:.3f}".format),
-        **{head: drawn.pop(head) for head in [f"cos@{middle}"] if middle},
-        **gain,
-        "bias²": _of("bias2"),
-        "scale": _of("scale"),
-        "SNR": _of("snr"),
-        **drawn,
-    }
-    return list(columns), lambda row: [cell(row) for cell in columns.values()]
 
+    def of(head: str, key: str, form: Callable[[float], str] = two_digits) -> Column:
+        return column(head, (row[key] for row in rows), form)
 
-def _of(key: str, form: Callable[[float], str] = two_digits) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: NONE if row[key] is None else form(row[key])
+    def drawn(head: str, size: str, key: str) -> Column:
+        return column(head, (row["batches"][size][key] for row in rows), "{:.2f}".format)
 
-
-def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
-    return f"{row['batches'][size][key]:.2f}"
+    cosines = {s: drawn(f"cos@{s}", s, "cosine") for s in (rows[0]["batches"] if rows else ())}
+    return [
+        of("b_perp²", "b_perp2"),
+        of("var/s²", "relative_variance"),
+        of("sign", "sign", "{:.2f}".format),
+        of("cos A^", "own_cosine", "{:.3f}".format),
+        of("cos", "cosine", "{:.3f}".format),
+        *([cosines.pop(middle), drawn(f"gain@{middle}", middle, "gain")] if middle else []),
+        *([] if middle else [of("gain", "gain", "{:.2f}".format)]),
+        of("bias²", "bias2"),
+        of("scale", "scale"),
+        of("SNR", "snr"),
+        *cosines.values(),
+    ]
 
 
 def blocks(document: Mapping[str, Any]) -> list[Block]:
     rows = document["estimators"]
-    heads, cells_of = cells(rows)
-    table = estimators(
-        rows, ["critic", *heads], [[row["critic"] or "-", *cells_of(row)] for row in rows]
-    )
+    critics = Column("critic", [row["critic"] or NONE for row in rows], left=True)
+    table = estimators(rows, [critics, *columns_of(rows)])
     notes = notes_of(document, rows)
     said = [Text(verdict(rows), "strong")] if len(rows) > 1 else []
     return [Text(headline(document)), table, *said, *(Text(note, "faint") for note in notes)]

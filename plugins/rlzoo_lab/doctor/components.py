@@ -10,7 +10,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
 from rlzoo_lab.data.record import Record
 from rlzoo_lab.doctor.rule import cause
-from rlzoo_lab.doctor.series import Finding, learning
+from rlzoo_lab.doctor.series import Finding, severity
 from rlzoo_lab.doctor.suspects import foreign
 
 # Checks whose failure changes what a policy learns, the most informative first. Documentation, rare
@@ -47,13 +47,6 @@ def numbers(run: Record, section: str, component: Component) -> dict[str, Any]:
     return {n: x for n, k in keys.items() if isinstance(x := run.key(k), int | float)}
 
 
-def severity(run: Record, failed: list[str]) -> str:
-    """A fault of observations inside responses matters less where the run has no such responses."""
-    if failed == ["holes_are_stepped_over"] and not run.has("turns/mean"):
-        return "note" if learning(run) else "warning"
-    return "warning" if learning(run) else "problem"
-
-
 @cause()
 def component_fails_its_check(run: Record) -> Finding | None:
     """A component that does not come with rlzoo fails a check that all of its kind must pass."""
@@ -69,8 +62,12 @@ def component_fails_its_check(run: Record) -> Finding | None:
         if component.couples == "batch":
             failed = [n for n in failed if n not in OF_GROUPS]
         if failed:
+            grade = severity(run)
+            # Without such responses in the run, observations inside them matter less.
+            if failed == ["holes_are_stepped_over"] and not run.has("turns/mean"):
+                grade = "note" if grade == "warning" else "warning"
             return Finding(
-                severity(run, failed),
+                grade,
                 f"{section}={component.name} ({component.file}) fails checks that every "
                 f"{section.partition('.')[0].replace('_', ' ')} must pass: "
                 f"{'; '.join(f'{n}: {said[n]}' for n in failed[:3])}.",

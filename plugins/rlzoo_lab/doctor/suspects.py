@@ -13,8 +13,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import Flat, config_dirs, find_config, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 from rlzoo.runs import metrics as names
-from rlzoo.runs.disk import read_json
-from rlzoo.runs.provenance import FILE
+from rlzoo_lab.data.comparable import made_of
 from rlzoo_lab.data.record import Record, flat_config
 from rlzoo_lab.doctor.series import late
 from rlzoo_lab.view.numbers import option_text
@@ -191,23 +190,17 @@ def _word(key: str, value: Any) -> str:
     return f"{key}={value if plain else json.dumps(value)}"
 
 
-def origins(run: Record) -> dict[str, str]:
-    """Where a run's components came from, by section and name; empty if not recorded."""
-    try:
-        return dict(read_json(run.path / FILE)[-1]["components"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-
-
 def own_data(run: Record) -> bool:
     """Whether the prompts come from the user's own task or files, not from a task of the zoo."""
-    task = origins(run).get(f"task {run.key('task.name')}", "rlzoo_zoo.")
+    made = made_of(run.path, -1).get("components", {})
+    task = made.get(f"task {run.key('task.name')}", "rlzoo_zoo.")
     return not task.startswith("rlzoo_zoo.") or bool(run.key("task.path"))
 
 
 def foreign(run: Record) -> dict[str, tuple[str, str]]:
     """Section and name of components that do not come with rlzoo -> (origin, hash of source)."""
-    pairs = ((name, str(origin).partition(", source ")) for name, origin in origins(run).items())
+    made = made_of(run.path, -1).get("components", {})
+    pairs = ((name, origin.partition(", source ")) for name, origin in made.items())
     return {n: (where, source) for n, (where, _, source) in pairs if not where.startswith(OURS)}
 
 

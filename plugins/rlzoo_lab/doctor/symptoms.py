@@ -263,8 +263,8 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        "The critic predicts returns worse than a constant would, which has an explained variance "
-        f"of 0: {tail:.2f} (median of {spans(run, names.EXPLAINED_VARIANCE)[1]}).{unknown(run)}",
+        f"The critic predicts returns worse than a constant: its explained variance is {tail:.2f} "
+        f"(median of {spans(run, names.EXPLAINED_VARIANCE)[1]}), not 0.{unknown(run)}",
         f"Check critic.lr, the sign of the value loss and its targets. {compare_first(run)}",
         {"explained_variance": tail},
     )

@@ -72,13 +72,11 @@ def tensorboard_rows(path: Path, _: Found) -> Iterator[Row]:
             raise damaged(path, record, "a TensorBoard event") from None
         values = {}
         for value in event.summary.value:
-            array = None
-            if value.HasField("tensor") and value.tensor.dtype == 1:  # float32
-                array = make_ndarray(value.tensor)
             if value.HasField("simple_value"):
                 values[value.tag] = value.simple_value
-            elif array is not None and array.size == 1:
-                values[value.tag] = float(array.item())
+            elif value.tensor.dtype == 1:  # float32
+                array = make_ndarray(value.tensor)
+                values |= {value.tag: float(array.item())} if array.size == 1 else {}
         if values:
             yield Row(event.step, values)
     if read < path.stat().st_size:

@@ -40,7 +40,6 @@ from rlzoo_lab.stats.means import (
     reached,
     running_mean,
     smoothed,
-    student_quantile,
     t_interval,
     variance_over_prompts,
 )

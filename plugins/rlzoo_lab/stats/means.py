@@ -79,12 +79,6 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     return Interval(float(x.mean()) - half, float(x.mean()) + half)
 
 
-def student_quantile(p: float, freedom: int) -> float:
-    """Quantile of Student's t, within 1e-5 of itself for p up to .99999."""
-    c = critical(abs(2 * p - 1), freedom)
-    return c if p >= 0.5 else -c
-
-
 def area(x: Sequence[float], y: Sequence[float]) -> float:
     """The mean height of the curve through (x, y): trapezoids over the range of x."""
     if len(x) < 2 or x[-1] == x[0]:

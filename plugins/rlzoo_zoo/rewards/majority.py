@@ -1,19 +1,16 @@
 """Majority: the group's most frequent answer counts as correct."""
 
-import re
 from collections import Counter
 from typing import Annotated
 
 import torch
 
 from rlzoo import component
+from rlzoo_zoo.rewards.regex import compile_pattern, extract
 
 
 def check(*, pattern):
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
+    compile_pattern(pattern)
 
 
 @component("reward", check=check)
@@ -33,7 +30,7 @@ def majority(
     certain of it, and the reward does not reveal this.
     Source: Zuo et al. 2025 (TTRL), arXiv:2504.16084.
     """
-    answers = [_answer(text, pattern) for text in responses]
+    answers = [extract(pattern, text) if pattern else text.strip() for text in responses]
     groups = group_ids.tolist()
     counts: dict[int, Counter] = {g: Counter() for g in groups}
     for group, answer in zip(groups, answers, strict=True):
@@ -42,13 +39,3 @@ def majority(
     best = {g: max(c.values(), default=0) for g, c in counts.items()}
     rows = zip(groups, answers, strict=True)
     return torch.tensor([float(a is not None and counts[g][a] == best[g]) for g, a in rows])
-
-
-def _answer(text, pattern):
-    if not pattern:
-        return text.strip()
-    found = re.findall(pattern, text)
-    if not found:
-        return None
-    last = found[-1]
-    return (last[0] if isinstance(last, tuple) else last).strip()

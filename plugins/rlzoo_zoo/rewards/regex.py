@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -73,6 +74,20 @@ def found(pattern, text, match="search", ignorecase=False, dotall=False, timeout
         )
     except (TimeoutError, MemoryError):  # the latter where what it would go back to is too much
         return None
+
+
+def extract(pattern, text):
+    """The first group of the last match, or all of it where there is no group; None without."""
+    last = None
+    at, end = 0, time.process_time() + 1.0  # seconds for all of them
+    while at <= len(text) and (left := end - time.process_time()) > 0:
+        if not (match := found(pattern, text, at=at, timeout=left)):
+            break
+        last, at = match, max(match.end(), match.start() + 1)
+    if last is None:
+        return None
+    group = last[1] if last.re.groups else last[0]
+    return None if group is None else group.strip()
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,6 @@
 """Tasks from data: prompts and answers from the rows of a file, a folder or the hub."""
 
 import re
-import time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from rlzoo_zoo.data import MEDIA, column, from_json, hold_out, no_column, prompt
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, unreadable, verdicts
 from rlzoo_zoo.rewards.numeric import numeric
-from rlzoo_zoo.rewards.regex import compile_pattern, found
+from rlzoo_zoo.rewards.regex import compile_pattern, extract
 from rlzoo_zoo.tasks.outcomes import outcome
 from rlzoo_zoo.words import has_word
 
@@ -383,20 +382,6 @@ def counting(count, limit):
         return known[prompt]
 
     return counted
-
-
-def extract(pattern, text):
-    """The first group of the last match, or all of it where there is no group; None without."""
-    last = None
-    at, end = 0, time.process_time() + 1.0  # seconds for all of them
-    while at <= len(text) and (left := end - time.process_time()) > 0:
-        if not (match := found(pattern, text, at=at, timeout=left)):
-            break
-        last, at = match, max(match.end(), match.start() + 1)
-    if last is None:
-        return None
-    group = last[1] if last.re.groups else last[0]
-    return None if group is None else group.strip()
 
 
 def contains(response, answer, casefold):

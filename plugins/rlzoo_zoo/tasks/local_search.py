@@ -1,6 +1,5 @@
 """Local search: questions that can be answered only by searching a folder of texts."""
 
-import json
 import zlib
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, RlzooError, component
+from rlzoo_zoo.data import read
 from rlzoo_zoo.packages import needs
 from rlzoo_zoo.tasks.outcomes import LastTurn
 
@@ -107,14 +107,11 @@ def read_folder(folder):
     if not questions.is_file():
         raise ValueError(f"folder {str(folder)!r} has no questions.jsonl")
     pairs = []
-    for number, line in enumerate(questions.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = json.loads(line)
-            pairs.append((str(row["question"]), str(row["answer"])))
-        except (json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError(
-                f"{questions}:{number}: not an object with question and answer"
-            ) from None
+    for row in read(str(questions)):
+        values = row.values or {}
+        if not {"question", "answer"} <= values.keys():
+            raise ValueError(f"{row.place}: not an object with question and answer")
+        pairs.append((str(values["question"]), str(values["answer"])))
     return passages, pairs
 
 

@@ -14,9 +14,8 @@ import yaml
 from rlzoo import Example, Range, component
 from rlzoo.errors import nearest
 from rlzoo_zoo.packages import needs
-from rlzoo_zoo.rewards.regex import compile_pattern
+from rlzoo_zoo.rewards.regex import compile_pattern, extract
 from rlzoo_zoo.tasks.calculate import arithmetic
-from rlzoo_zoo.tasks.dataset import extract
 
 HELD_OUT = 5  # one item in this many
 LONGEST = 10_000  # characters of an answer that are judged

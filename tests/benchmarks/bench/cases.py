@@ -93,6 +93,25 @@ def step(spec: Spec) -> Told:
     return measure(steps_of(trainer), spec)
 
 
+def phases(spec: Spec) -> Told:
+    """The same, with the FLOP of each phase's matrix products and what a large product takes."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from rlzoo.step.trainer import Trainer
+
+    trainer = Trainer(_world(spec))
+    trainer.clock = cpu_seconds
+    once = steps_of(trainer)
+    with FlopCounterMode(display=False) as counter:
+        trainer.clock = counter.get_total_flops
+        counted = once(0)["phases"]
+    trainer.clock = cpu_seconds
+    a = torch.randn(1024, 1024)
+    products = measure(lambda _: {"product": a @ a}, {"warmup": 2, "repeat": 20})["samples"]
+    rate = 2 * 1024**3 / min(s["cpu"] for s in products)
+    return {**measure(once, spec), "flop": counted, "gflops": rate / 1e9}
+
+
 def sampling(spec: Spec) -> Told:
     """A rollout without its columns: prompts, sampling and scoring."""
     from rlzoo.rollout.sample import collect, draw
@@ -199,7 +218,8 @@ def first_metric(spec: Spec) -> Told:
 
 
 CASES: dict[str, Callable[[Spec], Told]] = {
-    f.__name__: f for f in (model, prompts, step, sampling, head, estimator, device, first_metric)
+    f.__name__: f
+    for f in (model, prompts, step, phases, sampling, head, estimator, device, first_metric)
 }
 
 

@@ -142,7 +142,7 @@ def head(world: Any, spec: Mapping[str, Any]) -> Row:
     def once() -> None:
         with policy.precision():
             found = log_prob_stats(
-                hidden, weight, None, columns["response_ids"][0], entropy=True, accumulate=True
+                hidden, weight, None, columns["response_ids"][0], want=("entropy",), accumulate=True
             )
         found["log_probs"].sum().backward()
 

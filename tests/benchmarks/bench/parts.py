@@ -80,6 +80,20 @@ def step(bench: Bench, workload: Spec) -> Iterator[Row]:
             yield {"case": case, "rows": rows, **bench.run_peer({**spec, "rows": rows})}
 
 
+def phases(bench: Bench, workload: Spec) -> Iterator[Row]:
+    """Each phase of a step next to the time that its counted matrix products need at least."""
+    for case, words, _ in bench.variants(workload):
+        row = bench.run({"case": "phases", "words": words, **_times(workload)})
+        if "error" in row:
+            yield {"case": case, **row}
+            return
+        for phase, took in row["phases"].items():
+            gflop = row["flop"].get(phase, 0) / 1e9
+            yield {"case": f"{case}: {phase}", "by": row["by"], "cpu_seconds": took,
+                   "peak_mb": row["peak_mb"], "gflop": gflop,
+                   "bound": gflop / row["gflops"]}  # fmt: skip
+
+
 def startup(bench: Bench, workload: Spec) -> Iterator[Row]:
     for by in bench.trees:
         command = [sys.executable, "-P", "-c", HELP]
@@ -167,6 +181,7 @@ def _number(words: list[str], key: str) -> int:
 
 
 PARTS: dict[str, Callable[[Bench, Spec], Iterator[Row]]] = {
-    f.__name__: f for f in (estimators, head, sampling, step, startup, scaling, processes, gpu)
+    f.__name__: f
+    for f in (estimators, head, sampling, step, phases, startup, scaling, processes, gpu)
 }
-OF_A_MODEL = ("head", "sampling", "step", "scaling", "processes", "gpu")
+OF_A_MODEL = ("head", "sampling", "step", "phases", "scaling", "processes", "gpu")

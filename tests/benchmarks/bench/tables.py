@@ -11,6 +11,7 @@ TITLES = {
     "head": "log-prob head, forward and backward",
     "sampling": "sampling",
     "step": "a whole training step",
+    "phases": "the phases of a step",
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
     "processes": "wall time of a step on several processes",
@@ -63,6 +64,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "gen s": lambda row: number(_phase(row, "gen")),
     "columns s": lambda row: number(_phase(row, "columns")),
     "update s": lambda row: number(_phase(row, "update")),
+    "GFLOP": lambda row: number(row.get("gflop")),
+    "bound, s": lambda row: number(row.get("bound")),
+    "of bound": lambda row: f"{row['cpu_seconds'] / row['bound']:.2f}x" if row.get("bound") else "",
     "nats off": lambda row: number(row.get("off_mean")),
     "work MB": lambda row: number(row["peak_mb"] - row["loaded_mb"] if "loaded_mb" in row else 0),
     "faster": lambda row: f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
@@ -130,6 +134,8 @@ def notes(rows: list[Row]) -> Iterator[str]:
             "bandwidth"
         )
         yield "MFU: FLOP of columns and update, divided by those of its matrix product"
+    if any("bound" in row for row in rows):
+        yield "bound: the CPU seconds of the phase's matrix products at the rate of a large one"
     if any("times_faster" in row for row in rows):
         yield (
             "faster: tokens per CPU second of rlzoo relative to that row; mem: memory of rlzoo "

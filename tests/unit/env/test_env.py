@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import rlzoo  # noqa: F401 - registers the environment
 from helpers.grids import grid
 from helpers.worlds import favour, make_world, one_thread
-from rlzoo.env import episodes, kl_reward
+from rlzoo.env import kl_reward, rules
 from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
@@ -79,7 +79,7 @@ one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 @pytest.fixture(autouse=True)
 def one_zoo(zoo, monkeypatch):
     """Every environment loads the zoo: here all have the same."""
-    monkeypatch.setattr(episodes, "load_zoo", lambda: zoo)
+    monkeypatch.setattr(rules, "load_zoo", lambda: zoo)
     monkeypatch.setattr(kl_reward, "load_zoo", lambda: zoo)
 
 

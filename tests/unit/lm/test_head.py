@@ -1,6 +1,7 @@
 """The log-prob head against plain log_softmax: values, gradients, and what it holds."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_gradients_are_exact(chunk, bias, temperature, softcap):
 
     def both(hidden, weight, bias):
         out = head.log_prob_stats(
-            hidden, weight, bias, ids, temperature, softcap, entropy=True, entropy_grad=True
+            hidden, weight, bias, ids, temperature, softcap, want=("entropy",), entropy_grad=True
         )
         return out["log_probs"], out["entropy"]
 
@@ -73,7 +74,7 @@ def test_gradients_are_exact(chunk, bias, temperature, softcap):
 def test_values_are_those_of_plain_log_softmax(chunk, dtype, near, temperature, softcap):
     given = made_up(dtype)
     want, _ = plainly(*given, temperature, softcap)
-    found = head.log_prob_stats(*given, temperature, softcap, entropy=True, sum_pi_squared=True)
+    found = head.log_prob_stats(*given, temperature, softcap, want=("entropy", "sum_pi_squared"))
     assert set(found) == set(want)
     for name in want:
         assert found[name].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -84,7 +85,7 @@ def test_gradients_of_a_weighted_loss_are_those_of_plain_log_softmax(chunk):
     generator = torch.Generator().manual_seed(1)
     w, v = torch.randn(2, ROWS, generator=generator, dtype=torch.float64)
     given, want = made_up(), made_up()
-    found = head.log_prob_stats(*given, entropy=True, entropy_grad=True)
+    found = head.log_prob_stats(*given, want=("entropy",), entropy_grad=True)
     for out in (found, plainly(*want)[0]):
         (w @ out["log_probs"] + v @ out["entropy"]).backward()
     for ours, plain in zip((x.grad for x in given[:3]), (x.grad for x in want[:3]), strict=True):
@@ -93,8 +94,9 @@ def test_gradients_of_a_weighted_loss_are_those_of_plain_log_softmax(chunk):
 
 def test_entropy_has_a_gradient_only_if_asked_for(chunk):
     given = made_up()
-    assert head.log_prob_stats(*given, entropy=True, entropy_grad=True)["entropy"].requires_grad
-    out = head.log_prob_stats(*given, entropy=True)
+    out = head.log_prob_stats(*given, want=("entropy",), entropy_grad=True)
+    assert out["entropy"].requires_grad
+    out = head.log_prob_stats(*given, want=("entropy",))
     assert not out["entropy"].requires_grad
     out["log_probs"].sum().backward()
     want = made_up()
@@ -103,7 +105,7 @@ def test_entropy_has_a_gradient_only_if_asked_for(chunk):
 
 
 def test_sum_pi_squared_has_no_gradient():
-    out = head.log_prob_stats(*made_up(), sum_pi_squared=True)
+    out = head.log_prob_stats(*made_up(), want=("sum_pi_squared",))
     assert not out["sum_pi_squared"].requires_grad
 
 
@@ -125,7 +127,8 @@ def test_what_is_frozen_gets_no_gradient(chunk, frozen):
 def test_autocast_to_bfloat16_is_that_of_a_linear_layer(chunk):
     """float32 masters, bfloat16 products, everything after them in float32."""
     results = []
-    for function in (lambda *a: plainly(*a)[0], lambda *a: head.log_prob_stats(*a, entropy=True)):
+    ours = partial(head.log_prob_stats, want=("entropy",))
+    for function in (lambda *a: plainly(*a)[0], ours):
         given = made_up(torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = function(*given)
@@ -162,7 +165,7 @@ def test_a_second_backward_gives_the_same(chunk):
 
 def test_no_rows_give_no_numbers_and_a_gradient_of_nothing(chunk):
     given = made_up(rows=0)
-    out = head.log_prob_stats(*given, entropy=True, entropy_grad=True, sum_pi_squared=True)
+    out = head.log_prob_stats(*given, want=("entropy", "sum_pi_squared"), entropy_grad=True)
     assert all(x.shape == (0,) for x in out.values())
     (out["log_probs"].sum() + out["entropy"].sum()).backward()
     assert given[0].grad.shape == (0, HIDDEN)
@@ -192,7 +195,7 @@ def test_no_more_logits_are_held_than_a_chunk(entropy, monkeypatch):
     given = made_up(rows=64, bias=False)
     with Largest() as seen:
         out = head.log_prob_stats(
-            *given, entropy=entropy, entropy_grad=entropy, sum_pi_squared=True
+            *given, want=("entropy", "sum_pi_squared")[not entropy :], entropy_grad=entropy
         )
         sum(x.sum() for x in out.values()).backward()
         head.full_kl(given[:3], given[:3])
@@ -227,7 +230,7 @@ def test_tokens_of_probability_0_add_nothing(chunk, some, dtype, temperature):
     w, v = torch.randn(2, ROWS, generator=generator, dtype=dtype)
     given = off(some, *made_up(dtype))
     found = head.log_prob_stats(
-        *given, temperature, entropy=True, entropy_grad=True, sum_pi_squared=True
+        *given, temperature, want=("entropy", "sum_pi_squared"), entropy_grad=True
     )
     free = [i for i in range(VOCABULARY) if i not in some]
     hidden, weight, bias, ids = made_up(dtype)

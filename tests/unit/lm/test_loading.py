@@ -12,6 +12,7 @@ from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from helpers.micro import with_other_tokenizer
 from rlzoo.cli import main
 from rlzoo.errors import ModelError, RecipeError, RlzooError
+from rlzoo.lm import loading
 from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer, load_trunk, origin, resolve_path
 from rlzoo.lm.prompts import PromptFormat, encode
@@ -500,3 +501,17 @@ def test_a_character_that_the_tokenizer_does_not_know_is_named():
 def test_an_empty_prompt_is_named():
     with pytest.raises(RlzooError, match="^prompt '' is empty, so it has no tokens$"):
         encode(TOKENIZER, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "needed"),
+    [("tokenizer.model", b"\n\x0e\n\x05<unk>", True), ("spiece.model", b"\n\x0e", True),
+     ("tokenizer.model", b"IQ== 0\n", False)],
+)  # fmt: skip
+def test_a_missing_sentencepiece_is_named(tmp_path, monkeypatch, name, content, needed):
+    monkeypatch.setattr(loading, "find_spec", lambda module: None)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelError) as raised:
+        load_tokenizer(tmp_path)
+    assert ("pip install sentencepiece" in str(raised.value)) == needed

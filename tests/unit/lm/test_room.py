@@ -53,10 +53,10 @@ def scored(rows, vocabulary, *, hidden=4, backward=True, **options):
 
 
 def test_a_device_with_room_takes_a_large_vocabulary_in_few_operations(monkeypatch):
-    few, _, slowly = scored(64, 151_936, entropy=True, backward=False)
+    few, _, slowly = scored(64, 151_936, want=("entropy",), backward=False)
     assert few.operations > 100  # blocks for a CPU's cache
     monkeypatch.setattr(memory, "CPU", memory.room("cuda", 64 * GIB))
-    forward, back, at_once = scored(64, 151_936, entropy=True)
+    forward, back, at_once = scored(64, 151_936, want=("entropy",))
     assert forward.operations <= 40
     assert back.operations <= 40
     torch.testing.assert_close(at_once, slowly, atol=1e-5, rtol=0)
@@ -66,7 +66,7 @@ def test_a_device_with_room_takes_a_large_vocabulary_in_few_operations(monkeypat
 @pytest.mark.parametrize("entropy_grad", [False, True])
 def test_memory_is_bounded_by_the_block_and_not_by_the_rows(logits, entropy_grad, monkeypatch):
     monkeypatch.setattr(memory, "CPU", replace(memory.CPU, logits=logits, block=logits))
-    options = {"entropy": True, "entropy_grad": entropy_grad}
+    options = {"want": ("entropy",), "entropy_grad": entropy_grad}
     for rows in (256, 1024):
         forward, back, _ = scored(rows, 1000, **options)
         few = 4 * (1000 * 4 + rows * 16)  # gradients, and columns of the rows

@@ -142,7 +142,7 @@ def test_stepping_gives_every_column_of_the_samplers_batch(
         paid = torch.zeros(batch.steps)
         acting = batch["response_mask"][i].nonzero()[:, 0].tolist()
         for t in acting:
-            assert not env.episodes.ended
+            assert not env.ended
             observation, paid[t], terminated, truncated, info = env.step(
                 batch["response_ids"][i, t]
             )
@@ -181,7 +181,7 @@ def test_many_environments_speak_as_one(model_dir, found_by_environments):
     known = [*envs.rules.tokenizer(LETTERS)["input_ids"], envs.rules.eos_ids[0]]
     draws = np.random.default_rng(0)
     for _ in range(12):
-        live = [i for i, one in enumerate(ones) if not one.episodes.ended]
+        live = [i for i, one in enumerate(ones) if not one.ended]
         tokens = draws.choice(known, 6)
         if len(live) < 6:
             envs.reset(seed=9, options={"reset_mask": np.array([i not in live for i in range(6)])})
@@ -191,7 +191,7 @@ def test_many_environments_speak_as_one(model_dir, found_by_environments):
         for i, one in enumerate(ones):
             _, reward, *ends, _ = one.step(tokens[i])
             assert (rewards[i], terminated[i], truncated[i]) == (reward, *ends)
-            talk, other = envs.episodes.talks[i], one.episodes.talks[0]
+            talk, other = envs.envs[i].talk, one.talk
             assert (talk.ids, talk.turn_ids, talk.turns) == (other.ids, other.turn_ids, other.turns)
 
 

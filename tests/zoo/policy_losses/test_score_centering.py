@@ -112,3 +112,13 @@ def test_a_sampler_without_its_distribution_is_refused(zoo):
     words = ["recipe=grpo", "policy_loss=score_centering"]
     with pytest.raises(RecipeError, match=r"sampler\.distribution=true"):
         make_plan(compose(words, zoo), zoo)
+
+
+@pytest.mark.parametrize(
+    "cut", ["rollout.top_k=3", "rollout.top_p=0.9", "rollout.min_new_tokens=2"]
+)
+def test_a_cut_distribution_is_refused_unless_it_is_replayed(zoo, cut):
+    words = ["recipe=grpo", "policy_loss=score_centering", "sampler.distribution=true", cut]
+    with pytest.raises(RecipeError, match=cut.partition("=")[0]):
+        make_plan(compose(words, zoo), zoo)
+    make_plan(compose([*words, "rollout.replay=kept"], zoo), zoo)

@@ -22,7 +22,8 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.kit import checks
 from rlzoo_zoo.data import read
-from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
+from rlzoo_zoo.rewards.regex import extract
+from rlzoo_zoo.tasks.dataset import Dataset, contains
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
 
 ASKED = [{"role": "user", "content": "1/2?"}]

@@ -77,7 +77,7 @@ class Board:
         self._end(job)
         before, after = summary["eval_before"], summary["eval_after"]
         scores = f"{summary['eval_metric']} {before:.3f} -> {after:.3f}"
-        where = f" on {place}" if (place := self.told[job.name].get("place")) else ""
+        where = f" on {place}" if (place := self.told.get(job.name, {}).get("place")) else ""
         took = f"{summary['seconds']:.0f} s{where}"
         self.say(f"{self.count}  {job.name}  {scores}  {took}  {self.left}")
 

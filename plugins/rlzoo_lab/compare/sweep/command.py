@@ -59,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    if arguments.patience is not None:
+        if not 0 < arguments.patience < float("inf"):
+            raise RecipeError(f"--patience: must be more than 0 minutes. Got {arguments.patience}")
+        arguments.on = [*arguments.on, f"patience={arguments.patience}"]
     on = " ".join(arguments.on).split()  # a Python caller gives one text
     from rlzoo.format.console import doing  # here: rich
 

@@ -75,8 +75,7 @@ def inputs_unchanged(s: Subject) -> None:
         columns, before = s.batch(), s.batch()
         s.call(columns)
         for name in set(s.needs) - {"memory"}:
-            unchanged = equal(columns[name], before[name])
-            assert unchanged, f"changes its input {name!r} in place"
+            assert equal(columns[name], before[name]), f"changes its input {name!r} in place"
 
 
 def no_gradient_of_its_own(s: Subject) -> None:
@@ -89,8 +88,7 @@ def no_gradient_of_its_own(s: Subject) -> None:
 
 def shape_dtype_device(s: Subject) -> None:
     """Outputs are (B, T) where required, with the dtype and device of the inputs."""
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    for device in devices:
+    for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
         for dtype in (torch.float32, torch.float64):
             columns = {n: x.to(device) if isinstance(x, Tensor) else x
                        for n, x in s.batch(dtype=dtype).items()}  # fmt: skip
@@ -197,12 +195,9 @@ def rows_in_any_order(s: Subject) -> None:
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
     for columns in s.trials():
-        order = torch.randperm(
-            len(columns["group_ids"]), generator=torch.Generator().manual_seed(0)
-        )
-        sideways = torch.argsort(columns["group_ids"], stable=True)
-        whole = s.tensors(columns)
-        for index in (order, sideways):
+        groups, whole = columns["group_ids"], s.tensors(columns)
+        order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(0))
+        for index in (order, torch.argsort(groups, stable=True)):
             got = s.tensors(made_up.rows_of(s.zoo, columns, index))
             want = {name: x[index] for name, x in whole.items()}
             same(got, want, "depends on the order of the rows")
@@ -250,10 +245,8 @@ def couples_as_declared(s: Subject) -> None:
             stays = units == unit
             mixed = made_up.rows_replaced(s.zoo, columns, other, ~stays)
             got = {name: x[stays] for name, x in s.tensors(mixed).items()}
-            wider = "'batch'" if couples == "group" else "..."
             want = {name: x[stays] for name, x in whole.items()}
-            fault = f"depends on more than its {couples}; declare couples={wider}"
-            same(got, want, fault)
+            same(got, want, f"depends on more than its {couples}; declare a wider couples=...")
 
 
 def _flat(result: Any) -> list[Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlzoo.mdp.batch import take
 from rlzoo.ops import at_last_action, masked_sum
 from rlzoo.plugin.call import zero_off_mask
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
@@ -167,13 +168,8 @@ def shape_of(zoo: Any, name: str) -> str:
 
 def rows_of(zoo: Any, columns: Mapping[str, Any], index: Tensor) -> Columns:
     """Some rows, in the order of `index` (R,)."""
-    picked: Columns = {}
-    for name, x in columns.items():
-        if isinstance(x, list):
-            picked[name] = [x[i] for i in index.tolist()]
-        else:
-            picked[name] = x if shape_of(zoo, name) == "K" else x[index]
-    return picked
+    whole = {name: x for name, x in columns.items() if shape_of(zoo, name) == "K"}
+    return take({n: x for n, x in columns.items() if n not in whole}, index) | whole
 
 
 def rows_replaced(zoo: Any, columns: Columns, other: Columns, replace: Tensor) -> Columns:

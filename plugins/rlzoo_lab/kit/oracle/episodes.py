@@ -110,7 +110,10 @@ def make_columns(
     bootstrap = torch.where(truncated, critic[episodes.end.clamp(min=0)], 0)
     total = masked_sum(scores, mask)
     full = (oracle.pi * oracle.log_ratio).sum(-1)
-    pieces = [text_of(row) for row in episodes.actions.tolist()]
+    # A letter for each token, none for EOS; only functions that need texts use them.
+    pieces = [
+        [chr(96 + t) if t else "" for t in row if t >= 0] for row in episodes.actions.tolist()
+    ]
     columns: dict[str, Any] = {
         "response_mask": real,
         "response_attention": real,
@@ -146,11 +149,6 @@ def make_columns(
     columns["rewards"] = rewards
     columns["sequence_rewards"] = masked_sum(rewards, mask)
     return columns
-
-
-def text_of(tokens: list[int]) -> list[str]:
-    """A letter for each token, none for EOS or padding; only functions that need texts use them."""
-    return [chr(96 + t) if t > 0 else "" for t in tokens if t >= 0]
 
 
 def supply(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlzoo.mdp.batch import take
 from rlzoo.ops import masked_sum, whiten
 from rlzoo.plugin.component import Component
 from rlzoo_lab.kit.oracle.episodes import EpisodeTable
@@ -73,14 +74,8 @@ class EstimatorInWorld:
 
     def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
         """The columns that the estimator sees, of some rows, in new groups."""
-        taken: Columns = {"response_mask": columns["response_mask"][rows]}
-        for name in self.reads:
-            x = columns[name]
-            if isinstance(x, list):
-                taken[name] = [x[i] for i in rows.tolist()]
-            else:
-                taken[name] = x[rows] if len(x) == len(self.episodes.probability) else x
-        return taken | {"group_ids": group_ids}
+        seen = {name: columns[name] for name in ("response_mask", *self.reads)}
+        return take(seen, rows) | {"group_ids": group_ids}
 
     def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
         """A^ of rows in groups."""
