@@ -1,9 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
 """The command line: a table of verbs, and the code that finds, parses and runs one.
 
-May import `train` and the packages below. A verb's module is imported on first use:
-`--help` loads neither torch nor rich. All other verbs, including those of the lab, come from entry
-points of the group `rlzoo.verbs`.
+May import `train` and the packages below. A verb's module is imported on first use: `--help` loads
+neither torch nor rich. All other verbs come from entry points of the group `rlzoo.verbs`.
 
     guide       first steps, and the keys
     plugins     `rlzoo plugins`: the components, and plugins that were left out

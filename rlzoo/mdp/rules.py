@@ -272,7 +272,7 @@ def _task_scores(plan: Plan, columns: Columns) -> Tensor:
     output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
     mask = columns["response_mask"]
     label = f"task {plan.task_name!r}"
-    return scores(output, mask, mask.dtype, lambda text: ComponentError(f"{label} {text}"))
+    return scores(output, mask, lambda text: ComponentError(f"{label} {text}"))
 
 
 def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:

@@ -98,10 +98,10 @@ def told(error: BaseException) -> str:
     text = f"{type(error).__name__}: {' '.join(words_of(error).split()) or 'no message'}"
     if isinstance(error, SyntaxError):
         return text
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_a_plugins(f.filename)]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith((CORE, "<"))
+        and not ("site-packages" in f.filename or "importlib" in f.filename)
+    ]
     return f"{text} (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text
-
-
-def _is_a_plugins(file: str) -> bool:
-    library = "site-packages" in file or "importlib" in file or file.startswith("<")
-    return not library and not file.startswith(CORE)

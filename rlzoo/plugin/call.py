@@ -22,11 +22,10 @@ Component = Any  # `rlzoo.plugin.component.Component`, which imports this module
 
 def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> Any:
     """Call `component` on `columns`; `options` are checked and complete."""
-    for name in component.needs:
-        if name not in columns:
-            given = ", ".join(columns) or "nothing"
-            line = f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
-            raise ComponentError(line, key=name, kind="unmet-need")
+    if lacking := [name for name in component.needs if name not in columns]:
+        name, given = lacking[0], ", ".join(columns) or "nothing"
+        line = f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
+        raise ComponentError(line, key=name, kind="unmet-need")
     mask = columns.get("response_mask")
     inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
     if component.parts:
@@ -45,17 +44,14 @@ NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
 def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
     """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...), and
     without a gradient unless the column brings one."""
-    if name in RESOURCES:
-        return x
-    if not isinstance(x, Tensor):
-        return own(x)
-    if x.requires_grad and name not in WITH_GRADIENT:
-        x = x.detach()
+    if name in RESOURCES or not isinstance(x, Tensor):
+        return x if name in RESOURCES else own(x)
+    x = x if name in WITH_GRADIENT else x.detach()
     if mask is None or x.ndim < 2 or name in KEPT_OFF_MASK:
-        return own(x)
+        return x.clone()
     known = COLUMNS.get(name)
     per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
-    return zero_off_mask(x, mask) if per_token else own(x)
+    return zero_off_mask(x, mask) if per_token else x.clone()
 
 
 def own(x: Any) -> Any:
@@ -63,7 +59,7 @@ def own(x: Any) -> Any:
     change without changing the batch. Other objects are returned as they are."""
     if isinstance(x, Tensor):
         return x.clone()
-    if isinstance(x, list | tuple) and type(x) in (list, tuple):
+    if type(x) in (list, tuple):
         return type(x)(v if isinstance(v, _PLAIN) else own(v) for v in x)
     return {k: own(v) for k, v in x.items()} if type(x) is dict else x
 
@@ -71,10 +67,13 @@ def own(x: Any) -> Any:
 _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be changed
 
 
-def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, T) or (B, T, K) with exact zeros off the mask (B, T); NaN there does not survive."""
-    keep = mask.bool()
-    return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+def zero_off_mask(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, T) or (B, T, K) with exact zeros off the mask (B, T), if there is one; NaN there does
+    not survive."""
+    if mask is None:
+        return x
+    keep = mask.bool() if x.ndim == 2 else mask.bool()[..., None]
+    return torch.where(keep, x, torch.zeros((), dtype=x.dtype))
 
 
 def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
@@ -106,16 +105,17 @@ class _Call:
         """x (B, T), after all checks of an output, with exact zeros off the mask."""
         if not isinstance(x, Tensor):
             raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
-        if self.shape is not None and x.shape != self.shape:
-            shapes = f"{tuple(x.shape)} instead of {tuple(self.shape)}"
-            raise self.fault(f"returned {what} of shape {shapes}")
-        if x.device != self.like.device:
-            raise self.fault(f"returned {what} on {x.device} instead of {self.like.device}")
-        if not x.is_floating_point():
-            raise self.fault(f"returned {what} of dtype {x.dtype}, not a float")
-        if self.like.is_floating_point() and x.dtype != self.like.dtype:
-            raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
-        return self.finite(x if self.mask is None else zero_off_mask(x, self.mask), what)
+        like, shape = self.like, x.shape if self.shape is None else self.shape
+        dtype = like.dtype if like.is_floating_point() else x.dtype
+        for wrong, text in (
+            (x.shape != shape, f"of shape {tuple(x.shape)} instead of {tuple(shape)}"),
+            (x.device != like.device, f"on {x.device} instead of {like.device}"),
+            (not x.is_floating_point(), f"of dtype {x.dtype}, not a float"),
+            (x.dtype != dtype, f"of dtype {x.dtype} instead of {dtype}"),
+        ):
+            if wrong:
+                raise self.fault(f"returned {what} {text}")
+        return self.finite(zero_off_mask(x, self.mask), what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
         tensors = [x, *(i for i in self.inputs.values() if isinstance(i, Tensor))]
@@ -144,9 +144,9 @@ def _estimator(call: _Call, output: object) -> dict[str, Tensor]:
     if returns is not None:
         result["returns"] = call.per_token(returns, "returns").detach()
     elif "values" in call.component.needs:
-        # Without a critic there is no target; with one, the target is tied by the values.
-        values = call.columns["values"].detach()  # the batch's: the component may change its own
-        values = values if call.mask is None else zero_off_mask(values, call.mask)
+        # Without a critic there is no target; with one, the target is tied by the values: the
+        # batch's, since the component may change its own.
+        values = _own_input("values", call.columns["values"], call.mask)
         result["returns"] = result["advantages"] + values
     return result
 
@@ -165,8 +165,7 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             wanted = tuple(call.shape or ())
             raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {wanted}")
-        x = x.detach().to(loss.dtype)
-        checked[name] = x if call.mask is None else zero_off_mask(x, call.mask)
+        checked[name] = zero_off_mask(x.detach().to(loss.dtype), call.mask)
     return loss, checked
 
 
@@ -186,11 +185,10 @@ def _column(call: _Call, output: object) -> object:
     return call.finite(output, name) if output.is_floating_point() else output
 
 
-def scores(
-    output: object, mask: Tensor, dtype: torch.dtype, fault: Callable[[str], RlzooError]
-) -> Tensor:
+def scores(output: object, mask: Tensor, fault: Callable[[str], RlzooError]) -> Tensor:
     """What a scorer returned: (B,) for an outcome, (B, T) for a score per token, as the mask
-    (B, T); lists of numbers are taken too."""
+    (B, T) and as wide as the model; lists of numbers are taken too."""
+    dtype = mask.dtype if mask.is_floating_point() else torch.float32
     kind = getattr(output, "dtype", None)
     try:
         if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
@@ -202,12 +200,6 @@ def scores(
         shapes = f"{tuple(mask.shape[:1])} for outcomes or {tuple(mask.shape)} for scores per token"
         raise fault(f"returned scores of shape {tuple(score.shape)}; expected {shapes}")
     return score
-
-
-def _reward(call: _Call, output: object) -> Tensor:
-    mask = call.columns["response_mask"]  # as wide as the model, like a task's own scores
-    dtype = mask.dtype if mask.is_floating_point() else torch.float32
-    return scores(output, mask, dtype, call.fault)
 
 
 # Columns of a sampler. One that gives any of `EPISODE` gives all, as one that wraps another does.
@@ -228,7 +220,7 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     columns, policy = dict(output), call.columns["policy"]
     rows, limit = call.columns["uniforms"].shape
     wraps = "sample" in call.component.needs
-    known = [*TOKENS, *ROLLOUT, "task_scores"] if wraps else list(TOKENS)
+    known = (*TOKENS, *ROLLOUT, "task_scores") if wraps else TOKENS
     if other := [n for n in columns if n not in known]:
         close = nearest(str(other[0]), known)
         line = f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
@@ -275,6 +267,6 @@ _FINISH: dict[str, Callable[[_Call, Any], object]] = {
     "value_losses": _loss,
     "aggregations": lambda call, out: call.per_token(out, "weights"),
     "columns": _column,
-    "rewards": _reward,
+    "rewards": lambda call, out: scores(out, call.columns["response_mask"], call.fault),
     "samplers": _sampler,
 }

@@ -152,11 +152,9 @@ class Component:
             try:
                 checked[name] = option.check(options.get(name, option.default))
             except ValueError as error:
-                line, kind = (
-                    f"{self.label}: option {name!r} {error}",
-                    option.fault(options.get(name)),
-                )
-                raise ComponentError(line, key=name, kind=kind) from None
+                line = f"{self.label}: option {name!r} {error}"
+                fault = option.fault(options.get(name))
+                raise ComponentError(line, key=name, kind=fault) from None
         return checked
 
     def no_option(self, name: str) -> str:
@@ -171,17 +169,17 @@ class Component:
     def parts_of(self, options: Mapping[str, Any]) -> list[tuple["Component", dict[str, Any]]]:
         """The components that the option `parts` names, such as `gae(lam=0.9)`, each with its
         checked options. options: checked. Raises ComponentError or UnknownName."""
-        return [self._part(text) for text in options[self.parts]] if self.parts else []
-
-    def _part(self, text: str) -> tuple["Component", dict[str, Any]]:
-        shape, fault = _PART.fullmatch(text), "is not of the form NAME(OPTION=VALUE)"
-        if shape:
-            part, pairs = (self.peers or {})[shape[1]], _OPTION.findall(shape[2] or "")
-            if not part.parts:
-                return part, part.check_options({key: _value(value) for key, value in pairs})
-            fault = "has parts itself"
-        line = f"{self.label}: {self.parts}: {text!r} {fault}"
-        raise ComponentError(line, key=self.parts, kind="wrong-type")
+        parts = []
+        for text in options[self.parts] if self.parts else ():
+            match = _PART.fullmatch(text)
+            part = (self.peers or {})[match[1]] if match else None
+            if part is None or match is None or part.parts:
+                fault = "has parts itself" if part else "is not of the form NAME(OPTION=VALUE)"
+                line = f"{self.label}: {self.parts}: {text!r} {fault}"
+                raise ComponentError(line, key=self.parts, kind="wrong-type")
+            given = {key: _value(value) for key, value in _OPTION.findall(match[2] or "")}
+            parts.append((part, part.check_options(given)))
+        return parts
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The needs of the component and of its parts, with these checked options."""

@@ -108,26 +108,17 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-class Measure(Protocol):
-    """More metrics of each step of a run: an entry point of the group `rlzoo.measures`."""
+# Entry points, by their groups. `rlzoo.measures`: more metrics of each step, from its
+# `rlzoo.recipe.plan.Plan` and its columns on the host, by name.
+Measure = Callable[[Any, Mapping[str, Any]], Mapping[str, float]]
 
-    def __call__(self, plan: Any, batch: Mapping[str, Any]) -> Mapping[str, float]:
-        """plan: `rlzoo.recipe.plan.Plan`. batch: the step's columns by name, on the host."""
+# `rlzoo.models`: (path, key) -> the folder, as transformers loads it, of a model in another format,
+# which the recipe's `key` names; None for a path of any other. Raises ModelError, naming the key.
+ModelFormat = Callable[[str, str], Path | None]
 
-
-class ModelFormat(Protocol):
-    """Model folders made from another format: an entry point of the group `rlzoo.models`."""
-
-    def __call__(self, path: str, key: str) -> Path | None:
-        """The folder, as transformers loads it, for a value of the recipe's `key`; None if the path
-        is not of this format. Raises ModelError, naming `key`."""
-
-
-class Completer(Protocol):
-    """Completion in a shell: an entry point of the group `rlzoo.completers`."""
-
-    def __call__(self, verbs: Sequence[str], parser_of: Callable[[str], ArgumentParser]) -> None:
-        """Answer the shell's request, which is in the environment, and end the process."""
+# `rlzoo.completers`: (verbs, parser of a verb) -> answers a shell's request, which is in the
+# environment, and ends the process.
+Completer = Callable[[Sequence[str], Callable[[str], ArgumentParser]], None]
 
 
 class Store(Protocol):
@@ -145,18 +136,3 @@ class Store(Protocol):
     def fetch(self, local: Path, wanted: Callable[[str], bool], large: bool) -> None: ...
     def copy(self, large: bool) -> Path: ...
     def put(self, path: Path) -> None: ...
-
-
-class Display(Protocol):
-    """Shows a run in progress; a subclass of `rlzoo.runs.display.Silent` may override some. An
-    entry point of the group `rlzoo.displays` makes one for a rich console."""
-
-    def start(self, plan: Any, folder: Any) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def ready(self, text: str) -> None: ...
-    def step(self, line: dict[str, float], progress: float) -> None: ...
-    def evaluation(self, line: dict[str, float]) -> None: ...
-    def note(self, text: str) -> None: ...
-    def stopping(self) -> None: ...
-    def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
-    def close(self) -> None: ...

@@ -1,6 +1,6 @@
 """Recipes: reads and checks a recipe from arguments and files, and plans the components it needs.
 
-May import `plugin`, `data`, `format` and the packages below. No torch.
+May import `plugin`, `format` and the packages below. No torch.
 
     compose    merges layers of values; each value keeps its origin
     elsewhere  the names of keys in other trainers

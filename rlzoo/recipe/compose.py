@@ -12,7 +12,7 @@ signature. Each error is one line: the key, where it was set, and the nearest va
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
@@ -101,10 +101,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     name = (file or defaults).stem
     if file and file.name == "recipe.yaml":  # a resolved recipe keeps its name in its first line
         name = (describe(file).split() or [name])[0].replace("/", "_")  # and in no other folder
-    for section in ("model", "teacher"):
-        _select_model(layers, section)
-    for section in SECTIONS:
-        _keep_options_of_the_chosen(layers, section)
+    _drop_replaced(layers)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
     if shorts := [key for key in layers[-1].values if "." not in key and key not in WHOLE]:
@@ -215,27 +212,24 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(COMMAND_LINE, values)
 
 
-def _select_model(layers: list[Layer], section: str) -> None:
-    """A model's name and path are mutually exclusive: the highest layer that sets one decides."""
-    path, name = f"{section}.path", f"{section}.name"
-    for i in range(len(layers) - 1, -1, -1):
-        chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
-        if len(chosen) > 1 and layers[i].origin == COMMAND_LINE:
-            raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
-        if chosen:
-            for layer in layers[:i]:
-                layer.values.pop({path: name, name: path}[chosen[0]], None)
-            return
-
-
-def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> None:
-    """Drop the options that a layer gave to a component that a higher layer replaced."""
-    chosen, current = [], None
-    for layer in layers:
-        current = layer.values.get(f"{section}.name", current)
-        chosen.append(current)
-    for layer, name in zip(layers, chosen, strict=True):
-        if name != chosen[-1]:
+def _drop_replaced(layers: list[Layer]) -> None:
+    """Drop what a higher layer replaces: a model's path or name, because these exclude each other,
+    and the options of a component instead of which it chooses another."""
+    for path, name in (("model.path", "model.name"), ("teacher.path", "teacher.name")):
+        for i in reversed(range(len(layers))):
+            given = [k for k in (path, name) if layers[i].values.get(k) is not None]
+            if len(given) > 1 and layers[i].origin == COMMAND_LINE:
+                raise RecipeError(f"{name} and {path} ({COMMAND_LINE}): give only one of them")
+            if given:
+                for layer in layers[:i]:
+                    layer.values.pop({path: name, name: path}[given[0]], None)
+                break
+    for section in SECTIONS:
+        chosen, current = [], None
+        for layer in layers:
+            current = layer.values.get(f"{section}.name", current)
+            chosen.append(current)
+        for layer in (layer for layer, x in zip(layers, chosen, strict=True) if x != current):
             for key in [k for k in layer.values if k.startswith(f"{section}.") and k not in KEYS]:
                 del layer.values[key]
 
@@ -318,18 +312,26 @@ _ENV = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*(?:,[^${}]*)?\}")
 
 def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     """Interpolations (`${rollout.prompts}`) filled in; and where environment variables are read,
-    all of them as they are written."""
+    all of them as they are written. Raises RecipeError for a variable that the command line does
+    not allow, and for any other resolver."""
+    variables, written, resolved = False, {k: v for k, v in merged.items() if "${" in str(v)}, {}
     for key, value in merged.items():
-        if "???" in _texts(value):
+        if value == "???" or (not isinstance(value, str) and "'???'" in str(value)):
             line = "has no value; replace ??? with one"
             raise RecipeError.at(key, origins[key], line, "missing")
-    open_ones = {k: v for k, v in merged.items() if any("${" in text for text in _texts(v))}
-    if not open_ones:
-        return dict(merged), {}
-    variables = [name for key in open_ones for name in _variables(key, merged, origins)]
-    config = OmegaConf.create(nest(merged))
-    resolved = dict(merged)
-    for key, value in open_ones.items():
+    for key, value in written.items():
+        for name in _ENV.findall(str(value)):
+            variables = True
+            try:
+                secret(name)
+            except RecipeError as error:
+                line = f"{value!r}: {error}"
+                raise RecipeError.at(key, origins[key], line, "not-allowed") from None
+        if "${" in _PLAIN.sub("", _ENV.sub("", str(value))):
+            line = f"{value!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
+            raise RecipeError.at(key, origins[key], line, "not-allowed")
+    config = OmegaConf.create(nest(merged)) if written else OmegaConf.create()
+    for key, value in written.items():
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
             is_config = OmegaConf.is_config(node)
@@ -337,32 +339,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
         except OmegaConfBaseException as error:
             line = f"{value!r}: {first_line(error)}"
             raise RecipeError.at(key, origins[key], line, "bad-reference") from None
-        if any("${" in text for text in _texts(resolved[key])):
+        if "${" in str(resolved[key]):
             line = f"{value!r} refers to a value that is itself a reference"
             raise RecipeError.at(key, origins[key], line, "bad-reference")
-    return resolved, open_ones if variables else {}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]:
-    """The environment variables that a key's value reads; raises RecipeError if the command line
-    does not allow one, and at any other resolver."""
-    for text in _texts(merged[key]):
-        for name in _ENV.findall(text):
-            try:
-                secret(name)
-            except RecipeError as error:
-                line = f"{text!r}: {error}"
-                raise RecipeError.at(key, origins[key], line, "not-allowed") from None
-            yield name
-        if "${" in _PLAIN.sub("", _ENV.sub("", text)):
-            line = f"{text!r}: a value may refer only to ${{another.key}} or ${{oc.env:NAME}}"
-            raise RecipeError.at(key, origins[key], line, "not-allowed")
+    return merged | resolved, written if variables else {}

@@ -158,15 +158,11 @@ def refuse_idle(plan: Any) -> None:
         absent |= dict.fromkeys(("kl.target", "kl.horizon"), "kl.controller=fixed")
     read_keys = [key for key in plan.recipe.origins if key.partition(".")[0] not in absent]
     for key, origin in plan.recipe.origins.items():
-        part, last = key.partition(".")[0], key.rpartition(".")[2]
-        part = key if key in absent else part
+        part, last = key if key in absent else key.partition(".")[0], key.rpartition(".")[2]
         if origin == COMMAND_LINE and part in absent and key not in OF_REFERENCE:
             longer = [other for other in read_keys if last in other.rpartition(".")[2]]
-            hint = (
-                f"; did you mean {longer[0]!r}?"
-                if longer and last != "name" and part != key
-                else ""
-            )
+            near = longer and last != "name" and part != key
+            hint = f"; did you mean {longer[0]!r}?" if near else ""
             line = f"{plan.recipe.blame(key)}: has no effect, because {absent[part]}{hint}"
             raise RecipeError(line, key=key, kind="no-effect")
 

@@ -35,25 +35,15 @@ class Chosen(Section):
 class Optimizer(Section):
     """The optimizer of the actor or the critic."""
 
-    optimizer: Annotated[
-        Literal["adamw", "muon", "sgd"],
-        "muon: torch.optim.Muon for matrices, AdamW for all other weights",
-    ]
+    optimizer: Annotated[Literal["adamw", "muon", "sgd"], "muon: for matrices, AdamW for others"]
     lr: Annotated[float, FROM_0, "learning rate"]
-    lr_schedule: Annotated[
-        Literal["constant", "linear", "cosine"], "learning-rate schedule over the whole budget"
-    ]
+    lr_schedule: Annotated[Literal["constant", "linear", "cosine"], "learning rate over the budget"]
     lr_warmup: Annotated[int, FROM_0, "steps of learning-rate warm-up"]
     weight_decay: Annotated[float, FROM_0, "decoupled weight decay (SGD: L2 penalty)"]
     betas: Annotated[list[float], "AdamW's two betas"]
     eps: Annotated[float, POSITIVE, "AdamW's epsilon"]
-    momentum: Annotated[
-        float | None, Range(0, 1, closed="left"), "null: 0.95 of Muon, 0 of SGD; AdamW has betas"
-    ]
-    muon: Annotated[
-        list[str] | None,
-        "parts of the names of the matrices for Muon; null: all, except embeddings and head",
-    ]
+    momentum: Annotated[float | None, Range(0, 1, closed="left"), "null: 0.95 (Muon), 0 (SGD)"]
+    muon: Annotated[list[str] | None, "parts of matrices' names; null: all but embeddings and head"]
     max_grad_norm: Annotated[float | None, FROM_0, "maximum gradient norm; null: no limit"]
 
 
@@ -62,19 +52,13 @@ class Run(Section):
     overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
     save_batches: Annotated[int, FROM_0, "save the last N batches as safetensors"]
     samples: Annotated[int, FROM_0, "samples written to samples.jsonl each step"]
-    threads: Annotated[
-        int | None,
-        Range(1, 1024),
-        "torch's CPU threads; null: 1 for a small model, otherwise torch's choice",
-    ]
+    threads: Annotated[int | None, Range(1, 1024), "CPU threads; null: 1 for a small model"]
 
 
 class ModelLora(Section):
     rank: Annotated[int, Range(0, MANY), "LoRA rank; 0: train all weights"]
     alpha: Annotated[float, POSITIVE, "adapters are scaled by alpha / rank"]
-    targets: Annotated[
-        list[str] | None, "layers with an adapter; null: all linear layers except the head"
-    ]
+    targets: Annotated[list[str] | None, "adapted layers; null: all linear layers except the head"]
 
 
 class Model(Section):
@@ -85,21 +69,15 @@ class Model(Section):
         Literal["float32", "float64", "bfloat16", "float16"],
         "dtype of the weights; half precision loses small optimizer steps, except with LoRA",
     ]
-    autocast: Annotated[
-        Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"
-    ]
-    attention: Annotated[
-        str, "auto, or an implementation in transformers: sdpa, eager, flash_attention_2, ..."
-    ]
+    autocast: Annotated[Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, else none"]
+    attention: Annotated[str, "auto, or one of transformers: sdpa, eager, flash_attention_2, ..."]
     gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
     trust_remote_code: Annotated[bool, "run the model's own code; only the command line can set it"]
     chat: Annotated[
         Literal["auto", "always", "never"],
         "apply the chat template to prompts that are messages (auto), to all, or to none",
     ]
-    chat_args: Annotated[
-        Tree | None, "arguments of the chat template, such as {enable_thinking: false}"
-    ]
+    chat_args: Annotated[Tree | None, "arguments of the chat template: {enable_thinking: false}"]
     system: Annotated[str | None, "a system message for prompts without one"]
     lora: ModelLora
 
@@ -107,16 +85,9 @@ class Model(Section):
 class Teacher(Section):
     """Frozen models whose log-probs the recipe uses."""
 
-    name: Annotated[
-        str | None, "a preset of configs/model/: a frozen model whose log-probs the recipe uses"
-    ]
-    path: Annotated[
-        str | None,
-        "a folder with a transformers causal LM or a hub id; same tokenizer as the policy",
-    ]
-    domains: Annotated[
-        Tree | None, "a teacher's path for each domain; teacher.path is for all other prompts"
-    ]
+    name: Annotated[str | None, "a preset of configs/model/: a frozen model for its log-probs"]
+    path: Annotated[str | None, "a folder or a hub id, as model.path; same tokenizer as the policy"]
+    domains: Annotated[Tree | None, "a teacher's path per domain; teacher.path is for all others"]
 
 
 class Parallel(Section):
@@ -130,12 +101,8 @@ class Rollout(Section):
     prompts: Annotated[int, SOME, "prompts per step"]
     samples: Annotated[int, SOME, "samples per prompt: the group size"]
     max_new_tokens: Annotated[int, SOME, "the length limit of a response"]
-    min_new_tokens: Annotated[
-        int, Range(0, MANY), "EOS is not sampled before there are N tokens; 0: at any time"
-    ]
-    ignore_eos: Annotated[
-        bool, "every response has max_new_tokens tokens and terminates there; no token is EOS"
-    ]
+    min_new_tokens: Annotated[int, Range(0, MANY), "no EOS before N tokens; 0: at any time"]
+    ignore_eos: Annotated[bool, "every response terminates at max_new_tokens; no token is EOS"]
     temperature: Annotated[float, POSITIVE, "the policy is softmax(logits / temperature)"]
     top_k: Annotated[int, FROM_0, "sample from the k most likely tokens; 0: all"]
     top_p: Annotated[float, SHARE, "nucleus sampling, after top_k"]
@@ -151,9 +118,7 @@ class Rollout(Section):
         Literal["auto", "static", "dynamic"],
         "static: fixed shape, with CUDA graphs on a GPU; auto: static on CUDA",
     ]
-    staleness: Annotated[
-        int, Range(0, 1000), "sample with the policy from N steps ago; 0: the current policy"
-    ]
+    staleness: Annotated[int, Range(0, 1000), "sample with the policy from N steps ago"]
     old_log_probs: Annotated[
         Literal["auto", "sampled", "recomputed"],
         "auto: recomputed if the sampler's may differ (half precision, a copy, staleness)",
@@ -177,12 +142,8 @@ class Kl(Section):
         "the reference: the initial policy; the one that sampled (old_log_probs); a moving average "
         "of the policy; or its latest copy",
     ]
-    sync_steps: Annotated[
-        int | None, FROM_1, "ema, every: steps between updates of the reference; null: 1 for ema"
-    ]
-    sync_mix: Annotated[
-        float | None, SHARE, "ema: the policy's share in an update of the reference"
-    ]
+    sync_steps: Annotated[int | None, FROM_1, "ema, every: steps between updates; null: 1 for ema"]
+    sync_mix: Annotated[float | None, SHARE, "ema: the policy's share in an update"]
     place: Annotated[Literal["reward", "loss", "none"], "where to add the penalty"]
     spread: Annotated[Literal["token", "last"], "KL in the reward: per token, or summed at the end"]
     controller: Annotated[Literal["fixed", "adaptive"], "whether the coefficient adapts"]
@@ -195,20 +156,11 @@ class Actor(Optimizer):
 
 
 class Critic(Optimizer):
-    trunk: Annotated[
-        Literal["own", "shared"], "a separate network, or a value head on the policy's trunk"
-    ]
-    init: Annotated[
-        str, "initial weights of a separate critic: actor, a reward with a path, or a folder"
-    ]
-    freeze: Annotated[
-        list[str],
-        "parts of a separate trunk that are not trained: trunk, attention, or names",
-    ]
+    trunk: Annotated[Literal["own", "shared"], "a network, or a value head on the policy's trunk"]
+    init: Annotated[str, "initial weights (trunk=own): actor, a reward with a path, or a folder"]
+    freeze: Annotated[list[str], "untrained parts of an own trunk: trunk, attention, or names"]
     epochs: Annotated[int | None, FROM_1, "the critic's passes over each batch; null: train.epochs"]
-    minibatches: Annotated[
-        int | None, SOME, "the critic's optimizer steps per pass; null: train.minibatches"
-    ]
+    minibatches: Annotated[int | None, SOME, "optimizer steps per pass; null: train.minibatches"]
     coef: Annotated[float, FROM_0, "coefficient of the value loss with a shared trunk"]
     aggregation: Annotated[Chosen, "weights of tokens in the value loss"]
     bins: Annotated[int, Range(2, 2**16), "bins of a distributional critic"]
@@ -223,9 +175,7 @@ class Train(Section):
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
     microbatch: Annotated[int | None, FROM_1, "rows per pass; null: as many as memory holds"]
-    skip_no_signal: Annotated[
-        bool, "skip the backward pass of rows whose advantages are all 0 and have no gradient"
-    ]
+    skip_no_signal: Annotated[bool, "no backward pass of rows whose advantages are all 0"]
     critic_warmup: Annotated[int, FROM_0, "number of initial steps that update only the critic"]
 
 
@@ -235,9 +185,7 @@ class Eval(Section):
     temperature: Annotated[float, POSITIVE, "temperature of evaluations"]
     top_k: Annotated[int, FROM_0, "top-k of evaluations; 0: all"]
     top_p: Annotated[float, SHARE, "top-p of evaluations, after top_k"]
-    max_new_tokens: Annotated[
-        int | None, SOME, "length limit of evaluations; null: rollout.max_new_tokens"
-    ]
+    max_new_tokens: Annotated[int | None, SOME, "length limit; null: rollout.max_new_tokens"]
 
 
 class Checkpoint(Section):
@@ -247,16 +195,10 @@ class Checkpoint(Section):
 
 
 class Stop(Section):
-    patience: Annotated[
-        int | None, FROM_1, "stop after N evaluations without a new best; null: never"
-    ]
+    patience: Annotated[int | None, FROM_1, "stop after N evaluations without a new best"]
     min_delta: Annotated[float, FROM_0, "minimum improvement of a new best"]
     target: Annotated[float | None, "stop when an evaluation's accuracy or score reaches this"]
-    max_kl: Annotated[
-        float | None,
-        POSITIVE,
-        "stop when a step's KL to the reference exceeds this, in nats per response",
-    ]
+    max_kl: Annotated[float | None, POSITIVE, "maximum KL to the reference, in nats per response"]
 
 
 class Config(Section):

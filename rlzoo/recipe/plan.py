@@ -7,7 +7,6 @@ is loaded.
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
@@ -27,12 +26,15 @@ class Plan:
     task_name: as the recipe has it. abilities: the task's optional members.
     conversation: whether the task answers during an episode. stops: texts that end a turn, as EOS
     does. correction: the column that weighs the policy loss. needs: all columns that some component
-    takes. passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in
-    each. one_update: whether one optimizer step of each network, in one piece, follows each
-    rollout. actor_from: the first step (from 0) that trains the actor, after the critic's warm-up.
-    skips_silent: whether rows whose advantages are 0 need no backward pass. old_in_loss: whether
-    nothing but the update's losses reads old_log_probs, so that a single update's own pass, whose
-    ratio is 1, may give them.
+    takes. critic, teacher, reference: whether the run builds one. teachers: the path of a domain's
+    teacher; None: for prompts of any other domain. reference_needs: the needs that stand for a
+    reference. own_reference: whether the reference of a rollout is the policy that sampled it.
+    moving_reference: whether training changes it. passes: how many passes `actor` and `critic` make
+    over a batch, and optimizer steps in each. one_update: whether one optimizer step of each
+    network, in one piece, follows each rollout. actor_from: the first step (from 0) that trains the
+    actor, after the critic's warm-up. skips_silent: whether rows whose advantages are 0 need no
+    backward pass. old_in_loss: whether nothing but the update's losses reads old_log_probs, so that
+    a single update's own pass, whose ratio is 1, may give them.
     """
 
     recipe: Recipe
@@ -55,48 +57,19 @@ class Plan:
     correction: str | None
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
+    critic: bool
+    teacher: bool
+    teachers: Mapping[str | None, str]
+    reference_needs: frozenset[str]
+    reference: bool
+    own_reference: bool
+    moving_reference: bool
     passes: Mapping[str, tuple[int, int]]
     one_update: bool
     actor_from: int
     skips_silent: bool
     old_in_loss: bool
     warnings: tuple[str, ...] = ()
-
-    @cached_property
-    def critic(self) -> bool:
-        """Whether the run builds one; so for `reference` and `teacher`."""
-        return not self.needs.isdisjoint(MODELS["critic"])
-
-    @cached_property
-    def reference_needs(self) -> frozenset[str]:
-        """The needs that stand for a reference."""
-        return self.needs.intersection(MODELS["reference"])
-
-    @cached_property
-    def own_reference(self) -> bool:
-        """Whether the reference of a rollout is the policy that sampled it."""
-        return bool(self.reference_needs) and self.recipe.config.kl.reference == "rollout"
-
-    @cached_property
-    def reference(self) -> bool:
-        return bool(self.reference_needs) and not self.own_reference
-
-    @cached_property
-    def moving_reference(self) -> bool:
-        """Whether training changes the reference."""
-        return self.reference and self.recipe.config.kl.reference != "initial"
-
-    @cached_property
-    def teacher(self) -> bool:
-        return not self.needs.isdisjoint(MODELS["teacher"])
-
-    @cached_property
-    def teachers(self) -> dict[str | None, str]:
-        """The path of each domain's teacher; None: for prompts of any other domain."""
-        keys = self.recipe.config.teacher
-        domains: Mapping[Any, str] = keys.domains or {}
-        every = {**domains, None: keys.path} if self.teacher else {}
-        return {domain: path for domain, path in every.items() if path is not None}
 
     @property
     def chosen(self) -> dict[str, Bound]:
@@ -142,24 +115,19 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
     extra_columns = many["columns"]
     if correction := single.get("correction"):
         if (shape := correction.component.shape) != "BT":
-            raise RecipeError(
-                f"{recipe.blame('correction.name')}: column {correction.name!r} has the shape "
-                f"{shape}; a correction needs (B, T)"
-            )
+            line = f"column {correction.name!r} has the shape {shape}; a correction needs (B, T)"
+            raise RecipeError(f"{recipe.blame('correction.name')}: {line}")
         extra_columns |= {correction.name: correction}
         wanted.append(("correction", (correction.name,)))
     columns, needs = _close(wanted, extra_columns, zoo)
     critic = not needs.isdisjoint((*MODELS["critic"], "returns"))
     if critic:
-        columns, needs = _close(
-            [*wanted, ("value_loss", single["value_loss"].needs)], extra_columns, zoo
-        )
-    in_loss = {"policy_loss", "kl"} if recipe.config.kl.place == "loss" else {"policy_loss"}
+        wanted_too = [*wanted, ("value_loss", single["value_loss"].needs)]
+        columns, needs = _close(wanted_too, extra_columns, zoo)
+    in_loss = {"policy_loss", "kl"} if config.kl.place == "loss" else {"policy_loss"}
     _, before = _close([w for w in wanted if w[0] not in in_loss], extra_columns, zoo)
-    reread = (
-        kl and "loss" not in recipe.config.kl.place
-    ) or recipe.config.kl.reference == "rollout"
-    schedule = _schedule(recipe.config, not needs.isdisjoint(MODELS["critic"]), kl, policy_loss)
+    reread = (kl and config.kl.place != "loss") or config.kl.reference == "rollout"
+    schedule = _schedule(config, needs, kl, policy_loss)
     plan = Plan(
         recipe=recipe,
         task=task,
@@ -184,30 +152,34 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         old_in_loss=schedule["one_update"] and "old_log_probs" not in before and not reread,
         **schedule,
     )
-    for key, text in faults.faults(plan):
-        raise RecipeError(f"{recipe.blame(key)}: {text}", key=key, kind="unmet-need")
-    _check_options(plan)
+    _check(plan)
     return dataclasses.replace(plan, warnings=tuple(faults.warnings(plan)))
 
 
-def _schedule(config: Config, critic: bool, kl: Bound | None, policy_loss: Bound) -> dict[str, Any]:
-    """The part of a plan that concerns updates."""
-    train, critic_keys = config.train, config.critic
-    passes = {
-        "actor": (train.epochs, train.minibatches),
-        "critic": (
-            critic_keys.epochs or train.epochs,
-            critic_keys.minibatches or train.minibatches,
-        ),
-    }
-    once = all(passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",)))
+def _schedule(config: Config, needs: set[str], kl: Bound | None, loss: Bound) -> dict[str, Any]:
+    """The part of a plan that concerns models and updates."""
+    train, own_keys = config.train, config.critic
+    critic, teacher = (not needs.isdisjoint(MODELS[name]) for name in ("critic", "teacher"))
+    by_domain: dict[Any, Any] = {**(config.teacher.domains or {}), None: config.teacher.path}
+    reference_needs = frozenset(needs.intersection(MODELS["reference"]))
+    reference = bool(reference_needs) and config.kl.reference != "rollout"
+    passes = {"actor": (train.epochs, train.minibatches)}
+    if critic:
+        minibatches = own_keys.minibatches or train.minibatches
+        passes["critic"] = (own_keys.epochs or train.epochs, minibatches)
     more = config.actor.entropy_coef or (kl and config.kl.place == "loss")
-    silent = policy_loss.component.needs_signal and train.skip_no_signal and not more
     return {
+        "critic": critic,
+        "teacher": teacher,
+        "teachers": {d: path for d, path in by_domain.items() if teacher and path is not None},
+        "reference_needs": reference_needs,
+        "reference": reference,
+        "own_reference": bool(reference_needs) and not reference,
+        "moving_reference": reference and config.kl.reference != "initial",
         "passes": passes,
-        "one_update": train.microbatch is None and once,
+        "one_update": train.microbatch is None and set(passes.values()) == {(1, 1)},
         "actor_from": train.critic_warmup if critic else 0,
-        "skips_silent": bool(silent),
+        "skips_silent": loss.component.needs_signal and train.skip_no_signal and not more,
     }
 
 
@@ -231,10 +203,8 @@ def _wrapped(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     """The sampler that actually draws, where another wraps it."""
     inner = str(sampler.options.get("inner"))
     if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
-        raise RecipeError(
-            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another sampler; "
-            f"its option 'inner' must name one that does not. Got {inner!r}"
-        )
+        line = f"{sampler.name!r} needs an 'inner' that wraps no sampler. Got {inner!r}"
+        raise RecipeError(f"{recipe.blame('sampler.inner')}: {line}")
     return Bound.of(zoo.samplers[inner], {})
 
 
@@ -254,12 +224,9 @@ def _close(
         if name not in asked and name in zoo.columns.clashes:
             raise RecipeError(f"{key} needs column {name!r}: {zoo.columns.clashes[name]}")
         if name not in asked and name not in zoo.columns:
-            known = [*COLUMNS, *zoo.columns]
-            raise RecipeError(
-                f"{key} needs column {name!r}, which no component provides{nearest(name, known)}",
-                key=key,
-                kind="unmet-need",
-            )
+            near = nearest(name, [*COLUMNS, *zoo.columns])
+            line = f"{key} needs column {name!r}, which no component provides{near}"
+            raise RecipeError(line, key=key, kind="unmet-need")
         component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))
@@ -272,8 +239,11 @@ def _close(
     return tuple(order.values()), needs
 
 
-def _check_options(plan: Plan) -> None:
-    """Run components' own checks of their options, such as a missing file."""
+def _check(plan: Plan) -> None:
+    """Raises RecipeError for a contradiction, and what components' own checks of their options
+    find, such as a missing file."""
+    for key, text in faults.faults(plan):
+        raise RecipeError(f"{plan.recipe.blame(key)}: {text}", key=key, kind="unmet-need")
     for key, bound in {**plan.chosen, **{f"loggers.{b.name}": b for b in plan.loggers}}.items():
         with border(bound.component.label):
             try:

@@ -89,12 +89,9 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
     sizes = [checked[f"rollout.{name}"] for name in ("prompts", "samples", "max_new_tokens")]
     if math.prod(sizes) > MANY * 128:
         text = " x ".join(map(str, sizes))
-        raise RecipeError(
-            f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; it must be at "
-            f"most {MANY * 128}",
-            key="rollout",
-            kind="out-of-range",
-        )
+        line = f"rollout: prompts x samples x max_new_tokens is {text} tokens per step; it must be"
+        line += f" at most {MANY * 128}"
+        raise RecipeError(line, key="rollout", kind="out-of-range")
     return checked, set_at
 
 

@@ -1,8 +1,6 @@
 """Parses values on the command line; several values for one key are a sweep."""
 
 import os
-from copy import deepcopy
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +18,14 @@ def read_value(key: str, text: str) -> Any:
         text.encode()  # bytes of another locale
         if len(text) > DEEPEST or ":" in text:
             refuse_odd_yaml(text)
-        return deepcopy(_value(text))
+        loaded = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        return loaded["value"]  # type: ignore[call-overload, index]
     except (yaml.YAMLError, ValueError, OmegaConfBaseException):
         short = text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
         ranged = "; for a sweep, write 0,0.5,1 or 0..4" if ":" in text else ""
         raise RecipeError(
             f"{key} (command line): cannot read the value {short!r}{ranged}"
         ) from None
-
-
-@lru_cache
-def _value(text: str) -> Any:
-    loaded = OmegaConf.from_dotlist([f"value={text}"])
-    return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
 
 
 def name_recipe(words: list[str]) -> list[str]:

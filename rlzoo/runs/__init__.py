@@ -1,6 +1,6 @@
 """Run folders: the files of a run, and how they are read back.
 
-May import `recipe`, `parallel` and the packages below. No torch and no model.
+May import `recipe` and the packages below. No torch and no model.
 
     disk         atomic, synced file writes; whether the disk is full
     display      interface of a run's display; `Silent` shows nothing

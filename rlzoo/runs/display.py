@@ -12,7 +12,7 @@ STOPPING = "stopping after this step, with a checkpoint; repeat the signal to st
 
 
 class Silent:
-    """Shows nothing: for Python callers and tests."""
+    """Shows nothing: for Python callers and tests. A display is a subclass."""
 
     def start(self, plan: "Plan", folder: "RunFolder") -> None: ...
     def phase(self, name: str) -> None:

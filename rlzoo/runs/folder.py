@@ -130,7 +130,13 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     if store:
         store.check_free(recipe.config.run.overwrite)
     wanted = recipe.config.run.dir
-    path = _unused(recipe) if wanted is None else Path(wanted)
+    name = f"{recipe.name}-{recipe.config.task.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = Path("runs", name) if wanted is None else Path(wanted)
+    for n in itertools.count(2) if wanted is None else ():
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+        path = Path("runs", f"{name}-{n}")
     by_file = recipe.origins.get("run.dir", COMMAND_LINE) != COMMAND_LINE
     below = (Path.cwd(), Path("runs").resolve())  # the latter may be a link of the user's
     if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
@@ -139,7 +145,10 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
     with locked(path):
-        if not _is_new(path):
+        inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
+        lines = path / "metrics.jsonl"
+        begins = inside <= BEGUN and lines.name in inside and not lines.stat().st_size
+        if inside and not begins:
             if not recipe.config.run.overwrite:
                 line = f"run.dir: {path} already exists; use `rlzoo resume {path}` to continue it,"
                 line += " or run.overwrite=true on the command line to replace it"
@@ -155,25 +164,6 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
             write_atomically(path / NOTE, store.url.encode())
             store.begin(path)
         yield RunFolder(path, store, new=True)
-
-
-def _unused(recipe: Recipe) -> Path:
-    """A new folder named after recipe, task and time."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{recipe.name}-{recipe.config.task.name}-{stamp}"
-    for n in itertools.count(1):
-        path = base if n == 1 else base.with_name(f"{base.name}-{n}")
-        with suppress(FileExistsError):
-            path.mkdir(parents=True)
-            break
-    return path
-
-
-def _is_new(path: Path) -> bool:
-    """Whether the folder contains only what a run writes before it begins."""
-    inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
-    metrics = path / "metrics.jsonl"
-    return not inside or (inside <= BEGUN and metrics.name in inside and not metrics.stat().st_size)
 
 
 def _clear(path: Path) -> None:

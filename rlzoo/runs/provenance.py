@@ -68,10 +68,8 @@ def settle(
         changed |= _other_contents(last, now)
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
-        raise CheckpointError(
-            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
-            "trained with another recipe"
-        )
+        line = f"step {at} belongs to another run, of another recipe"
+        raise CheckpointError(f"{folder.checkpoints}: {line}")
     if notes or not now.keys() <= last.keys():
         write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
     return who, notes
@@ -188,30 +186,21 @@ def digest(paths: Iterable[Path]) -> str:
     `MOST` bytes a part. Hidden files do not count."""
     hashed = hashlib.sha256()
     for path in paths:
-        files = sorted(_below(path)) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = []
+            for folder, folders, names in os.walk(path):
+                folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+                visible = (Path(folder, name) for name in names if not name.startswith("."))
+                files += [file for file in visible if file.is_file()]
         share = max(PIECE, MOST // max(1, len(files)))
-        for number, file in enumerate(files):
+        for number, file in enumerate(sorted(files)):
             size = file.stat().st_size
             hashed.update(f"{os.path.relpath(file, path)} {size}\n".encode(errors="replace"))
-            if number < FILES:
-                for part in _parts(file, size, share):
-                    hashed.update(part)
+            count = -(-min(size, share) // PIECE) if number < FILES else 0
+            with file.open("rb") as stream:
+                for i in range(count):
+                    if size > share:
+                        stream.seek((size - PIECE) * i // max(1, count - 1))
+                    hashed.update(stream.read(PIECE))
     return hashed.hexdigest()[:16]
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for folder_here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        for name in files:
-            path = Path(folder_here, name)
-            if not name.startswith(".") and path.is_file():
-                yield path
-
-
-def _parts(file: Path, size: int, most: int) -> Iterator[bytes]:
-    count = -(-min(size, most) // PIECE)
-    with file.open("rb") as stream:
-        for i in range(count):
-            if size > most:
-                stream.seek((size - PIECE) * i // max(1, count - 1))
-            yield stream.read(PIECE)

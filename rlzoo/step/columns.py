@@ -18,16 +18,9 @@ from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
 
-# Columns of the rollout by what the engine calls them.
-SCORED = {
-    "full_kl": "full_kl",
-    "old_log_probs": "log_probs",
-    "sum_pi_squared": "sum_pi_squared",
-    "old_entropy": "entropy",
-    "ref_log_probs": "ref_log_probs",
-    "teacher_log_probs": "teacher_log_probs",
-    "teacher_kl": "teacher_kl",
-}
+# The engine's columns of a rollout, which it calls by the same names without `old_`.
+SCORED = ("full_kl", "old_log_probs", "sum_pi_squared", "old_entropy", "ref_log_probs",
+          "teacher_log_probs", "teacher_kl")  # fmt: skip
 FROZEN = ("ref_log_probs", "full_kl", "teacher_log_probs", "teacher_kl")
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
@@ -61,14 +54,15 @@ def _add_scores(world: World, batch: Batch, kept: Kept, *, old: bool) -> None:
     plan, engine = world.plan, world.engine
     needs = plan.needs - {"old_log_probs"} | ({"old_log_probs"} if old else set())
     needs = needs - {"ref_log_probs"} if plan.own_reference else needs
-    want = [scored for name, scored in SCORED.items() if name in needs and name not in batch]
+    want = [n.removeprefix("old_") for n in SCORED if n in needs and n not in batch]
     values = () if engine.critic is None else ("values",)
     scores = engine.scores(batch, (*want, *values), kept)
     taught = "teacher_log_probs" in scores  # as well, for the KL
-    for name, scored in SCORED.items():
+    for name in SCORED:
         extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
-        if scored in scores and name not in batch and (name in needs or extra):
-            batch.add(name, scores[scored])
+        scored = scores.get(name.removeprefix("old_"))
+        if scored is not None and name not in batch and (name in needs or extra):
+            batch.add(name, scored)
     if plan.own_reference:
         batch.add("ref_log_probs", batch["old_log_probs"])
     for name in filter(batch.__contains__, FROZEN):

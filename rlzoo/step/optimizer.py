@@ -26,10 +26,8 @@ def optimizer_of(network: nn.Module, config: Optimizer) -> torch.optim.Optimizer
     matrices = list(_matrices(network, config.muon))
     names = [name for name, weight in network.named_parameters() if weight.ndim == 2]
     if odd := [x for x in config.muon or () if not any(x in name for name in names)]:
-        raise ModelError(
-            f"actor.muon, critic.muon: no matrix has {odd[0]!r} in its name; matrices: "
-            f"{', '.join(names)}"
-        )
+        line = f"no matrix has {odd[0]!r} in its name; matrices: {', '.join(names)}"
+        raise ModelError(f"actor.muon, critic.muon: {line}")
     chosen = {id(weight) for weight, _ in matrices}
     scales = sorted({s for _, s in matrices})
     groups = [{"params": [w for w, s in matrices if s == x], "scale": x} for x in scales]

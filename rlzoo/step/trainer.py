@@ -80,19 +80,17 @@ class Trainer:
         plan needs, rewards and advantages."""
         world, plan, step = self.world, self.plan, self.steps
         rollout, meter = plan.recipe.config.rollout, self.engine.meter
-        seconds: dict[str, float] = {}
-        tokens: dict[str, int] = {}
-        before = meter.tokens
+        seconds, before = dict[str, float](), meter.tokens
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
         with self._timed(seconds, "gen"), older:
             prompts = draw(world, "train", rollout.prompts, "train", step)
             batch = collect(world, prompts, rollout.samples, stream="train", step=step)
-        tokens["gen"] = meter.tokens - before
+        sampled = meter.tokens
         with self._timed(seconds, "columns"):
-            sampled = "old_log_probs" in batch
+            drawn = "old_log_probs" in batch
             kept = add_columns(world, batch, stream="train", step=step, for_update=True)
-            gap = log_prob_gap(self.engine, batch, kept, sampled=sampled)
-        tokens["columns"] = meter.tokens - before - tokens["gen"]
+            gap = log_prob_gap(self.engine, batch, kept, sampled=drawn)
+        tokens = {"gen": sampled - before, "columns": meter.tokens - sampled}
         with self._timed(seconds, "adv"):
             add_rewards(plan, batch, self.controller.coef)
             add_advantages(plan, batch)

@@ -64,10 +64,9 @@ def update(
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
             generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
-            parts = _minibatches(plan, batch, count, generator)
-            if kept:  # one update on all rows, in those passes' order
-                parts = [torch.arange(batch.rows)]
-            for part in parts:
+            # Kept passes are of one update on all rows, in this order.
+            all_rows = [torch.arange(batch.rows)] if kept else None
+            for part in all_rows or _minibatches(plan, batch, count, generator):
                 rows = {**take(batch, part), "response_mask": mask[part]}
                 old: dict[str, Tensor] = {}
                 sums = gradients(engine, plan, rows, kl_coef, names, kept, old)

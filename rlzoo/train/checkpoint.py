@@ -124,23 +124,33 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
     except UNREADABLE as error:
         raise Damaged(f"{path} cannot be read: {first_line(error)}") from None
     for name, network in networks.items():
+        now = network.state_dict()
+        spread = {n: spread_like(x, now.get(n)) for n, x in tensors[name].items()}
         try:
-            _load_network(network, tensors[name])
+            missing, unexpected = network.load_state_dict(spread, strict=False)
+            wrong = [*unexpected, *(set(missing) & set(_trained(network)))]
+            text = f"{', '.join(wrong[:3])} ..." if wrong else ""
         except RuntimeError as error:  # weights of other widths
             text = str(error).splitlines()[-1].strip()
-            raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
+        if text:
+            raise CheckpointError(f"checkpoint {path} does not fit the model: {text}")
     return state
 
 
 def _read_state(path: Path) -> State:
     """A checkpoint's own state; raises OSError, ValueError, TypeError or LookupError where it is
-    damaged."""
+    damaged, CheckpointError where an earlier version of rlzoo wrote it."""
     state = read_json(path / "state.json")
+    if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
+        begun = path.parent.parent
+        raise CheckpointError(
+            f"{path}: an earlier version of rlzoo wrote this checkpoint; resume the run with the "
+            f"version that is in {begun / 'provenance.json'}, or train another run with its recipe "
+            f"(rlzoo run recipe={begun / 'recipe.yaml'} run.dir=NEW)"
+        )
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
         raise ValueError("state.json belongs to another step, or contains no numbers")
-    if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
-        raise ValueError("an earlier version of rlzoo wrote it")
     if not isinstance(state["memory"], dict):
         raise TypeError("memory is not a mapping")
     return dict(state)
@@ -159,12 +169,10 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
     must name."""
     try:
         sums = read_json(path / "manifest.json")
-        if not isinstance(sums, dict):
-            return "manifest.json is not a mapping"
+        if not isinstance(sums, dict) or not sums:
+            return "manifest.json does not list any file"
         if lost := sorted({*needed} - sums.keys()):
             return f"manifest.json does not list {lost[0]}"
-        if not sums:
-            return "manifest.json does not list any file"
         if elsewhere := [name for name in sums if Path(name).name != name]:
             return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
@@ -183,15 +191,6 @@ def _trained(network: nn.Module) -> dict[str, Tensor]:
     state = network.state_dict(keep_vars=True)
     first = {id(x): name for name, x in reversed(state.items())}
     return {n: x for n, x in state.items() if n not in frozen and first[id(x)] == n}
-
-
-def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    state = network.state_dict()
-    tensors = {name: spread_like(x, state.get(name)) for name, x in tensors.items()}
-    missing, unexpected = network.load_state_dict(tensors, strict=False)
-    if unexpected or set(missing) & set(_trained(network)):
-        names = [*unexpected, *missing][:3]
-        raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -4,7 +4,7 @@ once."""
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,19 +25,9 @@ TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group
 
 @dataclass
 class Asked:
-    """`number`: the first such signal's, 0 before. `say`: called at each, in the
-    handler. former: the handlers that were there. in_waits: whether components' waits end too."""
+    """`number`: the first such signal's, 0 before."""
 
-    say: Callable[[], None]
-    former: Mapping[int, Any]
     number: int = 0
-    in_waits: bool = False
-
-    def hear(self, number: int, frame: object) -> None:
-        self.number = self.number or number
-        if self.in_waits:
-            waiting.signals.append(number)
-        _once(number, self.former[number], self.say)
 
 
 def _once(number: int, then: Any, say: Callable[[], None] = lambda: None) -> None:
@@ -81,11 +71,18 @@ def _found() -> dict[int, Any]:
 def asked_to_stop(say: Callable[[], None], in_waits: bool = False) -> Iterator[Asked]:
     """In this context, the first of these signals sets `number`; no effect outside the main
     thread, or where a signal is ignored (`nohup`) or has another handler. Handlers are restored at
-    the end. in_waits: a component that waits raises StoppedWaiting."""
-    former = _found()
-    stop = Asked(say, former, in_waits=in_waits)
+    the end. `say` is called at each, in the handler. in_waits: a component that waits raises
+    StoppedWaiting."""
+    former, stop = _found(), Asked()
+
+    def hear(number: int, frame: object) -> None:
+        stop.number = stop.number or number
+        if in_waits:
+            waiting.signals.append(number)
+        _once(number, former[number], say)
+
     for number in former:
-        signal.signal(number, stop.hear)
+        signal.signal(number, hear)
     try:
         yield stop
     finally:

@@ -10,11 +10,12 @@ from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
 from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
-from rlzoo.plugin.protocols import Display, Measure
+from rlzoo.plugin.protocols import Measure
 from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate, gain
 from rlzoo.runs.disk import sync, write_json
+from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import forget_evaluations, read_evaluation, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
@@ -22,13 +23,7 @@ from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
 from rlzoo.step.trainer import Trainer
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import (
-    State,
-    load_checkpoint,
-    prune,
-    save_checkpoint,
-    tensors_of,
-)
+from rlzoo.train.checkpoint import State, load_checkpoint, prune, save_checkpoint, tensors_of
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
@@ -51,7 +46,7 @@ class Loop:
     All processes do the same with the same batch, and only the engine's `first` writes files.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display):
+    def __init__(self, plan: Plan, folder: RunFolder, display: Silent):
         self.began = time.perf_counter()  # earlier by the time before an interruption
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display = folder, display
@@ -65,12 +60,11 @@ class Loop:
         self.saved: int | None = None  # the step of the last checkpoint
         state = None if folder.new else self._restore()
         self.identity = ""  # of the run, where it is written
+        self.loggers, self.measures = {}, list[Measure]()
         if self.engine.first:
             self.identity, notes = settle(folder, plan, state, self.world.weights)
             for text in notes:
                 display.note(text)
-        self.loggers, self.measures = {}, list[Measure]()
-        if self.engine.first:
             self.loggers = {bound.name: bound({"path": folder.path}) for bound in plan.loggers}
             self.measures = [point.load() for point in installed("rlzoo.measures")]
         self.told_to_stop: str | None = None  # by a logger, and why
@@ -120,7 +114,7 @@ class Loop:
         self.skipped += int(metrics["train/skipped"])
         taken = any(f"{name}/grad_norm" in metrics for name in self.trainer.optimizers)
         self.in_vain = 0 if taken else self.in_vain + 1
-        tokens, seconds = self.world.engine.meter.tokens, time.perf_counter() - self.began
+        tokens, seconds = self.engine.meter.tokens, time.perf_counter() - self.began
         self.last = {"step": step, **metrics, "perf/tokens": tokens, "perf/seconds": seconds}
         if self.engine.first:
             self.folder.append("metrics.jsonl", self.last)
@@ -162,13 +156,13 @@ class Loop:
     def _stoppable(self) -> Iterator[None]:
         """In this context, a signal, or others that do not answer, may end the wait of a component:
         what was sampled is dropped, and the checkpoint is that of the last whole step."""
-        tokens = self.world.engine.meter.tokens
+        tokens = self.engine.meter.tokens
         try:
             yield
         except (StoppedWaiting, Unfinished) as stop:
             # Several processes save together.
             if self.engine.alone and (self.trainer.steps or isinstance(stop, StoppedWaiting)):
-                self.world.engine.meter.tokens = tokens
+                self.engine.meter.tokens = tokens
                 self.save()
             raise
 
@@ -183,7 +177,7 @@ class Loop:
             # the random state both.
             state = {
                 "step": trainer.steps,
-                "tokens": self.world.engine.meter.tokens,
+                "tokens": self.engine.meter.tokens,
                 "seconds": time.perf_counter() - self.began,
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
@@ -209,7 +203,7 @@ class Loop:
     def progress(self) -> float:
         """The used share of the budget, by the first process's clock."""
         seconds = time.perf_counter() - self.began
-        spent = self.trainer.steps, self.world.engine.meter.tokens, seconds
+        spent = self.trainer.steps, self.engine.meter.tokens, seconds
         return self.engine.gather(share_of_budget(self.config.train, *spent))[0]
 
     def _is_due(self, every: int) -> bool:
@@ -232,7 +226,7 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            self.world.engine.meter.tokens = state["tokens"]
+            self.engine.meter.tokens = state["tokens"]
             self.world.memory.update(state["memory"])
             self.began -= state["seconds"]
             self.saved, self.skipped = trainer.steps, state["skipped"]
@@ -279,9 +273,9 @@ class Loop:
                 self.display.note(f"{error}; the run continues without it")
 
     def _show_notes(self) -> None:
-        for text in self.world.engine.notes:
+        for text in self.engine.notes:
             self.display.note(text)
-        self.world.engine.notes.clear()
+        self.engine.notes.clear()
 
     def _finish(self) -> Summary:
         stopped = self._reason()

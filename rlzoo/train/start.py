@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
 from rlzoo.plugin.permissions import typed
-from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.faults import refuse_idle
@@ -81,7 +80,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 
 
 def start(
-    recipe: Recipe, zoo: Zoo, display: Display | None = None, store: str | None = None
+    recipe: Recipe, zoo: Zoo, display: Silent | None = None, store: str | None = None
 ) -> Trained:
     """Train a composed recipe in a new run folder. store: a URL to which it is copied.
 
@@ -99,7 +98,7 @@ def resume(
     *,
     steps: int | None = None,
     zoo: Zoo | None = None,
-    display: Display | None = None,
+    display: Silent | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -123,17 +122,11 @@ def resume(
     recipe = compose(words, zoo)
     if steps is not None:
         _refuse_less(folder, recipe, path)
-    plan = prepare(recipe, zoo)
-    trained = ["actor", "critic"] if plan.critic else ["actor"]
-    fading = [
-        f"{n}.lr_schedule" for n in trained if plan.recipe.config[n].lr_schedule != "constant"
-    ]
+    plan, config = prepare(recipe, zoo), recipe.config
+    fading = [f"{n}.lr_schedule" for n in plan.passes if config[n].lr_schedule != "constant"]
     if _alike(plan) and steps is not None and fading:
-        warnings.warn(
-            f"{', '.join(fading)}: depends on train.steps, so the run differs from one that had "
-            f"{steps} steps from the beginning",
-            stacklevel=2,
-        )
+        line = f"depends on train.steps, so the run differs from one that began with {steps} steps"
+        warnings.warn(f"{', '.join(fading)}: {line}", stacklevel=2)
     return _train(plan, _unfinished(local, url, None if steps is None else recipe), display)
 
 
@@ -141,16 +134,12 @@ def _refuse_less(folder: RunFolder, recipe: Recipe, path: str | Path) -> None:
     """Raise RunError where the recipe's budget ends before the next step of a run."""
     done, saved = folder.summary(), saved_steps(folder.checkpoints)
     if done and not saved and not is_url(path):
-        raise RunError(
-            f"{path} has no checkpoint left to continue from; start a run with "
-            f"model.path={folder.path / 'model'}"
-        )
+        model = folder.path / "model"
+        raise RunError(f"{path} has no checkpoint left; start a run with model.path={model}")
     taken, steps = done.get("steps", max(map(step_of, saved), default=0)), recipe.config.train.steps
     if steps <= taken:
-        raise RunError(
-            f"train.steps: {path} has already taken {taken} steps; more than {taken} continues "
-            f"it. Got {steps}"
-        )
+        line = f"{path} has already taken {taken} steps; only more continue it. Got {steps}"
+        raise RunError(f"train.steps: {line}")
     from rlzoo.train.loop import share_of_budget
 
     spent = [done.get(name, 0) for name in ("steps", "tokens", "seconds")]
@@ -194,7 +183,7 @@ def _unfinished(local: Path, url: str, longer: Recipe | None) -> Iterator[RunFol
         yield folder
 
 
-def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Trained:
+def _sent(folder: RunFolder, path: str | Path, url: str, display: Silent) -> Trained:
     """A finished run, after sending its store any missing files."""
     has = ""
     if url:
@@ -221,9 +210,7 @@ def _alike(plan: Plan) -> bool:
     return ranks.first
 
 
-def _train(
-    plan: Plan, place: AbstractContextManager[RunFolder], display: Display | None
-) -> Trained:
+def _train(plan: Plan, place: AbstractContextManager[RunFolder], display: Silent | None) -> Trained:
     import torch
 
     from rlzoo.accel.ranks import open_ranks

@@ -12,7 +12,6 @@ from typing import Any
 from rlzoo.cli.run.command import make_display
 from rlzoo.cli.run.lines import SHOWN
 from rlzoo.errors import RunError, UsageError, nearest
-from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
@@ -183,7 +182,7 @@ def run(
     overrides: Overrides | None = None,
     *,
     zoo: Zoo | None = None,
-    display: Display | bool | None = None,
+    display: Silent | bool | None = None,
     store: str | None = None,
     **keys: Any,
 ) -> Run:
@@ -212,7 +211,7 @@ def resume(
     *,
     steps: int | None = None,
     zoo: Zoo | None = None,
-    display: Display | bool | None = None,
+    display: Silent | bool | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -232,7 +231,7 @@ def resume(
 
 
 @contextmanager
-def _shown(display: Display | bool | None) -> Iterator[Display]:
+def _shown(display: Silent | bool | None) -> Iterator[Silent]:
     """The display that is meant; one that is made here is closed here."""
     if display is None:
         display = in_notebook()

@@ -16,6 +16,7 @@ from rlzoo.format.text import say
 from rlzoo.plugin.permissions import FOUND, allow_env
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
+from rlzoo.runs.display import Silent
 from rlzoo.train.start import start
 
 VARIABLE = "RLZOO_TOKEN"
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> Result:
             zoo = load_zoo()
             recipe = compose(words, zoo)
             check_free(arguments.host, arguments.port)
-            train = lambda shows: start(recipe, zoo, Begun(shows, begun), arguments.store)  # noqa: E731
+            train = lambda shows: start(recipe, zoo, noticed(shows, begun), arguments.store)  # noqa: E731
             return shown(train, arguments)
     finally:
         FOUND.pop(VARIABLE, None)
@@ -67,18 +68,16 @@ def run(arguments: argparse.Namespace) -> Result:
             del os.environ[VARIABLE]
 
 
-class Begun:
+def noticed(display: Silent, then: Callable[[Path], None]) -> Silent:
     """A display that also calls `then` with the run folder's path before step 1."""
+    before = display.start
 
-    def __init__(self, display: Any, then: Callable[[Path], None]) -> None:
-        self._display, self._then = display, then
+    def start(plan: Any, folder: Any) -> None:
+        then(folder.path)
+        before(plan, folder)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._display, name)
-
-    def start(self, plan: Any, folder: Any) -> None:
-        self._then(folder.path)
-        self._display.start(plan, folder)
+    display.start = start  # type: ignore[method-assign]
+    return display
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from rlzoo.cli.verb import QUIET_HELP, STORE_HELP, WORDS_HELP, Result
 from rlzoo.plugin.installed import installed
-from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
@@ -29,7 +28,7 @@ def run(arguments: argparse.Namespace) -> Result:
     return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
 
 
-def make_display(stderr: bool = False) -> Display:
+def make_display(stderr: bool = False) -> Silent:
     """The display that another package brings, otherwise lines."""
     from rlzoo.cli.run.lines import Lines
     from rlzoo.format.console import SafeConsole
@@ -37,7 +36,7 @@ def make_display(stderr: bool = False) -> Display:
     console = SafeConsole(stderr=stderr)
     console.goes_on = True
     makers = [point.load() for point in installed("rlzoo.displays")]
-    display: Display = makers[0](console) if makers else Lines(console)
+    display: Silent = makers[0](console) if makers else Lines(console)
     return display
 
 

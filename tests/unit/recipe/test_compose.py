@@ -311,3 +311,11 @@ def test_an_error_names_where_a_component_of_a_collection_was_set(zoo):
     for key in ("loggers.csv", "loggers", "rewards.python"):
         assert recipe.blame(key) == f"{key} (command line)"
     assert recipe.blame("rewards.verifier").endswith("defaults.yaml)")
+
+
+def test_question_marks_in_a_text_are_a_text(zoo):
+    assert compose(["recipe=grpo", "model.system=Really???"], zoo).config.model.system[-3:] == "???"
+    for words in (["model.system=???"], ["model.chat_args={a: ['???']}"]):
+        with pytest.raises(RecipeError) as refused:
+            compose(["recipe=grpo", *words], zoo)
+        assert refused.value.kind == "missing"

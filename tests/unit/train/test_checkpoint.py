@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rlzoo.errors import CheckpointError
 from rlzoo.train.checkpoint import _read_state
 
 
@@ -21,5 +22,5 @@ def test_a_state_of_another_step_is_refused(tmp_path):
     with pytest.raises(LookupError, match="memory"):
         _read_state(tmp_path / "step-2")
     (tmp_path / "step-2" / "state.json").write_text(json.dumps(state | {"optimizers": {}}))
-    with pytest.raises(ValueError, match="earlier version"):
+    with pytest.raises(CheckpointError, match="earlier version"):
         _read_state(tmp_path / "step-2")

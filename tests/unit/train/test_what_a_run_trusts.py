@@ -347,3 +347,15 @@ def test_a_checkpoint_that_is_falsely_vouched_for_is_not_taken(fault, trained, z
     (path / "summary.json").unlink()
     with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
         resume(path, zoo)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_not_called_damaged(cut, zoo):
+    checkpoint = cut / "checkpoints" / "step-00000001"
+    state = json.loads((checkpoint / "state.json").read_text()) | {"optimizers": {}}
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    write_manifest(checkpoint)
+    with pytest.raises(CheckpointError) as refused:
+        resume(cut, zoo)
+    assert "damaged" not in str(refused.value)
+    assert str(cut / "recipe.yaml") in str(refused.value)  # with which to train again
+    assert checkpoint.is_dir()
