@@ -17,7 +17,7 @@ import pytest
 from rlzoo.errors import UsageError
 from rlzoo_lab.api.serve import check_free, words_of
 
-AGENT = Path(__file__).parents[2] / "docs/studies/agent.py"
+AGENT = Path(__file__).parents[3] / "docs/studies/agent.py"
 
 
 def arguments(*words):
