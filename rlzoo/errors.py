@@ -3,7 +3,9 @@
 import difflib
 import errno
 import os
+import sys
 import traceback
+import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,6 +101,14 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, text: str, number: int):
         super().__init__(text)
         self.status = 128 + number
+
+
+def warn(text: str) -> None:
+    """A UserWarning that names the line outside rlzoo from which it was called."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("rlzoo"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -269,7 +269,7 @@ class Passes:
             size = max(1, int(self.train.microbatch * self.scale))
             return list(torch.cat(order).split(size)) if order else []
         given = room(policy.device)
-        most = max(given.positions, given.activations // policy.bytes_of_position(grad=grad))
+        most = max(given.positions, given.activations // policy.bytes_of_position[grad])
         budget = int(most * self.scale)
         if self.ranks.count > 1:  # something to do for each
             positions = sum(int(x.sum()) for x in lengths(columns))
@@ -287,7 +287,7 @@ class Passes:
         if len(parts) == 1:
             return parts
         positions = sum(int(x.sum()) for x in lengths(columns))
-        fits = positions * policy.bytes_of_position(grad=True) <= room(policy.device).kept
+        fits = positions * policy.bytes_of_position[True] <= room(policy.device).kept
         return parts if fits and self.scale == 1 else []
 
     def map(

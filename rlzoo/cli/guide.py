@@ -105,10 +105,8 @@ def keys(words: list[str]) -> str:
         hint = f"; did you mean {here!r}?" if here else nearest(words[0], last)
         parts = words[0].split(".")  # rewards.NAME.option, estimator.option
         component = [parts[-2] if len(parts) > 2 else parts[-1], *words[1:]]
-        raise RlzooError(
-            f"no key of the core mentions {' '.join(words)!r}{hint}; "
-            f"`rlzoo plugins {' '.join(component)}` searches components and their options"
-        )
+        search = f"`rlzoo plugins {' '.join(component)}` searches components and their options"
+        raise RlzooError(f"no key of the core mentions {' '.join(words)!r}{hint}; {search}")
     foot = "For the options of a component, see `rlzoo plugins gae`; then set estimator.lam=0.9."
     head = [fold(f"called {here} in rlzoo:")] if here else []
     return "\n\n".join([*head, columns(lines), fold(foot)])

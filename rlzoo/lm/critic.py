@@ -73,12 +73,9 @@ class Critic(nn.Module):
         """`value_preds` (B, T), with `value_logits` and `value_support` where there are bins."""
         if self.support is None:
             return {"value_preds": prediction[:, :-1]}
-        values = prediction.softmax(-1) @ self.support
-        return {
-            "value_preds": values[:, :-1],
-            "value_logits": prediction[:, :-1],
-            "value_support": self.support,
-        }
+        values = (prediction.softmax(-1) @ self.support)[:, :-1]
+        bins = {"value_logits": prediction[:, :-1], "value_support": self.support}
+        return {"value_preds": values, **bins}
 
     @torch.no_grad()
     def values(self, columns: Columns, prediction: Tensor | None = None) -> dict[str, Tensor]:

@@ -268,11 +268,9 @@ def load_trunk(
         dtype=getattr(torch, dtype),
         trust_remote_code=trust_remote_code,
     )
-    head = getattr(model, "score", None)
-    trunk = model.base_model.eval()
-    if isinstance(head, torch.nn.Linear) and head.out_features == 1:
-        return trunk, head.weight.detach()
-    return trunk, None
+    head: Any = getattr(model, "score", None)
+    scores = isinstance(head, torch.nn.Linear) and head.out_features == 1
+    return model.base_model.eval(), head.weight.detach() if scores else None
 
 
 def trunk_of(model: Any) -> Any:

@@ -77,18 +77,17 @@ class Policy:
     def pad_id(self) -> int:
         return int(self.tokenizer.pad_token_id)
 
-    def bytes_of_position(self, *, grad: bool) -> int:
+    @cached_property
+    def bytes_of_position(self) -> dict[bool, int]:
         """Bytes that a pass holds for each of its positions: activations of all layers where there
-        is a gradient, of one where there is none."""
+        is a gradient (True), of one where there is none."""
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         inner = max(inner) if isinstance(inner, (list, tuple)) else inner  # the widest layer's
-        floats = 10 * config.hidden_size + 4 * inner  # of a layer
-        if grad and self.recompute:  # each layer's input, and one layer
-            floats += config.num_hidden_layers * config.hidden_size
-        elif grad:
-            floats *= config.num_hidden_layers
-        return 4 * (floats + (self.vocabulary if grad else 0))
+        one, layers = 10 * config.hidden_size + 4 * inner, config.num_hidden_layers  # floats
+        # With checkpointing, each layer's input, and one layer.
+        every = one + layers * config.hidden_size if self.recompute else one * layers
+        return {True: 4 * (every + self.vocabulary), False: 4 * one}
 
     @cached_property
     def halves(self) -> bool:

@@ -156,10 +156,10 @@ def _tried(name: str, check: Any) -> Trial:
 
 
 def _agree(off: float, bound: float, right: str, wrong: str) -> tuple[bool, str, float]:
-    """A check's (passed, message, off). wrong: with a place for the disagreement."""
+    """A check's (passed, message, off). The texts have a place for the disagreement."""
     if off > bound:
         return False, wrong.format(f"{off:.2g}"), off
-    return True, f"{right}, within {off:.0e}", off
+    return True, right.format(f"{off:.0e}"), off
 
 
 # ---------------------------------------------------------------- rows to try
@@ -232,7 +232,7 @@ def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     )
     return _agree(
         _off(together, alone), 10 * _tolerance(policy, columns, alone),
-        "independent of the other rows",
+        "independent of the other rows, within {} nats",
         "a row's log-probs change by {} nats when the other rows of the batch change",
     )  # fmt: skip
 
@@ -265,7 +265,7 @@ def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str,
     scored = policy.log_probs(rows)
     return _agree(
         _off(drawn["old_log_probs"], scored), _tolerance(policy, rows, scored),
-        "equal to that of a full pass", "{} nats from that of a full pass",
+        "equal to that of a full pass, within {} nats", "{} nats from that of a full pass",
     )  # fmt: skip
 
 
@@ -278,7 +278,8 @@ def _static(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, f
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     return _agree(
         _off(grown["old_log_probs"], fixed["old_log_probs"]), _tolerance(policy, columns, scored),
-        "equal to a growing cache", "log-probs are off by {} nats with a cache of fixed shape",
+        "equal to a growing cache, within {} nats",
+        "log-probs are off by {} nats with a cache of fixed shape",
     )  # fmt: skip
 
 
@@ -304,7 +305,8 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool,
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
     bound = 0.1 if policy.halves else 1e-3
-    return _agree(off, bound, "the same gradient", "off by {} of the gradient's largest entry")
+    wrong = "its gradient is off by {} of the largest entry"
+    return _agree(off, bound, "the same gradient, within {}", wrong)
 
 
 # ---------------------------------------------------------------- trees

@@ -83,10 +83,9 @@ class Shelf(UserDict[str, Component]):
                     self[c.full_name] = c
                     way = f"use {c.full_name!r}"
                 if name in self:
-                    self.notes.append(
-                        f"{KINDS[kind].singular} {name!r} refers to the zoo's own component "
-                        f"({owners[0].origin}); {way} for that of {c.origin}"
-                    )
+                    whose = f"refers to the zoo's own component ({owners[0].origin})"
+                    note = f"{name!r} {whose}; {way} for that of {c.origin}"
+                    self.notes.append(f"{KINDS[kind].singular} {note}")
 
     def _clash(self, name: str, claims: list[Component]) -> str:
         ways = dict.fromkeys(c.full_name for c in claims)

@@ -251,10 +251,9 @@ def warnings(plan: Any) -> Iterator[str]:
             match = CONDITION.fullmatch(condition)
             key = match[1] if match else condition
             if not match or key not in KEYS:
-                raise ComponentError(
-                    f"{bound.component.label}: caution {condition!r} must be KEY = VALUE (or "
-                    f"!=, <, >), where KEY is a key of a recipe{nearest(key, KEYS)}"
-                )
+                near = nearest(key, KEYS)
+                line = f"caution {condition!r} must be KEY = VALUE (or !=, <, >), of a recipe{near}"
+                raise ComponentError(f"{bound.component.label}: {line}")
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it
             if key in TRUNCATION and rollout.replay == "kept":

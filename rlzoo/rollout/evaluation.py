@@ -77,8 +77,9 @@ def gain(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str
     """`eval/gain`, the rise of the headline (`right`, else `score`) between two evaluations on the
     same prompts, and its 95 % interval over prompts, paired; {} where they cannot be paired."""
     name = "right" if "right" in after else "score"
-    there = before is not None and {name, "prompt"} <= before.keys()
-    if before is None or not there or before["prompt"].tolist() != after["prompt"].tolist():
+    if not before or not {name, "prompt"} <= before.keys():
+        return {}
+    if before["prompt"].tolist() != after["prompt"].tolist():
         return {}
     rise = (after[name].astype(float) - before[name]).tolist()
     low, high = mean_over(rise, after["prompt"].tolist())

@@ -237,10 +237,8 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     refuse_devices(path)
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
-            raise RunError(
-                f"{path} is a folder of {len(inside)} runs; give one of them, such as "
-                f"{inside[0].parent}, or use `rlzoo compare {path}` to compare them"
-            )
+            one = f"give one of them, such as {inside[0].parent}, or use `rlzoo compare {path}`"
+            raise RunError(f"{path} is a folder of {len(inside)} runs; {one} to compare them")
         parent = path.parent if path.parent.is_dir() else Path("runs")
         runs = sorted(str(p.parent) for p in parent.glob("*/recipe.yaml"))[-5:]
         nearby = f" (runs there: {', '.join(runs)})" if runs else ""

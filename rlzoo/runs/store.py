@@ -26,10 +26,8 @@ def open_store(url: str) -> Store:
     if not is_url(url):
         raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     if SECRET.search(url):
-        raise UsageError(
-            f"store: the {url.partition('://')[0]}:// URL must not contain a password or a query, "
-            "because files and messages show it; set credentials in the environment"
-        )
+        line = "must not have a password or a query, which files show; set them in the environment"
+        raise UsageError(f"store: the {url.partition('://')[0]}:// URL {line}")
     points = {point.name: point for point in installed("rlzoo.stores")}
     point = points.get(url.partition("://")[0]) or points.get("any")
     if point is None:

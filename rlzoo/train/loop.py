@@ -125,9 +125,7 @@ class Loop:
         self.display.step(self.last, self.progress())
         self._show_notes()
         if metrics["train/skipped"]:
-            self.display.note(
-                f"step {step}: loss or gradient was not finite, so that update was skipped"
-            )
+            self.display.note(f"step {step}: loss or gradient was not finite; update skipped")
         if text := self.flat.hear(self.last, self.evaluations):
             self.display.note(f"step {step}: {text}; see `rlzoo doctor {self.folder.path}`")
         if self.in_vain >= IN_VAIN:
@@ -252,10 +250,8 @@ class Loop:
         for text in troubles:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
-            raise RunError(
-                f"{self.folder.path / 'metrics.jsonl'} lacks the evaluation before training; "
-                "restore it, or start a new run"
-            )
+            lacks = "lacks the evaluation before training; restore it, or start a new run"
+            raise RunError(f"{self.folder.path / 'metrics.jsonl'} {lacks}")
 
     def _tell_loggers(self, method: str, *what: Mapping[str, float]) -> None:
         """Call each by itself; one that raises is reported, and not called again. A text that `log`
@@ -299,10 +295,8 @@ class Loop:
         return summary
 
     def _in_vain(self) -> Unfinished:
-        return Unfinished(
-            f"{self.folder.path}: nothing was learned: loss or gradient was not finite, so every "
-            f"update was skipped for {self.in_vain} steps"
-        )
+        line = f"not finite, so every update was skipped for {self.in_vain} steps"
+        return Unfinished(f"{self.folder.path}: nothing was learned: loss or gradient was {line}")
 
 
 def share_of_budget(budget: Train, step: int, tokens: int, seconds: float) -> float:

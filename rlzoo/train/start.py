@@ -4,13 +4,12 @@ Functions import torch's modules, so that errors in a recipe are reported first.
 """
 
 import shlex
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
+from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine, warn
 from rlzoo.plugin.permissions import typed
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
@@ -89,7 +88,7 @@ def start(
     plan = prepare(recipe, zoo)
     if _alike(plan):
         for text in plan.warnings:
-            warnings.warn(text, stacklevel=3)
+            warn(text)
     return _train(plan, create_folder(recipe, store), display)
 
 
@@ -126,7 +125,7 @@ def resume(
     fading = [f"{n}.lr_schedule" for n in plan.passes if config[n].lr_schedule != "constant"]
     if _alike(plan) and steps is not None and fading:
         line = f"depends on train.steps, so the run differs from one that began with {steps} steps"
-        warnings.warn(f"{', '.join(fading)}: {line}", stacklevel=2)
+        warn(f"{', '.join(fading)}: {line}")
     return _train(plan, _unfinished(local, url, None if steps is None else recipe), display)
 
 
@@ -192,10 +191,8 @@ def _sent(folder: RunFolder, path: str | Path, url: str, display: Silent) -> Tra
             assert run.store is not None
             pushed = run.store.push(run.path)
             has = f", and the copy at {url} {'is now' if pushed else 'was already'} complete"
-    display.note(
-        f"{path} is already finished{has}, so there is nothing to resume; `rlzoo resume {path} "
-        f"train.steps=N` continues it to step N"
-    )
+    more = f"`rlzoo resume {path} train.steps=N` continues it to step N"
+    display.note(f"{path} is already finished{has}, so there is nothing to resume; {more}")
     return Trained(folder.path, folder.summary())
 
 

@@ -39,7 +39,7 @@ def test_it_prints_what_it_says_when_typed(tmp_path):
         elif kind == "bash" and "pip install" not in code:
             printed = typed(kind, code, tmp_path)
             shells.append(printed)
-        elif kind == "python" and "hookimpl" in code:
+        elif kind == "python" and "@component" in code:
             (tmp_path / "my_gae.py").write_text(code)
             export = "export RLZOO_PLUGINS=my_gae.py; rlzoo run ppo_gae estimator=my_gae model=nano"
             typed("bash", f"{export} train.steps=1 eval.samples=8 run.dir=mine", tmp_path)

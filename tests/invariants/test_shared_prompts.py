@@ -71,7 +71,7 @@ def test_passes_that_are_held_are_made_once_and_change_nothing(zoo, words, trunk
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     small = {"positions": 1, "activations": 10_000}
     monkeypatch.setattr("rlzoo.accel.passes.room", lambda device: replace(memory.CPU, **small))
-    monkeypatch.setattr(Policy, "bytes_of_position", lambda self, grad: 250 if grad else 1)
+    monkeypatch.setattr(Policy, "bytes_of_position", {True: 250, False: 1})
 
     def after(kept):
         monkeypatch.setattr(memory, "CPU", replace(memory.CPU, kept=kept))

@@ -28,7 +28,7 @@ FORMS = {
     "sweep": ["grpo {few} seed=3 --dir sw --jobs 1 --on local patience=5 --threshold 0.5 "
               "--reference grpo --json --quiet"],
     "compare": ["r r2", "r r2 --json --details --threshold 0.5 --metric accuracy",
-                "r r2 --by estimator --reference gae", "r r2 --csv", "r r2 --latex",
+                "r r2 --by estimator --reference gae --x steps", "r r2 --csv", "r r2 --latex",
                 "r r2 --markdown --html c.html --plots figures", "r short --force"],
     "diagnose": ["ppo_gae estimator=gae,mc --json --batches 0 --horizon 3 --vocabulary 3",
                  "ppo_gae estimator=gae --world graded --critic noisy --noise 0.1 --samples 2 "

@@ -2,13 +2,12 @@
 recipe for another trainer; `rlzoo show correction`: rollout corrections in all trainers' words."""
 
 import argparse
-import warnings
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli.verb import WORDS_HELP, Result
-from rlzoo.errors import NotCached, RecipeError
+from rlzoo.errors import NotCached, RecipeError, warn
 from rlzoo.plugin.columns import RESOURCES
 from rlzoo_lab.view.blocks import Block, Column, Table, Text
 from rlzoo_lab.view.texts import Shown
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Result:
     recipe = compose(words, zoo)
     plan, missing = plan_without_data(recipe, zoo)
     for text in [*missing, *plan.warnings]:
-        warnings.warn(text, stacklevel=1)
+        warn(text)
     values = {key: recipe.value(key) for key in sorted(recipe.origins)}
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:

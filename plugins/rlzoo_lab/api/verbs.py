@@ -79,6 +79,7 @@ def compare(
     ] = None,
     details: Annotated[bool, "show every pair with all tests, seeds and prompts"] = False,
     force: Annotated[bool, "compare even if task, budget or evaluation differ"] = False,
+    x: Annotated[Literal["tokens", "steps", "seconds"] | None, "what curves are over"] = "tokens",
     html: Annotated[PathOrRun | None, "FILE", "write a report with plots"] = None,
     plots: Annotated[PathOrRun | None, "DIR", "write the plots as SVG and PNG"] = None,
 ) -> Document:

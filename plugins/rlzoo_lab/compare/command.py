@@ -128,6 +128,7 @@ def run(arguments: argparse.Namespace) -> Result:
         force=arguments.force,
         metric=arguments.metric,
     )
+    c.axis = arguments.x
     return result_of(c, arguments)
 
 

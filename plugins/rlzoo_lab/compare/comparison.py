@@ -108,7 +108,7 @@ class Pair:
 
 @dataclass
 class Comparison:
-    """Rows and all results about them. named: how their measurements differ."""
+    """Rows and all results about them. named: how their measurements differ. axis: of curves."""
 
     title: str
     metric: str
@@ -120,6 +120,7 @@ class Comparison:
     notes: list[str]
     gathered: Gathered
     named: list[str]
+    axis: str = "tokens"
 
     @property
     def what(self) -> str:

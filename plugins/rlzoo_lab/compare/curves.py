@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.runs.metrics import REWARD, TOKENS
+from rlzoo.runs.metrics import REWARD, SECONDS, TOKENS
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
 from rlzoo_lab.data.comparable import ComparedRow, as_typed, label, numeric
@@ -18,6 +18,11 @@ from rlzoo_lab.view.blocks import Curve, Series
 
 Points = list[tuple[float, float]]
 
+AXES = {
+    "tokens": (TOKENS, "tokens generated"),
+    "seconds": (SECONDS, "seconds"),
+    "steps": ("", "step"),
+}
 MANY = 8  # seeds from which on a band replaces a thin line for each seed
 
 
@@ -26,9 +31,9 @@ def curves(c: Comparison) -> list[Curve]:
     runs = [run for row in c.rows for run in row.runs.values()]
     made = []
     if c.has_curves:
-        made.append(_over_tokens(c, "held-out", c.what, _held_out))
+        made.append(_over_time(c, "held-out", c.what, _held_out))
     if any(REWARD in line for run in runs for line in run.steps[:1]):
-        made.append(_over_tokens(c, "training", "training reward", _rewards, smooth=True))
+        made.append(_over_time(c, "training", "training reward", _rewards, smooth=True))
     keys = dict.fromkeys(key for row in c.rows for key in row.values)
     # A key with at least three numbers has an effect that can be drawn as a curve.
     against = [
@@ -39,23 +44,33 @@ def curves(c: Comparison) -> list[Curve]:
     return [*against, *made, finals(c)] if len(keys) == 1 else [*made, finals(c), *against]
 
 
-def _held_out(run: Record) -> Points:
-    return [(tokens, score) for _, tokens, score in run.learning_curve]
+def _held_out(run: Record, axis: str) -> Points:
+    return _along(run, axis, [(n, score) for n, _, score in run.learning_curve])
 
 
-def _rewards(run: Record) -> Points:
-    tokens = dict(run.points(TOKENS)) or {n: n for n in run.steps_of(REWARD)}
-    return [(tokens[n], reward) for n, reward in run.points(REWARD) if n in tokens]
+def _rewards(run: Record, axis: str) -> Points:
+    return _along(run, axis, list(run.points(REWARD)))
 
 
-def _over_tokens(
-    c: Comparison, name: str, what: str, points: Callable[[Record], Points], smooth: bool = False
+def _along(run: Record, axis: str, by_step: Points) -> Points:
+    """Points along an axis; along the steps where it is not recorded."""
+    metric = AXES[axis][0]
+    at: dict[float, float] = dict(run.points(metric)) if run.has(metric) else {}
+    return [(at.get(n, 0.0), y) for n, y in by_step] if at else by_step
+
+
+def _over_time(
+    c: Comparison,
+    name: str,
+    what: str,
+    points: Callable[[Record, str], Points],
+    smooth: bool = False,
 ) -> Curve:
     """The mean over seeds. smooth: over a twentieth of the steps."""
     series: list[Series] = []
     few = max(len(row.seeds) for row in c.rows) < MANY
     for i, row in enumerate(c.rows):
-        x, y = _align([curve for run in row.runs.values() if (curve := points(run))])
+        x, y = _align([curve for run in row.runs.values() if (curve := points(run, c.axis))])
         if not y.size:
             continue
         if smooth:
@@ -69,10 +84,11 @@ def _over_tokens(
                     for column, at in zip(y.T, y.mean(0), strict=True)]  # fmt: skip
             low, high = ([float(end[k]) for end in ends] for k in (0, 1))
         series.append(Series(row.label, grid, y.mean(0).tolist(), low, high, "line", i, i))
-    tokens = all(run.has(TOKENS) for row in c.rows for run in row.runs.values())
+    metric, x_name = AXES[c.axis]
+    recorded = all(run.has(metric) for row in c.rows for run in row.runs.values())
     around = "a thin line for each seed" if few else "its pointwise 95 % interval"
     caption = f"{what.capitalize()}{', smoothed' * smooth}: the mean over seeds, with {around}."
-    return Curve(name, series, "tokens generated" if tokens else "step", what, caption)
+    return Curve(name, series, x_name if recorded else "step", what, caption)
 
 
 def _align(curves: list[Points]) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json, refuse_devices
 from rlzoo.runs.folder import open_folder
-from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
+from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, SECONDS, TOKENS
 from rlzoo.runs.provenance import FILE
 from rlzoo.runs.store import copy_of
 from rlzoo_lab.data.record import Record, failure, read_finished
@@ -29,7 +29,7 @@ BOOKKEEPING = ("seed", "device", "eval.every", "loggers")
 BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
 
 # The metrics of training steps that a comparison shows.
-COMPARED = {TOKENS, REWARD, REF_KL_PER_RESPONSE}
+COMPARED = {TOKENS, SECONDS, REWARD, REF_KL_PER_RESPONSE}
 
 # These must agree for scores to be on one scale, and so must the task, the model, how evaluations
 # decode and, where the score is compared, what it consists of: docs/compare.md gives the reasons.

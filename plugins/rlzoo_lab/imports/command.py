@@ -145,5 +145,6 @@ def view(d: Mapping[str, Any]) -> Iterator[str]:
     left = d["missing"]
     if left:
         more = f" and {len(left) - SHOWN} more (provenance.json)" if len(left) > SHOWN else ""
-        yield f"missing: {', '.join(left[:SHOWN])}{more}"
+        first, keys, others = ", ".join(left[:SHOWN]).partition("recipe key ")
+        yield f"missing: {first}{keys}{others.replace(keys, '') if keys else ''}{more}"
     yield f"next: rlzoo doctor {d['path']}"

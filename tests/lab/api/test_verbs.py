@@ -195,3 +195,9 @@ def test_a_list_of_runs_and_of_values_is_taken_as_it_is_meant(tmp_path):
     small = {"horizon": 2, "vocabulary": 3, "batches": [4]}
     found = rlzoo.diagnose("ppo_gae", {"estimator": ["gae", "mc"]}, **small)
     assert {row["estimator"] for row in found["estimators"]} == {"gae", "mc"}
+
+
+def test_a_warning_names_the_line_of_the_caller():
+    with pytest.warns(UserWarning, match="off-policy") as seen:
+        rlzoo.verb("show", "grpo", "rollout.staleness=1")
+    assert [warning.filename for warning in seen] == [__file__]

@@ -522,6 +522,19 @@ def test_few_seeds_are_lines_and_many_a_band(eight, tmp_path):
     assert not any(s.low for s in few)
 
 
+def test_curves_are_over_tokens_steps_or_seconds(eight):
+    """What the runs did not record is over steps."""
+    c = compare([eight])
+    seen = {}
+    for c.axis in ("tokens", "steps", "seconds"):
+        curve = next(curve for curve in curves(c) if curve.name == "held-out")
+        seen[c.axis] = curve.x, list(curve.series[0].x)
+    (_, tokens), (_, steps) = seen["tokens"], seen["steps"]
+    assert [name for name, _ in seen.values()] == ["tokens generated", "step", "step"]
+    assert tokens == [1000 * n for n in steps]
+    assert seen["seconds"] == seen["steps"]
+
+
 def test_a_claim_against_the_reference_of_the_table_is_in_the_verdict(tmp_path):
     """The best row is another, by little: the verdict names both pairs."""
     up = {"whiten": "none"}

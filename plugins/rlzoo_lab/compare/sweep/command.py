@@ -1,10 +1,9 @@
 """`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
 
 import argparse
-import warnings
 
 from rlzoo.cli.verb import QUIET_HELP, WORDS_HELP, Result
-from rlzoo.errors import RecipeError, Unfinished, disk_is_full
+from rlzoo.errors import RecipeError, Unfinished, disk_is_full, warn
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
@@ -82,7 +81,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
     for line in forecast(sweep, bool(arguments.reference)):
-        warnings.warn(line, stacklevel=2)
+        warn(line)
     again = f"run the same command again to continue with the missing runs in {sweep.path}"
     try:
         with locked(sweep.path):

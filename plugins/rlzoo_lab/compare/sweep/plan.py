@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import itertools
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.errors import RecipeError, RlzooError, nearest, warn
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
@@ -132,7 +131,7 @@ def plan_sweep(
             plan = _effective(combination, zoo, idle)
             recipe, row_words = plan.recipe, [f"{k}={v}" for k, v in combination.items()]
             for warning in plan.warnings:
-                warnings.warn(warning, stacklevel=2)
+                warn(warning)
         metric = "accuracy" if plan.abilities.is_correct else "score"
         tree: Any = OmegaConf.to_container(recipe.config)
         flat = flat_config(tree, recipe.name)

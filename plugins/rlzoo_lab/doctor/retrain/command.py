@@ -2,14 +2,13 @@
 
 import argparse
 import hashlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, warn
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import latest_run
 from rlzoo_lab.data.record import Record
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> Result:
         return Result(found, Shown([*doctor.blocks(found), Text(none)]))
     path = Path(arguments.dir) if arguments.dir else _folder(record)
     experiments = Experiments(record, load_zoo(), path, most, arguments)
-    warnings.warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most), stacklevel=2)
+    warn(_forecast(record, min(most, len(able) + (len(able) > 1)), most))
     cause = experiments.cause(able)
     findings = _less_the_cleared(findings, experiments)
     after = experiments.best.record if experiments.best else None

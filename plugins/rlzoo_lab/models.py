@@ -1,0 +1,3 @@
+"""Where installed entry points expect `supervised`."""
+
+from rlzoo_lab.supervised import __path__ as __path__
