@@ -6,11 +6,8 @@ with `add_arguments` imports no torch at its top.
 
     api         the Python API: a function for each verb, and a run as an object; verbs of one file
     compare     which configuration is better: a comparison, a sweep, an evaluation
-    completion  shell completion
-    credit      measures of each step that the doctor reads
     data        what a run's folder contains: the only code that opens its files
     diagnose    estimators against the exact truth, and one response token by token
-    display, models  names of entry points in checkouts that are not installed again yet
     doctor      what is wrong with a run, by rules or by retraining, and a page about it
     imports     runs of other trainers as run folders
     kit         for authors of components: a template, the conformance kit, exact oracles

@@ -5,6 +5,7 @@ A function calls the same code as `rlzoo`, with the same words, checks and error
 command line in between. May import the rest of the lab and the core. Torch: only for `preview`.
 
     arguments  the arguments of a verb that Python calls, and settings as words
+    completion  shell completion
     document   the result of a verb, as a mapping that displays itself
     notebook   the display of a run in a notebook
     play       `rlzoo play`: an interactive page that shows the effect of lambda

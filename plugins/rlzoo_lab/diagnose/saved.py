@@ -18,11 +18,11 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.columns import whitened
-from rlzoo_lab.credit import first_gradient
 from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.variants import variants
 from rlzoo_lab.data.weights import open_own
 from rlzoo_lab.data.words import quoted
+from rlzoo_lab.diagnose.credit import first_gradient
 from rlzoo_lab.diagnose.setting import row_head
 from rlzoo_lab.diagnose.tables import estimators, name_of, two_digits, undiagnosable
 from rlzoo_lab.kit.oracle.episodes import supply

@@ -8,7 +8,7 @@ from helpers.worlds import rolled, world_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.step.update import gradients
-from rlzoo_lab.credit import first_gradient
+from rlzoo_lab.diagnose.credit import first_gradient
 
 
 def test_the_gradient_has_the_runs_correction_and_leaves_out_what_the_run_drops(zoo, words):

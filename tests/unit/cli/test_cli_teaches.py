@@ -20,7 +20,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import describe, list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
-from rlzoo_lab import completion
+from rlzoo_lab.api import completion
 from rlzoo_lab.compare.sweep.plan import plan_sweep
 from rlzoo_lab.data.variants import spell_out
 from rlzoo_zoo.rewards.python import load

@@ -10,7 +10,7 @@ from helpers.worlds import rolled, sampled, world_of
 from rlzoo.runs.metrics import NO_SIGNAL
 from rlzoo.step.metrics import batch_metrics
 from rlzoo.step.update import make_optimizers, update
-from rlzoo_lab.credit import measure
+from rlzoo_lab.diagnose.credit import measure
 
 FIRST = "actor/first_ratio_gap"
 
