@@ -9,6 +9,7 @@ imports, so that the memory of one case does not hide that of another.
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -102,7 +103,13 @@ def phases(spec: Spec) -> Told:
     trainer = Trainer(_world(spec))
     trainer.clock = cpu_seconds
     once = steps_of(trainer)
-    with FlopCounterMode(display=False) as counter:
+
+    def linear(x: Any, *_: Any, out_shape: Any, **__: Any) -> int:
+        return 2 * math.prod(out_shape) * x[-1]
+
+    # oneDNN's layers (`rlzoo.accel.hf_internals.by_onednn`), which torch does not count
+    known = {torch.ops.mkldnn._linear_pointwise: linear}
+    with FlopCounterMode(display=False, custom_mapping=known) as counter:
         trainer.clock = counter.get_total_flops
         counted = once(0)["phases"]
     trainer.clock = cpu_seconds
