@@ -114,7 +114,10 @@ function linkRows() {
       .filter(row => table.contains(row))
       .map(row => {
         const head = row.cells[0];
-        const button = h("button", { type: "button", class: "pick" }, [...head.childNodes]);
+        // A name that is not repeated below itself: the next cell names the row.
+        const label = head.textContent.trim() ? undefined : row.cells[1].textContent;
+        const attributes = { type: "button", class: "pick", "aria-label": label };
+        const button = h("button", attributes, [...head.childNodes]);
         head.append(button);
         button.addEventListener("click", () => keep(row.dataset.row));
         whileOn(button, () => show(row.dataset.row, row), () => show(null));
