@@ -87,7 +87,7 @@ def table(rows: list[dict]) -> str:
         low, high = mean_interval(sampled)
         lines.append(
             f"| `{way}` | {len(some)} | {statistics.mean(greedy):.3f} | {min(greedy):.3f} | "
-            f"{statistics.mean(sampled):.3f} | {low:.2f} to {high:.2f} | "
+            f"{statistics.mean(sampled):.3f} | [{low:.2f}, {high:.2f}] | "
             f"{statistics.mean(r['seconds'] for r in some):.0f} |"
         )
     return "\n".join(lines) + "\n"

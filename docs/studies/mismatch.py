@@ -25,6 +25,7 @@ SAMPLERS = {
 }
 LOSSES = {name: words for name, words in staleness.LOSSES.items() if name != "V-trace"}
 LOSSES[REPLAYED] = "policy_loss=ppo_clip rollout.replay=kept"
+SAME = ("PPO's ratio to the sampler", "IcePop", "rejection")  # IcePop: what TIS is
 FRESH = next(iter(LOSSES))
 
 
@@ -36,8 +37,8 @@ def rows_wanted() -> Iterator[tuple[str, str]]:
     """(sampler, loss); where both agree the losses make one update of the same samples."""
     for sampler, words in SAMPLERS.items():
         for loss in LOSSES if words else [FRESH]:
-            cut = "top_p" in words  # others keep all tokens; centering needs them all
-            unfit = "centering" in loss if cut else loss == REPLAYED
+            cut = "top_p" in words  # others keep all tokens; here some losses are what `none` is
+            unfit = loss in SAME or "centering" in loss if cut else loss == REPLAYED
             if not unfit:
                 yield sampler, loss
 
@@ -48,9 +49,9 @@ def line(sampler: str, loss: str, found: list[dict]) -> list[str]:
     apart = sum(x < staleness.BEFORE / 2 for x in ends)
     gap = statistics.mean(row["gap"] for row in found)
     name = loss if SAMPLERS[sampler] else "any"
-    mean, ends_of = f"{statistics.mean(ends):.3f}", f"{low:.2f} to {high:.2f}"
+    mean = f"{statistics.mean(ends):.3f} [{low:.2f}, {high:.2f}]"
     collapsed = f"{apart}/{len(found)}"
-    return [sampler, name, f"{mean}, {ends_of}", collapsed, f"{gap:.2f}"]
+    return [sampler, name, mean, collapsed, f"{gap:.2f}"]
 
 
 def main() -> None:

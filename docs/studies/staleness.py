@@ -27,7 +27,7 @@ COMMON = (
     "rollout.samples=4 actor.lr=1e-3 eval.samples=128 eval.every=0 run.threads=1"
 )
 LOSSES = {
-    "as if fresh": "policy_loss=ppo_clip",
+    "none": "policy_loss=ppo_clip",
     "PPO's ratio to the sampler": "policy_loss=ppo_clip rollout.old_log_probs=sampled",
     "CISPO's ratio to the sampler": (
         "policy_loss=cispo policy_loss.clip_low=1 rollout.old_log_probs=sampled"
@@ -97,7 +97,7 @@ def table(rows: dict[str, dict]) -> str:
             apart = sum(x < BEFORE / 2 for x in ends)
             lines.append(
                 f"| {called(loss, staleness)} | {staleness} | {statistics.mean(ends):.3f} | "
-                f"{low:.2f} to {high:.2f} | {statistics.mean(r['greedy'] for r in some):.3f} | "
+                f"[{low:.2f}, {high:.2f}] | {statistics.mean(r['greedy'] for r in some):.3f} | "
                 f"{min(ends):.3f} | {apart}/{len(some)} | "
                 f"{statistics.mean(r['gap'] for r in some):.3f} |"
             )

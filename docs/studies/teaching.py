@@ -150,7 +150,7 @@ def trained(study: str, way: str, seed: int, zoo: Any) -> dict:
 def cell(some: list[dict], task: str, name: str = "sampled") -> str:
     ends = [row[task][name] for row in some]
     low, high = mean_interval(ends)
-    return f"{statistics.mean(ends):.3f} ({low:.2f} to {high:.2f})"
+    return f"{statistics.mean(ends):.3f} [{low:.2f}, {high:.2f}]"
 
 
 def domains_table(rows: list[dict]) -> str:
