@@ -23,7 +23,8 @@ SAMPLERS = {
     "noise 0.3": "sampler=rounded sampler.bits=null sampler.noise=0.3",
     "top-p 0.9": "rollout.top_p=0.9",
 }
-LOSSES = {name: words for name, words in staleness.LOSSES.items() if name != "V-trace"}
+LATE = ("M2PO", "IPO", "V-trace")  # of stale samples
+LOSSES = {name: words for name, words in staleness.LOSSES.items() if name not in LATE}
 LOSSES[REPLAYED] = "policy_loss=ppo_clip rollout.replay=kept"
 SAME = ("PPO's ratio to the sampler", "IcePop", "rejection")  # IcePop: what TIS is
 FRESH = next(iter(LOSSES))

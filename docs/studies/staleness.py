@@ -1,4 +1,4 @@
-"""Train on stale samples, by nine losses, and write the table of docs/results.md.
+"""Train on stale samples, by eleven losses, and write the table of docs/results.md.
 
     python docs/studies/staleness.py    about 7 CPU minutes; resumes where it stopped
 
@@ -37,6 +37,8 @@ LOSSES = {
     "rejection": "policy_loss=ppo_clip correction=rejection",
     "score centering": "sampler.distribution=true policy_loss=score_centering policy_loss.cap=null",
     "TIS and score centering": "sampler.distribution=true policy_loss=score_centering",
+    "M2PO": "policy_loss=m2po rollout.old_log_probs=sampled",
+    "IPO": "policy_loss=ipo",
     "V-trace": "policy_loss=ppo_clip estimator=vtrace whiten=batch",
 }
 OF_ITS_OWN = ("V-trace",)  # has a critic, so that it makes another update of fresh samples, too

@@ -64,7 +64,7 @@ class Option:
             annotation, *extras = get_args(annotation)
             interval = next((e for e in extras if isinstance(e, Range)), None)
             meaning = next((e for e in extras if isinstance(e, str)), "")
-            discount = any(isinstance(e, _DiscountMark) for e in extras)
+            discount = any(isinstance(e, _DiscountMark) or e is Discount for e in extras)
         option = cls(name, annotation, default, interval, meaning, discount)
         option._describe(annotation)
         if default is not REQUIRED:

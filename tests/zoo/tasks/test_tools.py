@@ -179,7 +179,7 @@ def test_results_are_masked_tokens_of_the_row(zoo):
     rules = Turns(plan, tokenizer, [tokenizer.eos_token_id])
     told = {"prompts": ["3*4?"], "messages": [[{"role": "user", "content": "3*4?"}]],
             "answers": ["12"], "prompt_index": torch.tensor([1])}  # fmt: skip
-    (row,) = begin(told, 1, 40)
+    row = begin(told, 0, 40)
     rules.act([row], [tokenizer('[calculate("3*4")]')["input_ids"]])
     assert row.turn_ids == [1] * 18 + [0] * 4
     rules.act([row], [[*tokenizer("12")["input_ids"], tokenizer.eos_token_id]])

@@ -154,8 +154,9 @@ def discount_is_marked(s: Subject) -> None:
     if not named:
         raise NotApplicable("has no option called gamma or discount")
     for name in named:
-        marked = s.component.options[name].discount
-        assert marked, f"its option {name!r} is not marked: annotate it as rlzoo.Discount"
+        option = s.component.options[name]
+        write = f"write `{name}: Discount = {option.default}`"
+        assert option.discount, f"its option {name!r} is not marked: {write}"
 
 
 def _own_gain(s: Subject, *, in_sum: bool) -> None:
