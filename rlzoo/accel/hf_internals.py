@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
@@ -17,9 +17,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.pytorch_utils import Conv1D
 
 from rlzoo.accel.passes import Packed
 from rlzoo.errors import ModelError
@@ -61,6 +58,8 @@ def take_over(kind: type[T], filled: Any) -> T:
 
 def plain_cache(cache: Any, *others: type) -> bool:
     """Whether a model's cache contains only plain layers of keys and values, or `others`."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
@@ -90,6 +89,8 @@ def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
 
 def stored_in_out(module: nn.Module) -> bool:
     """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
+    from transformers.pytorch_utils import Conv1D
+
     return isinstance(module, (nn.Embedding, Conv1D))
 
 
@@ -162,6 +163,7 @@ def in_line(model: Any, line: Packed) -> Iterator[None]:
     """In this context, `model` reads rows that are in this line, by our kind of attention, for
     which transformers makes no mask. Its public setter checks the model's class on each call; this
     is for each pass (`_attn_implementation`, transformers 5.23)."""
+    import_models()
     config, before = model.config, (model.config._attn_implementation, _here.current)
     config._attn_implementation, _here.current = NAME, (model, line)
     try:
@@ -177,6 +179,8 @@ def attend(
     the output (1, L, heads, d). It takes the rows' queries, keys and values out of the line, runs
     torch's causal kernel on them, without a mask, and puts the outputs back: each row sees only its
     own tokens."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has its own mask or bias")
     assert _here.current is not None
@@ -188,17 +192,16 @@ def attend(
     return out.flatten(0, 1).index_select(0, line.back)[None], None
 
 
-def _models() -> Any:
-    """transformers' module of models, without scipy.optimize, 37 MB: the one function of it that
-    they use, to detect objects, is imported when it is called (`transformers.loss`, 5.23)."""
+@cache
+def import_models() -> None:
+    """Import transformers' models and register our kind of attention, once, without scipy.optimize,
+    37 MB: the one function of it that they use, to detect objects, is imported when it is called
+    (`transformers.loss`, 5.23)."""
     name, late = "scipy.optimize", ModuleType("scipy.optimize")
     vars(late)["linear_sum_assignment"] = lambda *x: import_module(name).linear_sum_assignment(*x)
     ours = sys.modules.setdefault(name, late) is late
     try:
-        return import_module("transformers.modeling_utils")
+        import_module("transformers.modeling_utils").AttentionInterface.register(NAME, attend)
     finally:
         if ours:
             del sys.modules[name]
-
-
-_models().AttentionInterface.register(NAME, attend)

@@ -18,6 +18,7 @@ from urllib.parse import urlparse
 
 import torch
 
+from rlzoo.accel.hf_internals import import_models
 from rlzoo.errors import ModelError, need, typed_path
 from rlzoo.lm.templates import bind
 from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
@@ -191,6 +192,7 @@ def load_causal_lm(
     dtype: that of the weights. attention: an implementation of transformers' ("sdpa", "eager"), or
     "auto".
     """
+    import_models()
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 

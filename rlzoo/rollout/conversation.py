@@ -1,17 +1,19 @@
 """Holds conversations of all rows at once: a turn of the policy, then the environment's answer."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.lm.policy import Policy
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.policy import Policy
 
 
 def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
@@ -23,7 +25,7 @@ def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
 
 def converse(
     plan: Plan,
-    policy: Policy,
+    policy: "Policy",
     talks: list[turns.Conversation],
     prompts: Columns,
     speak: Callable[[Tensor, Columns, Tensor, int], dict[str, Any]],

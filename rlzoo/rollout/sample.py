@@ -1,18 +1,19 @@
 """Makes a batch from prompts: samples responses and scores them. Also the resources of samplers and
 column plugins: `sample`, `score` and the models."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.lm.prompts import PromptFormat
-from rlzoo.lm.world import World
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad
@@ -22,6 +23,9 @@ from rlzoo.plugin.call import LOG_PROBS
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.conversation import ahead, continued, converse
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.world import World
 
 MASKS = ("response_mask", "response_attention")
 ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0

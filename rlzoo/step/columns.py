@@ -1,14 +1,16 @@
 """Computes the columns after the scores: those of policy, reference, critic and plugins, then the
 rewards with their KL, then the estimator's advantages."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from rlzoo.accel.engine import Engine, Kept
 from rlzoo.errors import ModelError
-from rlzoo.lm.world import World
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.mdp.rules import token_texts
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
@@ -17,6 +19,9 @@ from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.world import World
 
 # The engine's columns of a rollout, which it calls by the same names without `old_`.
 SCORED = ("full_kl", "old_log_probs", "sum_pi_squared", "old_entropy", "ref_log_probs",

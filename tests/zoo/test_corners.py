@@ -40,10 +40,10 @@ def test_steps_of_a_conversation_end_where_the_policy_said_so():
 def test_http_scores_the_actions_of_a_conversation(monkeypatch):
     from rlzoo_zoo.rewards import http as module
 
-    def post(self, body):
-        return [[1.0 + i for i in range(len(row))] for row in tokens]
+    def ask(self, path="", body=None, hint=""):
+        return {"scores": [[1.0 + i for i in range(len(row))] for row in tokens]}
 
-    monkeypatch.setattr(module._Endpoint, "__call__", post)
+    monkeypatch.setattr(module.Endpoint, "ask", ask)
     mask = torch.tensor([[1.0, 1, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0]])
     tokens = [[*"abc", ""], ["a", ""]]
     columns = {"prompts": ["", ""], "responses": ["", ""], "answers": [None, None],

@@ -1,6 +1,7 @@
 """A deliberately mismatched sampler, which uses rounded or noisy weights."""
 
 import copy
+from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -47,7 +48,8 @@ def rounded(
             if hasattr(weight, "full_tensor"):
                 raise RlzooError("sampler=rounded needs parallel.strategy=replicate")
             weight.copy_(_other(weight, bits, noise, draw))
-    other = policy.over(model)
+    decoder = replace(policy.decoder, copy=None)
+    other = replace(policy, model=model, value_head=None, decoder=decoder)
     drawn = transformers(other, prompt_ids, prompt_mask, uniforms, distribution=distribution)
     return {n: x for n, x in drawn.items() if n not in ("old_log_probs", "old_entropy")}
 
