@@ -103,12 +103,16 @@ class Stopped(KeyboardInterrupt):
         self.status = 128 + number
 
 
+class Warned(UserWarning):
+    """A warning of rlzoo's, which the command line shows as one."""
+
+
 def warn(text: str) -> None:
-    """A UserWarning that names the line outside rlzoo from which it was called."""
+    """A `Warned` that names the line outside rlzoo from which it was called."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("rlzoo"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, stacklevel=level)
+    warnings.warn(text, Warned, stacklevel=level)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
