@@ -91,8 +91,9 @@ def prepare(place):
     from faults import kills
     from helpers.micro import make_model
 
-    for verb in ("compare", "diagnose", "doctor", "eval", "report", "trace"):
-        import_module(f"rlzoo_lab.{verb}.command")  # here, not in each trial
+    rooms = ("compare", "compare.eval", "diagnose", "diagnose.trace", "doctor", "doctor.report")
+    for room in rooms:
+        import_module(f"rlzoo_lab.{room}.command")  # here, not in each trial
     small = [*kills.small(make_model(place / "model")), *SMALL]
     (place / "done").mkdir()
     assert rlzoo(["run", "recipe=ppo_gae", *small, "run.dir=run"], place / "done").status == 0

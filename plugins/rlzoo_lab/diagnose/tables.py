@@ -92,6 +92,9 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
         drawn = row["batches"][size] if size else row
         return drawn["cosine"], drawn.get("cosine_se") or 0.0
 
+    rows = [row for row in rows if pointing(row)[0] is not None]  # others cannot be enumerated
+    if not rows:
+        return "No expected gradient can be enumerated."
     parts = []
     for critic in list(dict.fromkeys(row["critic"] for row in rows if row["critic"])) or [None]:
         field = sorted((r for r in rows if r["critic"] in (critic, None)), key=pointing)
