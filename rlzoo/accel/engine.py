@@ -194,7 +194,8 @@ class Engine:
             scored = self.passes.map(teacher, take(columns, index), score)
             for name, of in names.items():
                 x = scored[of]
-                whole.setdefault(name, x.new_zeros(columns["response_mask"].shape))[index] = x
+                empty = x.new_zeros(columns["response_mask"].shape)
+                whole.setdefault(name, empty)[index.to(x.device)] = x
         return whole
 
     # ------------------------------------------------------------ the update
