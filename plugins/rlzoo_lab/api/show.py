@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
     if arguments.trainer or arguments.words == ["correction"]:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
-        found: Result = bridges(arguments.trainer or "correction", arguments.words, load_zoo())
+        zoo = load_zoo() if arguments.trainer else None  # corrections are a list of words
+        found: Result = bridges(arguments.trainer or "correction", arguments.words, zoo)
         return found
     words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
     zoo = load_zoo_after(partial(compose, words))
