@@ -124,6 +124,20 @@ def linear(
     return torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
 
 
+SPELLED_OUT = ("NewGELUActivation", "FastGELUActivation", "BloomGelu")
+
+
+def fuse_gelu(model: nn.Module) -> None:
+    """Replace GELUs that transformers spells out in eight operations (GPT-2, GPT-J, Phi, Bloom) by
+    torch's own, the same function (`activations`, transformers 5.23)."""
+    from transformers.activations import GELUTanh
+
+    for part in model.modules():
+        for name, child in part.named_children():
+            if type(child).__name__ in SPELLED_OUT:
+                setattr(part, name, GELUTanh())
+
+
 # ---------------------------------------------------------------- attention
 
 

@@ -5,7 +5,7 @@ from importlib.metadata import version
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from rlzoo.accel import hf_internals
@@ -49,6 +49,26 @@ def test_a_softcap_is_left_out_and_comes_back():
     with hf_internals.changed((config, "final_logit_softcapping", None)):
         assert config.final_logit_softcapping is None
     assert config.final_logit_softcapping == 30.0
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neo", "phi", "bloom"])
+def test_a_gelu_that_is_spelled_out_is_one_operation_with_the_same_value_and_slope(kind):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
+    more = {"attention_types": [[["global"], 1]]} if kind == "gpt_neo" else {}
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **more)).double()
+
+    def run():
+        model.zero_grad()
+        logits = model.eval()(input_ids=IDS).logits
+        logits.square().sum().backward()
+        return logits.detach(), [p.grad for p in model.parameters()]
+
+    before = run()
+    assert any(type(m).__name__ in hf_internals.SPELLED_OUT for m in model.modules())
+    hf_internals.fuse_gelu(model)
+    assert not any(type(m).__name__ in hf_internals.SPELLED_OUT for m in model.modules())
+    torch.testing.assert_close(run(), before, rtol=1e-7, atol=1e-9)  # Bloom's constant has 8 digits
 
 
 def test_rows_in_a_line_are_read_by_our_attention_for_one_pass(model):
