@@ -29,7 +29,7 @@ def changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
     dicts. A module's `forward` there hides the method of its class (torch 2.13), where a hook could
     only add to it; a config's `final_logit_softcapping` may be None there, which some refuse
     (transformers 5.23); an embedding's `sparse` is read at each call (torch 2.13)."""
-    # What a context around this one has written.
+    # Values of a context around this one.
     before = [{name: vars(x)[name]} if name in vars(x) else {} for x, name, _ in changes]
     for thing, name, value in changes:
         vars(thing)[name] = value
