@@ -23,7 +23,7 @@ from rlzoo_lab.kit.foreign.names import REWARDS
 
 def run_checks(component: Component) -> list[checks.CheckResult]:
     """The first result lists the source of each argument."""
-    return [judge() for _, judge in cases_of(component)]
+    return checks.results_of(cases_of(component))
 
 
 def cases_of(component: Component) -> Iterator[tuple[str, Callable[[], checks.CheckResult]]]:

@@ -388,6 +388,13 @@ def test_further_faults_have_their_check(function, check):
     assert function is uses_the_last_batch or "rows_in_any_order" not in failed
 
 
+@broken("policy_losses", "follows_the_reference")
+def flees_the_reference(log_probs, ref_log_probs, advantages):
+    """Source: here."""
+    gap = ref_log_probs - log_probs
+    return -log_probs * advantages - 0.1 * (gap.exp() - gap - 1)
+
+
 @broken("value_losses", "pushes_towards_the_target")
 def min_for_max(value_preds, values, returns):
     """Source: here."""
