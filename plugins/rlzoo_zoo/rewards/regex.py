@@ -1,6 +1,8 @@
 """Regular expression: the response matches a pattern, which may include the answer."""
 
 import re
+import subprocess
+import sys
 import time
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -10,8 +12,18 @@ import torch
 from rlzoo import Range, RlzooError, component
 from rlzoo.errors import in_short
 from rlzoo_zoo.rewards.exact_match import accepted
+from rlzoo_zoo.rewards.worker import signals_blocked
 
 ANSWER = "{answer}"
+DEEPEST = 100  # brackets in each other
+PATIENCE = 5.0  # seconds for a pattern to be read
+# Words of a pattern, escaped ones first, since these are literals.
+_WORDS = re.compile(r"\\.|(\()(\?(?:R|\d|&|P>))?|(\))|\{(\d*)(?:,(\d*))?\}", re.DOTALL)
+_COMPILE = """
+import resource, sys, regex
+resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
+regex.compile(sys.stdin.buffer.read().decode(errors="surrogatepass"), int(sys.argv[1]))
+"""
 
 
 def check(*, pattern, ignorecase, dotall, **_):
@@ -34,7 +46,7 @@ def regex(
     r"""1 if the response contains the pattern (search) or matches it entirely (full), otherwise 0,
     (B,).
 
-    It uses the syntax of Python's library `regex`. `{answer}` is replaced by the row's escaped
+    It uses Python's syntax, without recursive patterns. `{answer}` is replaced by the row's escaped
     answer, so that `<answer>\s*{answer}\s*</answer>` requires the correct answer in this place;
     without it, the answers are not used and only the format is rewarded. ignorecase and dotall (`.`
     also matches line ends) are as in Python. It fails on patterns that backtrack excessively, such
@@ -85,7 +97,34 @@ def compile_pattern(pattern: str, ignorecase: bool = False, dotall: bool = False
 
     flags = (library.IGNORECASE if ignorecase else 0) | (library.DOTALL if dotall else 0)
     try:
+        _refuse_endless(pattern, int(flags))
         return library.compile(pattern, flags)
     except (library.error, RecursionError, OverflowError) as error:
         said = "brackets are nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"not a pattern: {in_short(pattern)}: {said}") from None
+
+
+def _refuse_endless(pattern: str, flags: int) -> None:
+    """Raise ValueError where compiling has no end: repeats in each other are written out."""
+    depth, times = 0, 1
+    for word in _WORDS.finditer(pattern):
+        depth += bool(word[1]) - bool(word[3])
+        if word[2]:
+            raise ValueError(f"not a pattern: {in_short(pattern)}: {word[0]} is recursive")
+        if depth > DEEPEST:
+            raise RecursionError
+        times *= max(1, int((word[5] or word[4] or "0")[:9]))
+    if times > 100_000:  # or one after the other, which takes no time: another process tries
+        command = [sys.executable, "-P", "-c", _COMPILE, str(flags)]
+        data = pattern.encode(errors="surrogatepass")
+        try:
+            with signals_blocked():
+                ended = subprocess.run(command, input=data, timeout=PATIENCE, capture_output=True)
+            endless = ended.returncode < 0 or b"MemoryError" in ended.stderr
+        except subprocess.TimeoutExpired:
+            endless = True
+        if endless:
+            raise ValueError(
+                f"not a pattern: {in_short(pattern)}: its nested repeats need more than "
+                f"{PATIENCE:g} s or 4 GB to compile"
+            )

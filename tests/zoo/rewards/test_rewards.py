@@ -243,13 +243,17 @@ def test_a_missing_package_is_named(zoo, monkeypatch, golden):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(" * 2000 + "a" + ")" * 2000, "[" * 3000, "(?V1)" + "[" * 3000, "a{99999999999999999999}"],
-)
-def test_a_pattern_nested_too_deeply_is_no_pattern(pattern, zoo, golden):
+    ["((a{1000}){1000}){100}", "(((a{999}){999}){999}){999}", "(" * 2000 + "a" + ")" * 2000, "(?R)",
+     "a(?1)?(b)", "(?&x)(?<x>a)", "[" * 3000, "(?V1)" + "[" * 3000, "a{99999999999999999999}"],
+)  # fmt: skip
+def test_a_pattern_without_end_is_no_pattern(pattern, zoo, monkeypatch, golden):
+    monkeypatch.setattr("rlzoo_zoo.rewards.regex.PATIENCE", 0.4)
+    began = time.process_time()
     given = {"match": "search", "ignorecase": False, "dotall": False, "timeout": 1.0}
     with golden.refuses(ValueError) as said:
         zoo.rewards["regex"].refuse({"pattern": pattern, **given})
     assert len(str(said.error)) < 300
+    assert time.process_time() - began < 5
 
 
 def test_repeats_beside_each_other_are_a_pattern(zoo):
