@@ -13,8 +13,10 @@ from rlzoo.errors import DataError, UsageError
 # Trainers' names for the number of a step; the first that a line has counts. COUNTERS: of trackers,
 # which count the lines that were logged.
 COUNTERS = ("_step", "Step")
-STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
-         "rollout/step", "train/step", "eval/step", "eval/global_step", "current_steps", *COUNTERS)  # fmt: skip
+STEPS = (
+    "train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
+    "rollout/step", "train/step", "eval/step", "eval/global_step", "current_steps", *COUNTERS,
+)  # fmt: skip
 
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins, as Windows writes it
 LOSS = re.compile(

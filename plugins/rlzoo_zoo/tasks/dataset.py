@@ -262,8 +262,10 @@ class Dataset:
             total = len(kept) + len(faults)
             self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {worst}")
         if listed := next((e.answer for e in kept if as_text(e.answer)), None):
-            self.notes.append(f"{path}: answers such as {listed!r} are lists as text, which are "
-                              f"compared whole; task.answer={self.answer}.0 is the first value")  # fmt: skip
+            self.notes.append(
+                f"{path}: answers such as {listed!r} are lists as text, which are "
+                f"compared whole; task.answer={self.answer}.0 is the first one"
+            )
         if media:
             self.notes.append(f"{path}: prompts are text; not read: {', '.join(sorted(media))}")
         return kept
