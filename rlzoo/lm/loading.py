@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 
 import torch
 
-from rlzoo.accel.hf_internals import import_models
+from rlzoo.accel.hf_internals import fuse_gelu, import_models
 from rlzoo.errors import ModelError, need, typed_path
 from rlzoo.lm.templates import bind
 from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
@@ -216,6 +216,7 @@ def load_causal_lm(
     if dtype == "float64":
         chosen["experts_implementation"] = "eager"  # grouped products lack float64
     model = load_weights(AutoModelForCausalLM, folder, config=config, **chosen)
+    fuse_gelu(model)
     # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
     # policy unseen; rlzoo's are the recipe's.
     pad = getattr(config, "pad_token_id", None)  # -1 in early LLaMAs, which cannot be saved

@@ -34,12 +34,11 @@ class Bound:
     name: str
 
     @classmethod
-    def of(cls, component: Component, options: Mapping[str, Any], called: str = "") -> "Bound":
-        """Raises ComponentError for options that the component does not have."""
+    def of(cls, component: Component, options: Mapping[str, Any]) -> "Bound":
+        """With defaults for other options. Raises ComponentError for those that there are not."""
         checked = component.check_options(options)
         ordered = {name: checked[name] for name in {**options, **checked}}
-        needs = component.needs_with(checked)
-        return cls(component, ordered, needs, called or component.name)
+        return cls(component, ordered, component.needs_with(checked), component.name)
 
     @property
     def gamma(self) -> float:

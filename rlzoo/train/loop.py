@@ -182,7 +182,7 @@ class Loop:
                 "step": trainer.steps,
                 "tokens": self.engine.meter.tokens,
                 "seconds": time.perf_counter() - self.began,
-                "kl_coef": trainer.controller.coef,
+                "kl_coef": trainer.kl_coef,
                 "skipped": self.skipped,
                 "memory": self.world.memory,
                 "seed": self.world.seed,
@@ -230,7 +230,7 @@ class Loop:
         for text in troubles:
             self.display.note(text)
         if state:
-            trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
+            trainer.steps, trainer.kl_coef = state["step"], state["kl_coef"]
             self.engine.meter.tokens = state["tokens"]
             self.world.memory.update(state["memory"])
             self.began -= state["seconds"]

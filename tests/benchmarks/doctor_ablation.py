@@ -4,7 +4,7 @@
     python tests/benchmarks/doctor_ablation.py RUNS --judge    # every rule's finding in each run
     python tests/benchmarks/doctor_ablation.py RUNS            # select rules; print the tables
 
-RUNS has a folder for each set: 0 (doctor_blind.py) to 5 (doctor_blind_5.py). Every rule judges each
+RUNS has a folder for each set of `doctor_blind.py`, by its number. Every rule judges each
 run by itself; the findings of any set of rules are ranked as the doctor ranks them.
 
 Each run is seen twice: as rlzoo records it, and as an import of TRL's files would (the metrics and
@@ -20,8 +20,6 @@ settings that TRL writes, and no others).
 
 import argparse
 import json
-import math
-import os
 import re
 import subprocess
 import sys
@@ -31,10 +29,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
-SETS = ("doctor_blind", *(f"doctor_blind_{n}" for n in range(1, 6)))
-PLUGIN = ("house.py", "house.py", "house.py", "house3.py", "house4.py", "house5.py")
+from doctor_blind import HERE, SETS, curve, load, plug_in
+
 # What the rules read of a run that was imported from TRL with its logged completions.
 LOGGED = {
     "reward/mean", "score/mean", "score/std", "score/min", "score/max", "score/noise",
@@ -183,65 +179,28 @@ KEYS: dict[int, dict[str, str]] = {
 Row = dict[str, Any]
 
 
-def runs_of(number: int, out: Path) -> Iterator[Row]:
-    """The faults and healthy runs of a set: what they are called, and where they are."""
-    made = __import__(SETS[number])
-    if number in (1, 2):  # they replace the cases of the first set
-        made = __import__(SETS[0])
-    cases = made.CASES if number < 5 else made.CANDIDATES
-    for at, case in enumerate(cases):
-        name = made.number(at) if number == 5 else made.slug(case.name)
-        control = made.control_of(out, case) if number < 3 else out / "controls" / case.base
-        own = getattr(case, "keys", "")
-        if number == 5:
-            own = "|".join(re.escape(w) for w in map(str.strip, own.split(",")) if " " not in w)
-        yield {"kind": "fault", "name": case.name, "folder": out / "faults" / name,
-               "control": control, "false": getattr(case, "false", False),
-               "keys": KEYS.get(number, {}).get(case.name, own)}  # fmt: skip
-    for at, case in enumerate(made.HEALTHY):
-        name = (f"{at:02}_{case[0]}" if number < 4 else made.slug(case) if number == 4
-                else made.number(at))  # fmt: skip
-        if number < 5 or case not in made.UNHEALTHY:
-            yield {"kind": "healthy", "name": name, "folder": out / "healthy" / name}
-
-
-def curve(folder: Path) -> list[float]:
-    """Held-out accuracy, or the score of a task without it; empty of a run that was refused."""
-    if not (folder / "summary.json").exists():
-        return []
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [x.get("eval/accuracy", x["eval/score"]) for x in lines if "eval/score" in x]
-
-
-def counts(number: int, row: Row) -> bool:
-    """Whether a fault is harmful, by its set's criterion."""
-    ends = row["ends"]
-    if row["false"] or not ends:
-        return bool(ends)
-    (begun, *_, p), q = row["best"], ends[-1]
-    if number == 5:
-        error = math.sqrt((p * (1 - p) + q * (1 - q)) / 256)
-        return q - begun <= 0.6 * (p - begun) and p - q > 2 * error
-    harm = 0.08 if number < 2 else 0.1
-    return p - q >= harm and (number > 2 or p - begun >= harm)
+def runs_of(number: int, out: Path) -> Iterator[tuple[Row, Path]]:
+    """The faults that count, and the healthy runs, of a set."""
+    made = load(number)
+    for case, folder, control in made.faults(out):
+        ends, best = curve(folder), curve(control)
+        if best and ends and (case.false or made.harm(best, ends)):
+            keys = KEYS.get(number, {}).get(case.name, case.keys)
+            yield {"kind": "fault", "name": case.name, "ends": ends, "keys": keys}, folder
+    for _, folder in made.sound(out):
+        if ends := curve(folder):
+            yield {"kind": "healthy", "name": folder.name, "ends": ends}, folder
 
 
 def judge(number: int, runs: Path) -> list[Row]:
     """All rules' findings in each run of a set that counts, by either view."""
-    os.environ["RLZOO_PLUGINS"] = str(runs / str(number) / PLUGIN[number])
+    plug_in(number, runs / str(number))
     warnings.simplefilter("ignore")
     from rlzoo_lab.doctor.command import findings_of, opened
 
     rows = []
-    for row in runs_of(number, runs / str(number)):
-        row["ends"] = curve(row["folder"])
-        if row["kind"] == "fault":
-            row["best"] = curve(row.pop("control"))
-            if not row["best"] or not counts(number, row):
-                continue
-        elif not row["ends"]:
-            continue
-        run = opened(str(row.pop("folder")))
+    for row, folder in runs_of(number, runs / str(number)):
+        run = opened(str(folder))
         for view, seen in (("own", run), ("trl", as_imported(run, runs))):
             found = [vars(f) | {"evidence": {}} for f in findings_of(seen)[0]]
             rows.append(row | {"set": number, "view": view, "findings": found})
@@ -311,7 +270,7 @@ def show(rows: list[Row]) -> None:
 
     names = [r.name for r in RULES]
     for view in ("own", "trl"):
-        for n in range(len(SETS)):
+        for n in SETS:
             part = [r for r in rows if r["set"] == n and r["view"] == view]
             faults = sum(r["kind"] == "fault" for r in part)
             print(f"{view} set {n}: of {faults} faults (named, noticed), of "
@@ -339,17 +298,26 @@ def main() -> None:
     parser.add_argument("--set", type=int, help="judge this set in this process")
     asked = parser.parse_args()
     runs = asked.runs.resolve()
-    files = [runs / f"findings-{n}.json" for n in range(len(SETS))]
+    files = {n: runs / f"findings-{n}.json" for n in SETS}
     if asked.set is not None:
         files[asked.set].write_text(json.dumps(judge(asked.set, runs)))
         return
-    for n, name in enumerate(SETS):
+    for n in SETS:
         if asked.train:
-            subprocess.run([sys.executable, HERE / f"{name}.py", runs / str(n)], check=True)
+            subprocess.run(
+                [sys.executable, HERE / "doctor_blind.py", str(n), runs / str(n)], check=True
+            )
         elif asked.judge and (runs / str(n)).exists():  # a process each: they load other plugins
             subprocess.run([sys.executable, __file__, runs, "--set", str(n)], check=True)
     if not asked.train:
-        show([row for file in files if file.exists() for row in json.loads(file.read_text())])
+        show(
+            [
+                row
+                for file in files.values()
+                if file.exists()
+                for row in json.loads(file.read_text())
+            ]
+        )
 
 
 if __name__ == "__main__":

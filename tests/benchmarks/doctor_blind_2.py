@@ -1,10 +1,7 @@
-"""A third blind examination of `rlzoo doctor`: other faults, other healthy runs.
+"""A third set of `doctor_blind.py`: other faults, other healthy runs.
 
-    python tests/benchmarks/doctor_blind_2.py RUNS           # train what is not there yet
-    python tests/benchmarks/doctor_blind_2.py RUNS --judge   # what the doctor finds in each run
-
-The machinery is that of doctor_blind.py. A fault counts where held-out accuracy (or the score)
-ends at least 0.1 below the control's, or where the number itself is false (`false=True`).
+A fault counts where held-out accuracy (or the score) ends at least 0.1 below the control's, or
+where the number itself is false (`false=True`).
 
 The first sitting, judged by a reader: 70 of the 78 faults noticed, 56 causes right; 2 of the 24
 healthy runs alarmed. Six doubtful remedies were tried: one made its run worse, that of `sure`.
@@ -12,16 +9,14 @@ healthy runs alarmed. Six doubtful remedies were tried: one made its run worse, 
 
 import json
 import random
-import shutil
-import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent)]
+import doctor_blind as blind
+import doctor_blind_0 as first
+from doctor_blind import below, numbered, write_rows
+from doctor_blind_0 import LORA, PLAIN, SMALL, A, Case, D, S, T, only
 
-import doctor_blind as blind  # noqa: E402
-from doctor_blind import LORA, PLAIN, A, Case, D, S, T, only  # noqa: E402
-
-from rlzoo_zoo.tasks.spelling import Spelling  # noqa: E402
+from rlzoo_zoo.tasks.spelling import Spelling
 
 R = "task=reverse model=nano"
 M = "task=marks model=blind actor.lr=2e-3 rollout.samples=8"
@@ -287,17 +282,14 @@ HEALTHY = [
 # fmt: on
 
 
-def prepare(out: Path) -> dict[str, str]:
-    """The plugin, data and model folders that the cases name."""
-    data = out / "data"
-    names = blind_prepare(out)
-    shutil.copy(Path(__file__).with_name("doctor_blind_2_plugin.py"), out / "house.py")
-    draw = random.Random(23)
+def prepare(out: Path) -> None:
+    first.prepare(out)
+    data, draw = out / "data", random.Random(23)
     rows = [json.loads(line) for line in (data / "train.jsonl").read_text().splitlines()]
     held = [json.loads(line) for line in (data / "held_out.jsonl").read_text().splitlines()]
 
     def write(name, rows):
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(data / f"{name}.jsonl", rows)
 
     answers = [row["answer"] for row in rows]
     write("noisy", [
@@ -311,12 +303,8 @@ def prepare(out: Path) -> dict[str, str]:
     write("case", [
         {"prompt": f"{a}{b}>", "answer": words[a] + words[b]} for a in words for b in words
     ])  # fmt: skip
-    return names
 
 
-blind_prepare = blind.prepare
-blind.CASES, blind.HEALTHY, blind.prepare = CASES, HEALTHY, prepare
-blind.HARM, blind.SEED, blind.HEALTHY_SEED = 0.1, 1907, 4100
-
-if __name__ == "__main__":
-    blind.main()
+SET = blind.Set(
+    2, CASES, numbered(HEALTHY), SMALL, prepare, below(0.1, learns=True), seeds=(1907, 4211)
+)

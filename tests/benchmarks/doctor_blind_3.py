@@ -1,12 +1,9 @@
-"""A third blind examination of `rlzoo doctor`: 43 faults and 27 healthy runs by authors who had
-seen neither its rules nor the earlier sets.
+"""A third examination (`doctor_blind.py`): 43 faults and 27 healthy runs by authors who had
+seen neither the doctor's rules nor the earlier sets.
 
-    python tests/benchmarks/doctor_blind_3.py RUNS           # train what is not there yet
-    python tests/benchmarks/doctor_blind_3.py RUNS --judge   # what the doctor finds in each run
-
-A fault's control is the same run without the fault. A fault counts if it ends HARM below its
-control, or if what it measures is false by construction. Healthy runs learn, each by a pair of
-recipe and task that no control has.
+A fault counts if it ends 0.1 below its control in held-out accuracy, or score, or if what it
+measures is false by construction. Healthy runs learn, each by a pair of recipe and task that no
+control has.
 
 The first sitting, read by hand (an alarm is a finding that is not a note):
 
@@ -21,18 +18,12 @@ pi not log pi, sure only, KL adapts up, cut prompts, other format, short rollout
 runs: 02_dapo, 05_ppo_gae, 08_remax, 09_dapo, 25_pkpo.
 """
 
-import argparse
-import json
-import os
 import random
-import re
-import shutil
 from pathlib import Path
-from typing import NamedTuple
 
-from doctor_blind import curve, train
+import doctor_blind as blind
+from doctor_blind import below, numbered, write_rows
 
-HARM = 0.1  # of held-out accuracy, or score
 SMALL = ["eval.samples=256", "device=cpu", "checkpoint.every=0", "run.threads=1"]
 ADD = "task=addition rollout.prompts=32 train.steps=40 actor.lr=3e-4 eval.every=10"
 MARK = "model=blind rollout.prompts=16 train.steps=60 actor.lr=5e-4 eval.every=15"
@@ -57,15 +48,8 @@ BASES = {  # of the controls: recipe and words
 }  # fmt: skip
 
 
-class Case(NamedTuple):
-    """`fault` is added to the words of BASES[base]. `cause`: the truth, written before judging.
-    `false`: what the run measures is false by construction, whatever its curve."""
-
-    name: str
-    base: str
-    fault: str
-    cause: str
-    false: bool = False
+def Case(name, base, fault, cause, false=False):
+    return blind.Case(name, base, fault, cause, false=false)
 
 
 CASES = [
@@ -224,11 +208,7 @@ HEALTHY = [
 ]  # fmt: skip
 
 
-def prepare(out: Path) -> Path:
-    """The plugin and the data that the cases name."""
-    data = out / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    shutil.copy(Path(__file__).with_name("doctor_blind_3_plugin.py"), out / "house3.py")
+def prepare(out: Path) -> None:
     pairs = [(a, b) for a in range(100) for b in range(100)]
     random.Random(3).shuffle(pairs)
     test, rows = pairs[:1000], pairs[1000:5000]
@@ -237,9 +217,9 @@ def prepare(out: Path) -> Path:
         return sum((a // p + b // p) % 10 * p for p in (1, 10))
 
     def write(name, pairs, prompt="{}+{}=", add=lambda a, b: a + b):
-        lines = [json.dumps({"prompt": prompt.format(a, b), "answer": str(add(a, b))})
-                 for a, b in pairs]  # fmt: skip
-        (data / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        write_rows(out / "data" / f"{name}.jsonl",
+                   ({"prompt": prompt.format(a, b), "answer": str(add(a, b))}
+                    for a, b in pairs))  # fmt: skip
 
     write("train", rows)
     write("test", test)
@@ -247,98 +227,6 @@ def prepare(out: Path) -> Path:
     write("easy", [r for r in rows if forget(*r) == sum(r)])
     write("few", rows[:8])
     write("spaced", rows, prompt="{} + {} = ")
-    return data
 
 
-def slug(text: str) -> str:
-    return re.sub(r"[^\w.=-]+", "_", text)
-
-
-def jobs(out: Path) -> dict[Path, tuple[str, str]]:
-    found: dict[Path, tuple[str, str]] = {}
-    for c in CASES:
-        recipe, words = BASES[c.base]
-        found[out / "controls" / c.base] = (recipe, f"{words} seed=47")
-        found[out / "faults" / slug(c.name)] = (recipe, f"{words} {c.fault} seed=47")
-    for i, (recipe, words) in enumerate(HEALTHY):
-        found[out / "healthy" / f"{i:02}_{recipe}"] = (recipe, f"{words} seed={100 + i}")
-    return found
-
-
-def claimed(folder: Path) -> bool:
-    """Whether this process is the first to take the run."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.close(os.open(folder.with_name(f".{folder.name}"), os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def train_all(out: Path, which: str) -> None:
-    data = prepare(out)
-    os.environ["RLZOO_PLUGINS"] = str(out / "house3.py")
-    import torch
-    import transformers.models.auto.tokenization_auto
-    import transformers.models.llama.modeling_llama  # noqa: F401
-
-    import rlzoo
-    import rlzoo.train.loop
-
-    torch.set_num_threads(1)
-    zoo = rlzoo.load_zoo()
-    for folder, (recipe, words) in jobs(out).items():
-        if not re.search(which, str(folder.relative_to(out))) or not claimed(folder):
-            continue
-        began = sum(os.times()[:4])
-        train(folder, recipe, [*SMALL, *words.replace("{data}", str(data)).split()], zoo)
-        spent = sum(os.times()[:4]) - began
-        print(f"{spent:5.1f} s  {folder.relative_to(out)}  {ends(folder)}", flush=True)
-
-
-def ends(folder: Path) -> object:
-    try:
-        return curve(folder)
-    except (OSError, IndexError) as error:
-        return repr(error)
-
-
-def judge(out: Path, which: str) -> list[dict]:
-    os.environ["RLZOO_PLUGINS"] = str(out / "house3.py")
-    import rlzoo
-
-    report = []
-    for folder in jobs(out):
-        kind = folder.parent.name
-        if kind == "controls" or not re.search(which, str(folder.relative_to(out))):
-            continue
-        found = json.loads(json.dumps(dict(rlzoo.doctor(str(folder)))))["findings"]
-        row = {"run": f"{kind}/{folder.name}", "ends": ends(folder), "findings": found}
-        for c in CASES:
-            if kind == "faults" and slug(c.name) == folder.name:
-                row |= {"cause": c.cause, "control": ends(out / "controls" / c.base)}
-        report.append(row)
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--judge", action="store_true", help="train nothing")
-    parser.add_argument("--only", default="", help="runs that match")
-    parser.add_argument("--json", type=Path, help="write the findings there")
-    asked = parser.parse_args()
-    if not asked.judge:
-        train_all(asked.runs.resolve(), asked.only)
-        return
-    report = judge(asked.runs.resolve(), asked.only)
-    for row in report:
-        print(f"\n{row['run']} {row['ends']} {row.get('control', '')}\n  {row.get('cause', '')}")
-        for f in row["findings"]:
-            print(f"  {f['severity']} {f['rule']}: {f['what']}\n      try: {f['advice']}")
-    if asked.json:
-        asked.json.write_text(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+SET = blind.Set(3, CASES, numbered(HEALTHY), SMALL, prepare, below(0.1), BASES, seeds=(47, 100))

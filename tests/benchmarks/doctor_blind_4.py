@@ -1,10 +1,7 @@
-"""A fourth blind examination of `rlzoo doctor`: 30 faults and 20 healthy runs by an author who had
-seen neither its rules nor the earlier sets.
+"""A fourth examination (`doctor_blind.py`): 30 faults and 20 healthy runs by an author who had
+seen neither the doctor's rules nor the earlier sets.
 
-    python tests/benchmarks/doctor_blind_4.py RUNS            # train what is not there yet
-    python tests/benchmarks/doctor_blind_4.py RUNS --judge    # what the doctor says of each run
-
-A fault's control is the same run without the fault. A fault counts if it ends 0.1 below its control
+A fault counts if it ends 0.1 below its control
 in held-out score, one seed and 128 samples each, or if what it measures is false by construction.
 The thirty, 19 of them in components, were chosen among those before any judging.
 
@@ -23,17 +20,12 @@ declares). Of the 23 more that do not count, on the way was missed, and whole st
 and floats were noticed without their cause.
 """
 
-import argparse
-import json
-import os
 import random
-import re
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PLUGIN = "house4.py"  # the plugin's name beside the runs
+import doctor_blind as blind
+from doctor_blind import Case, below, write_rows
+
 SMALL = [
     "rollout.prompts=16",
     "train.steps=30",
@@ -54,17 +46,6 @@ SUMS = (
     f'model=nano task=dataset task.template="{{question}}=" {FAST} '
     "rollout.max_new_tokens=5 task.path={data}/"
 )
-
-
-@dataclass
-class Case:
-    """A fault: its control, what it changes there, and the truth, written before any judging."""
-
-    name: str
-    base: str
-    words: str
-    cause: str
-
 
 CONTROLS = {  # name: (recipe, words)
     "add": ("grpo", ADD),
@@ -222,23 +203,7 @@ HEALTHY = {  # name: (recipe, words)
 }
 
 
-def slug(name: str) -> str:
-    return name.replace(" ", "_")
-
-
-def jobs(out: Path) -> dict[Path, tuple[str, str]]:
-    found = {out / "controls" / name: run for name, run in CONTROLS.items()}
-    for c in CASES:
-        recipe, words = CONTROLS[c.base]
-        found[out / "faults" / slug(c.name)] = recipe, f"{words} {c.words}"
-    return found | {out / "healthy" / slug(name): run for name, run in HEALTHY.items()}
-
-
-def prepare(out: Path) -> Path:
-    """The plugin and the data files, beside the runs."""
-    data = out / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "doctor_blind_4_plugin.py", out / PLUGIN)
+def prepare(out: Path) -> None:
     rng = random.Random(4)
     pairs = [(rng.randrange(10, 100), rng.randrange(10, 100)) for _ in range(800)]
     right = [str(a + b) for a, b in pairs]
@@ -250,7 +215,7 @@ def prepare(out: Path) -> Path:
         for key, values in more.items():
             for row, value in zip(rows, values, strict=True):
                 row[key] = value
-        (data / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(out / "data" / name, rows)
 
     write("sums.jsonl", right)
     write("floats.jsonl", [f"{c}.0" for c in right])
@@ -258,104 +223,6 @@ def prepare(out: Path) -> Path:
     write("worked.jsonl", right, solution=[f"{a} and {b} make {a + b}" for a, b in pairs])
     write("few.jsonl", right[:24])
     write("mixed.jsonl", [str(int(c) + 10 * (i % 2)) for i, c in enumerate(right)])
-    return data
 
 
-def train(folder: Path, recipe: str, words: list[str], zoo: object) -> None:
-    import rlzoo
-
-    try:
-        rlzoo.run(
-            recipe, [*words, f"run.dir={folder}", "run.overwrite=true"], zoo=zoo, display=False
-        )
-    except rlzoo.RlzooError as error:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "refused").write_text(str(error))
-
-
-def claimed(folder: Path) -> bool:
-    """Whether this process is the first to take the run up: several may train at a time."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        (folder.parent / f".{folder.name}").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def train_all(out: Path, which: str) -> None:
-    data = prepare(out)
-    os.environ["RLZOO_PLUGINS"] = str(out / PLUGIN)
-    import torch
-    import transformers.models.auto.tokenization_auto
-    import transformers.models.llama.modeling_llama  # noqa: F401
-
-    import rlzoo
-    import rlzoo.train.loop
-
-    torch.set_num_threads(1)
-    zoo = rlzoo.load_zoo()
-    for folder, (recipe, words) in jobs(out).items():
-        if not re.search(which, str(folder.relative_to(out))) or not claimed(folder):
-            continue
-        began = sum(os.times()[:4])
-        train(folder, recipe, [*SMALL, *words.replace("{data}", str(data)).split()], zoo)
-        spent = sum(os.times()[:4]) - began
-        print(f"{spent:5.1f} s  {folder.relative_to(out)}  {ends(folder)}", flush=True)
-
-
-def ends(folder: Path) -> object:
-    """The held-out scores of a run, from its first evaluation to its last."""
-    import rlzoo
-
-    if (folder / "refused").exists():
-        return (folder / "refused").read_text()
-    try:
-        lines = rlzoo.load_run(str(folder)).evaluations
-    except rlzoo.RlzooError as error:
-        return repr(error)
-    return [round(x.get("eval/accuracy", x.get("eval/score", -9.0)), 3) for x in lines]
-
-
-def judge(out: Path, which: str) -> list[dict]:
-    os.environ["RLZOO_PLUGINS"] = str(out / PLUGIN)
-    import rlzoo
-
-    cases = {slug(c.name): c for c in CASES}
-    report = []
-    for folder in jobs(out):
-        kind = folder.parent.name
-        if kind == "controls" or not re.search(which, str(folder.relative_to(out))):
-            continue
-        row = {"run": f"{kind}/{folder.name}", "ends": ends(folder), "findings": []}
-        if not (folder / "refused").exists():
-            document = json.loads(json.dumps(dict(rlzoo.doctor(str(folder)))))
-            row["findings"] = document["findings"]
-        if kind == "faults":
-            c = cases[folder.name]
-            row |= {"cause": c.cause, "control": ends(out / "controls" / c.base)}
-        report.append(row)
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--judge", action="store_true", help="train nothing")
-    parser.add_argument("--only", default="", help="runs that match")
-    parser.add_argument("--json", type=Path, help="write the findings there")
-    asked = parser.parse_args()
-    if not asked.judge:
-        train_all(asked.runs.resolve(), asked.only)
-        return
-    report = judge(asked.runs.resolve(), asked.only)
-    for row in report:
-        print(f"\n{row['run']} {row['ends']} {row.get('control', '')}\n  {row.get('cause', '')}")
-        for f in row["findings"]:
-            print(f"  {f['severity']} {f['rule']}: {f['what']}\n      try: {f['advice']}")
-    if asked.json:
-        asked.json.write_text(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+SET = blind.Set(4, CASES, HEALTHY, SMALL, prepare, below(0.1), CONTROLS)

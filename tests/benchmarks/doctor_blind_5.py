@@ -1,13 +1,9 @@
-"""A fifth blind set for `rlzoo doctor`: faults and healthy runs by an author who had not read it.
-
-    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs           # train 13 CPU min, judge
-    python tests/benchmarks/doctor_blind_5.py /tmp/blind5-runs --judge   # print what doctor says
+"""A fifth set of `doctor_blind.py`, by an author who had not read the doctor.
 
 The keys below were written before any run was judged.
 
-- **Harmful.** Each fault is trained next to its control: the same seed and words, without the
-  fault. It counts only if its gain in held-out accuracy is at most 60 % of the control's, and it
-  ends more than twice the binomial error of the difference below it.
+- **Harmful.** A fault counts only if its gain in held-out accuracy is at most 60 % of the
+  control's, and it ends more than twice the binomial error of the difference below it.
   Of those that count, the first 30 in the order of `CASES` are the examination.
 - **Healthy.** The gain is above twice its binomial error and at least 60 % of the gain of the
   control of the same task and model. The first 20 that are count.
@@ -39,18 +35,16 @@ reading, two were missed (adapter without effect, digits rotated) and three noti
 cause (layers swapped, sum or difference, stops after two).
 """
 
-import argparse
 import json
 import math
-import os
 import random
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PLUGIN = "house5.py"  # the plugin's name beside the runs
+import doctor_blind as blind
+from doctor_blind import write_rows
+
 SAMPLES = 256  # of an evaluation
 SMALL = [
     "rollout.prompts=16",
@@ -67,17 +61,11 @@ FILE = (
 )
 
 
-@dataclass
-class Case:
-    """A fault: its control, what it changes there, and the truth, written before any judging."""
-
-    name: str
-    kind: str  # setting, component, data (data, rewards and models)
-    base: str
-    words: str
-    cause: str
-    keys: str  # what must be named, any of these
-    wrong: str  # remedies that keep the fault and make it worse, or hide it
+def Case(name, base, fault, cause, keys, wrong):
+    """`keys`: what must be named, any of these; `wrong`: remedies that keep the fault and make it
+    worse, or hide it."""
+    words = (re.escape(w) for w in map(str.strip, keys.split(",")) if " " not in w)
+    return blind.Case(name, base, fault, f"{cause} To name: {keys}. Not: {wrong}", "|".join(words))
 
 
 CONTROLS = {  # name: (recipe, words)
@@ -101,513 +89,179 @@ CONTROLS = {  # name: (recipe, words)
         f"{FILE} task.path={{data}}/a/train.jsonl task.test_path={{data}}/a/test.jsonl",
     ),
 }
-CANDIDATES = [
-    Case(
-        "warm-up longer than the run",
-        "setting",
-        "carry",
-        "actor.lr_warmup=400",
-        "The learning rate warms up over 400 steps, but the run has 24.",
-        "actor.lr_warmup",
-        "raise lr_warmup; lower actor.lr",
-    ),
-    Case(
-        "argsort once",
-        "component",
-        "commands",
-        "estimator=ranked",
-        "The estimator ranks with one argsort, so the advantages are an order of rows, not ranks.",
-        "estimator, ranked",
-        "change the loss or the data; lower actor.lr",
-    ),
-    Case(
-        "answers without carry",
-        "data",
-        "file",
-        "task.path={data}/b/train.jsonl",
-        "The training file's answers were computed without carry, so training rewards the mistake.",
-        "task.path, the answers of the data",
-        "train longer; raise actor.lr",
-    ),
-    Case(
-        "controller runs away",
-        "setting",
-        "carry_ppo",
-        "kl.controller=adaptive kl.target=0.002 kl.horizon=40",
-        "The adaptive KL controller has a tiny target and horizon, and its coefficient grows fast.",
-        "kl.controller, kl.target, kl.horizon, kl.coef",
-        "lower kl.target; raise kl.coef",
-    ),
-    Case(
-        "ratio upside down",
-        "component",
-        "carry",
-        "policy_loss=two_sided",
-        "The loss takes pi_old / pi, so its gradient has the wrong sign.",
-        "policy_loss, two_sided",
-        "raise actor.lr; train longer; more epochs",
-    ),
-    Case(
-        "well-formed is right",
-        "data",
-        "carry",
-        "rewards=[checked]",
-        "The reward pays every response of digits as if it were right, so all score the same.",
-        "rewards.checked",
-        "raise actor.lr; a higher entropy bonus only",
-    ),
-    Case(
-        "nucleus too small",
-        "setting",
-        "commands",
-        "rollout.top_p=0.3",
-        "Sampling from a nucleus of 0.3 never tries most commands.",
-        "rollout.top_p",
-        "lower rollout.temperature or rollout.top_p",
-    ),
-    Case(
-        "returns of the past",
-        "component",
-        "carry_pp",
-        "estimator=return_per_token",
-        "The estimator sums the rewards up to a token instead of from it on.",
-        "estimator, return_per_token",
-        "raise actor.lr; remove whitening",
-    ),
-    Case(
-        "wrong eos",
-        "data",
-        "sums",
-        "model.path={models}/m1",
-        "The model's config has another token than its own as EOS, so no response ends rightly.",
-        "model.path, eos_token_id",
-        "a lower rollout.max_new_tokens",
-    ),
-    Case(
-        "critic pretrains all run",
-        "setting",
-        "carry_ppo",
-        "train.critic_warmup=21",
-        "The actor is trained only in the last 3 of 24 steps: the critic's warm-up takes 21.",
-        "train.critic_warmup",
-        "raise critic_warmup; lower actor.lr",
-    ),
-    Case(
-        "loss at the end",
-        "component",
-        "carry",
-        "aggregation=outcome_token",
-        "The aggregation gives weight only to each row's last token, so no digit is trained.",
-        "aggregation, outcome_token",
-        "raise actor.lr; a longer run",
-    ),
-    Case(
-        "pattern takes a digit",
-        "data",
-        "file",
-        "task.path={data}/c/train.jsonl task.test_path={data}/c/test.jsonl "
-        "task.answer_pattern=(\\d)",
-        "answer_pattern takes only the last digit of the worked answer as the right answer.",
-        "task.answer_pattern, the data's answers",
-        "shorter responses; train on",
-    ),
-    Case(
-        "entropy bonus too large",
-        "setting",
-        "commands",
-        "actor.entropy_coef=0.5",
-        "The entropy bonus outweighs the reward.",
-        "actor.entropy_coef",
-        "raise entropy_coef or temperature",
-    ),
-    Case(
-        "values added",
-        "component",
-        "letters",
-        "estimator=from_critic",
-        "The loop of GAE has the values' signs swapped: it adds V_t and subtracts V_{t+1}.",
-        "estimator, from_critic",
-        "a higher critic.lr only; raise actor.lr",
-    ),
-    Case(
-        "beginnings pay",
-        "data",
-        "carry",
-        "task=totals rollout.max_new_tokens=5",
-        "The task's score pays any beginning of the answer, the empty one too.",
-        "task, totals, the task's score",
-        "more training; a higher actor.lr",
-    ),
-    Case(
-        "copied clip",
-        "setting",
-        "guess",
-        "policy_loss.clip_low=3e-4 policy_loss.clip_high=4e-4",
-        "GSPO's clip is used with a loss that clips per token.",
-        "policy_loss.clip_low, policy_loss.clip_high",
-        "lower the clip; more epochs",
-    ),
-    Case(
-        "only confident tokens",
-        "component",
-        "commands",
-        "correction=confident",
-        "The correction drops the tokens that the policy is unsure of: those that must be learned.",
-        "correction, confident",
-        "lower the temperature",
-    ),
-    Case(
-        "over-trained start",
-        "data",
-        "carry",
-        "model.path={models}/m2",
-        "The base model is nearly deterministic: samples of a prompt are equal.",
-        "model.path (the base has no entropy), rollout.temperature",
-        "lower the temperature",
-    ),
-    Case(
-        "epsilon too large",
-        "setting",
-        "mirror",
-        "actor.eps=0.02",
-        "AdamW's eps is larger than the gradients, so steps are tiny.",
-        "actor.eps",
-        "lower actor.lr; raise eps",
-    ),
-    Case(
-        "same seed per request",
-        "component",
-        "carry",
-        "sampler=repeatable",
-        "The sampler uses the same random numbers in each row, so a group's samples are equal.",
-        "sampler, repeatable",
-        "a larger group only; lower temperature",
-    ),
-    Case(
-        "odd answers inverted",
-        "data",
-        "sums",
-        "rewards=[odd_ones]",
-        "The reward is inverted for prompts whose answer is odd.",
-        "rewards.odd_ones",
-        "raise actor.lr; train longer",
-    ),
-    Case(
-        "norm limit too small",
-        "setting",
-        "sums",
-        "actor.max_grad_norm=1e-5",
-        "The gradient norm limit is so small that AdamW's eps dominates.",
-        "actor.max_grad_norm",
-        "lower max_grad_norm; lower actor.lr",
-    ),
-    Case(
-        "shifted labels",
-        "component",
-        "carry",
-        "estimator=label_shift",
-        "The estimator shifts the advantages by one token, so the first token is never trained.",
-        "estimator, label_shift",
-        "raise actor.lr",
-    ),
-    Case(
-        "prompts cut at the start",
-        "data",
-        "file",
-        "task.max_prompt=4 task.too_long=cut_start",
-        "Prompts longer than 4 tokens lose their beginning, and with it the first number.",
-        "task.max_prompt, task.too_long",
-        "lower max_prompt; train longer",
-    ),
-    Case(
-        "old policy",
-        "setting",
-        "guess",
-        "rollout.staleness=16",
-        "Responses come from the policy of 16 steps ago.",
-        "rollout.staleness",
-        "more epochs; raise staleness; raise actor.lr",
-    ),
-    Case(
-        "entropy with the wrong sign",
-        "component",
-        "commands",
-        "policy_loss=with_entropy policy_loss.bonus=0.5",
-        "The loss adds the entropy instead of subtracting it, and so reduces it.",
-        "policy_loss, with_entropy, policy_loss.bonus",
-        "raise bonus; lower temperature",
-    ),
-    Case(
-        "scores arrive late",
-        "data",
-        "carry",
-        "rewards=[queued]",
-        "Scores are those of the previous batch.",
-        "rewards.queued",
-        "raise actor.lr; larger batches only",
-    ),
-    Case(
-        "value loss rules the trunk",
-        "setting",
-        "letters",
-        "critic.trunk=shared critic.coef=200",
-        "With a shared trunk, the value loss's coefficient of 200 swamps the policy's gradient.",
-        "critic.coef, critic.trunk",
-        "raise critic.coef",
-    ),
-    Case(
-        "weights upside down",
-        "component",
-        "sums",
-        "policy_loss=tempered_awr policy_loss.beta=0.5",
-        "The advantage-weighted loss has exp(-A / beta), so bad responses weigh most.",
-        "policy_loss, tempered_awr",
-        "lower beta; raise actor.lr",
-    ),
-    Case(
-        "minus in training prompts",
-        "data",
-        "sums",
-        "task=ledger rollout.max_new_tokens=5",
-        "Training prompts have a minus where held-out prompts have a plus.",
-        "task, ledger, the task's prompts",
-        "raise actor.lr",
-    ),
-    Case(
-        "evaluation too hot",
-        "setting",
-        "carry",
-        "eval.temperature=3.0",
-        "Evaluations sample at temperature 3 and hide what the policy learned.",
-        "eval.temperature",
-        "raise actor.lr; lower rollout.temperature",
-    ),
-    Case(
-        "cool sampler",
-        "component",
-        "carry",
-        "sampler=focused",
-        "The sampler draws at temperature 0.25, but reports the log-probs at 1.",
-        "sampler, focused",
-        "lower temperature; raise actor.lr",
-    ),
-    Case(
-        "only two marks",
-        "data",
-        "commands",
-        "task=stamps rollout.max_new_tokens=7",
-        "Training prompts have only the marks A and B, held-out ones all four.",
-        "task, stamps, the task's prompts",
-        "train longer; raise actor.lr",
-    ),
-    Case(
-        "no loss on policy",
-        "component",
-        "doors",
-        "policy_loss=trust_ratio",
-        "The loss has a gradient only where the ratio has left the interval; it starts at 1.",
-        "policy_loss, trust_ratio",
-        "lower actor.lr",
-    ),
-    Case(
-        "answers shuffled",
-        "data",
-        "file",
-        "task.path={data}/d/train.jsonl",
-        "The training file's answers were sorted apart from the questions.",
-        "task.path, the answers of the data",
-        "train longer; raise actor.lr",
-    ),
-    Case(
-        "too hot",
-        "setting",
-        "sums",
-        "rollout.temperature=4.0",
-        "Responses are sampled at temperature 4 and are nearly random.",
-        "rollout.temperature",
-        "raise temperature; add an entropy bonus",
-    ),
-    Case(
-        "paid to drift",
-        "component",
-        "carry_ppo",
-        "kl=drift kl.coef=0.5",
-        "The KL penalty has the wrong sign, so the policy is paid for leaving the reference.",
-        "kl.name, drift, kl.coef",
-        "raise kl.coef",
-    ),
-    Case(
-        "layers swapped",
-        "data",
-        "sums",
-        "model.path={models}/m3",
-        "The two layers of the model were swapped in conversion, so it answers nothing rightly.",
-        "model.path, the base model",
-        "lower actor.lr",
-    ),
-    Case(
-        "adapter without effect",
-        "setting",
-        "carry_lora",
-        "model.lora.alpha=0.02",
-        "The adapters are scaled by 0.02 / 8.",
-        "model.lora.alpha",
-        "lower lora.alpha; raise the rank only",
-    ),
-    Case(
-        "pays for length",
-        "data",
-        "carry",
-        "rewards=[thorough] rollout.max_new_tokens=12",
-        "The reward pays 0.4 for each character, so long responses win over right ones.",
-        "rewards.thorough",
-        "raise rollout.max_new_tokens",
-    ),
-    Case(
-        "hard prompts only",
-        "component",
-        "sums",
-        "estimator=hard_first",
-        "The weight for hard prompts becomes negative where more than a quarter is right.",
-        "estimator, hard_first",
-        "raise actor.lr",
-    ),
-    Case(
-        "reinforce off policy",
-        "setting",
-        "commands_mc",
-        "policy_loss=reinforce train.epochs=10 actor.lr=4e-3",
-        "A loss without ratio or clip takes 40 large steps on each batch.",
-        "policy_loss, train.epochs, actor.lr",
-        "more epochs; raise actor.lr",
-    ),
-    Case(
-        "sum or difference",
-        "data",
-        "file",
-        "task.path={data}/e/train.jsonl",
-        "Each training question is there twice, once with a wrong answer that is more common.",
-        "task.path, the answers of the data",
-        "raise actor.lr",
-    ),
-    Case(
-        "stops after two",
-        "component",
-        "sums",
-        "sampler=short",
-        "The sampler draws only two tokens, so no response of two digits can end.",
-        "sampler, short",
-        "lower rollout.max_new_tokens",
-    ),
-    Case(
-        "limit too short",
-        "setting",
-        "guess",
-        "rollout.max_new_tokens=9",
-        "The length limit cuts conversations before the last guesses.",
-        "rollout.max_new_tokens",
-        "lower it; a truncation penalty",
-    ),
-    Case(
-        "new answers only",
-        "data",
-        "carry",
-        "rewards=[novel]",
-        "The reward pays a right answer only the first time that any run of the process saw it.",
-        "rewards.novel",
-        "train longer",
-    ),
-    Case(
-        "critic cannot move",
-        "setting",
-        "letters",
-        "critic.lr=1e-6 estimator.lam=0.3",
-        "The critic hardly learns, and lam=0.3 relies on it.",
-        "critic.lr, estimator.lam",
-        "lower lam; lower critic.lr",
-    ),
-    Case(
-        "anchored critic",
-        "component",
-        "letters",
-        "value_loss=anchored estimator.lam=0.3",
-        "The value loss holds the critic at its old values, and lam=0.3 relies on it.",
-        "value_loss, anchored, estimator.lam",
-        "lower lam",
-    ),
-    Case(
-        "digits rotated",
-        "data",
-        "sums",
-        "model.path={models}/m4",
-        "The tokenizer is another one than the model was trained with: its digits are rotated.",
-        "model.path, the tokenizer",
-        "raise actor.lr",
-    ),
-    Case(
-        "answers on another row",
-        "component",
-        "sums",
-        "task=sheet rollout.max_new_tokens=5",
-        "The task's score sorts the answers, so rows are compared with others' answers.",
-        "task, sheet, the task's score",
-        "raise actor.lr",
-    ),
-    Case(
-        "short pays",
-        "data",
-        "guess",
-        "rewards.overlong={max_length:6,buffer:4,weight:3.0}",
-        "The length penalty is larger than the reward and begins below the answers' length.",
-        "rewards.overlong",
-        "a larger weight; a lower limit",
-    ),
-    Case(
-        "easy prompts only",
-        "data",
-        "file",
-        "task.path={data}/f/train.jsonl",
-        "The training file has only sums without carry, which the model can do already.",
-        "task.path, the prompts of the data",
-        "raise actor.lr",
-    ),
-    Case(
-        "regrets",
-        "component",
-        "commands",
-        "estimator=to_best",
-        "The estimator subtracts the group's best, so nothing is ever reinforced.",
-        "estimator, to_best",
-        "raise actor.lr",
-    ),
-    Case(
-        "coarse sampler",
-        "setting",
-        "commands",
-        "sampler=rounded sampler.bits=3 sampler.noise=0.5",
-        "The sampler's weights are rounded to 3 bits with noise: it samples from another policy.",
-        "sampler, sampler.bits, sampler.noise",
-        "fewer bits; lower actor.lr",
-    ),
-    Case(
-        "any digits of it",
-        "data",
-        "carry",
-        "rewards=[digits_match]",
-        "The reward pays any response whose digits occur in the answer, in any number.",
-        "rewards.digits_match",
-        "raise actor.lr",
-    ),
-]
-NOT_HARMFUL = {  # by the rule above (`--table`); "short pays" was refused
-    "beginnings pay",
-    "old policy",
-    "minus in training prompts",
-    "pays for length",
-    "short pays",
-    "any digits of it",
-}
-CASES = [c for c in CANDIDATES if c.name not in NOT_HARMFUL]  # the first 30 are the examination
+CASES = [  # the first 30 that are harmful are the examination
+    Case("warm-up longer than the run", "carry", "actor.lr_warmup=400",
+         "The learning rate warms up over 400 steps, but the run has 24.", "actor.lr_warmup",
+         "raise lr_warmup; lower actor.lr"),
+    Case("argsort once", "commands", "estimator=ranked",
+         "The estimator ranks with one argsort, so the advantages are an order of rows, not "
+         "ranks.", "estimator, ranked", "change the loss or the data; lower actor.lr"),
+    Case("answers without carry", "file", "task.path={data}/b/train.jsonl",
+         "The training file's answers were computed without carry, so training rewards the "
+         "mistake.", "task.path, the answers of the data", "train longer; raise actor.lr"),
+    Case("controller runs away", "carry_ppo",
+         "kl.controller=adaptive kl.target=0.002 kl.horizon=40",
+         "The adaptive KL controller has a tiny target and horizon, and its coefficient grows "
+         "fast.", "kl.controller, kl.target, kl.horizon, kl.coef",
+         "lower kl.target; raise kl.coef"),
+    Case("ratio upside down", "carry", "policy_loss=two_sided",
+         "The loss takes pi_old / pi, so its gradient has the wrong sign.",
+         "policy_loss, two_sided", "raise actor.lr; train longer; more epochs"),
+    Case("well-formed is right", "carry", "rewards=[checked]",
+         "The reward pays every response of digits as if it were right, so all score the same.",
+         "rewards.checked", "raise actor.lr; a higher entropy bonus only"),
+    Case("nucleus too small", "commands", "rollout.top_p=0.3",
+         "Sampling from a nucleus of 0.3 never tries most commands.", "rollout.top_p",
+         "lower rollout.temperature or rollout.top_p"),
+    Case("returns of the past", "carry_pp", "estimator=return_per_token",
+         "The estimator sums the rewards up to a token instead of from it on.",
+         "estimator, return_per_token", "raise actor.lr; remove whitening"),
+    Case("wrong eos", "sums", "model.path={models}/m1",
+         "The model's config has another token than its own as EOS, so no response ends rightly.",
+         "model.path, eos_token_id", "a lower rollout.max_new_tokens"),
+    Case("critic pretrains all run", "carry_ppo", "train.critic_warmup=21",
+         "The actor is trained only in the last 3 of 24 steps: the critic's warm-up takes 21.",
+         "train.critic_warmup", "raise critic_warmup; lower actor.lr"),
+    Case("loss at the end", "carry", "aggregation=outcome_token",
+         "The aggregation gives weight only to each row's last token, so no digit is trained.",
+         "aggregation, outcome_token", "raise actor.lr; a longer run"),
+    Case("pattern takes a digit", "file",
+         "task.path={data}/c/train.jsonl task.test_path={data}/c/test.jsonl "
+         "task.answer_pattern=(\\d)",
+         "answer_pattern takes only the last digit of the worked answer as the right answer.",
+         "task.answer_pattern, the data's answers", "shorter responses; train on"),
+    Case("entropy bonus too large", "commands", "actor.entropy_coef=0.5",
+         "The entropy bonus outweighs the reward.", "actor.entropy_coef",
+         "raise entropy_coef or temperature"),
+    Case("values added", "letters", "estimator=from_critic",
+         "The loop of GAE has the values' signs swapped: it adds V_t and subtracts V_{t+1}.",
+         "estimator, from_critic", "a higher critic.lr only; raise actor.lr"),
+    Case("beginnings pay", "carry", "task=totals rollout.max_new_tokens=5",
+         "The task's score pays any beginning of the answer, the empty one too.",
+         "task, totals, the task's score", "more training; a higher actor.lr"),
+    Case("copied clip", "guess", "policy_loss.clip_low=3e-4 policy_loss.clip_high=4e-4",
+         "GSPO's clip is used with a loss that clips per token.",
+         "policy_loss.clip_low, policy_loss.clip_high", "lower the clip; more epochs"),
+    Case("only confident tokens", "commands", "correction=confident",
+         "The correction drops the tokens that the policy is unsure of: those that must be "
+         "learned.", "correction, confident", "lower the temperature"),
+    Case("over-trained start", "carry", "model.path={models}/m2",
+         "The base model is nearly deterministic: samples of a prompt are equal.",
+         "model.path (the base has no entropy), rollout.temperature", "lower the temperature"),
+    Case("epsilon too large", "mirror", "actor.eps=0.02",
+         "AdamW's eps is larger than the gradients, so steps are tiny.", "actor.eps",
+         "lower actor.lr; raise eps"),
+    Case("same seed per request", "carry", "sampler=repeatable",
+         "The sampler uses the same random numbers in each row, so a group's samples are equal.",
+         "sampler, repeatable", "a larger group only; lower temperature"),
+    Case("odd answers inverted", "sums", "rewards=[odd_ones]",
+         "The reward is inverted for prompts whose answer is odd.", "rewards.odd_ones",
+         "raise actor.lr; train longer"),
+    Case("norm limit too small", "sums", "actor.max_grad_norm=1e-5",
+         "The gradient norm limit is so small that AdamW's eps dominates.", "actor.max_grad_norm",
+         "lower max_grad_norm; lower actor.lr"),
+    Case("shifted labels", "carry", "estimator=label_shift",
+         "The estimator shifts the advantages by one token, so the first token is never trained.",
+         "estimator, label_shift", "raise actor.lr"),
+    Case("prompts cut at the start", "file", "task.max_prompt=4 task.too_long=cut_start",
+         "Prompts longer than 4 tokens lose their beginning, and with it the first number.",
+         "task.max_prompt, task.too_long", "lower max_prompt; train longer"),
+    Case("old policy", "guess", "rollout.staleness=16",
+         "Responses come from the policy of 16 steps ago.", "rollout.staleness",
+         "more epochs; raise staleness; raise actor.lr"),
+    Case("entropy with the wrong sign", "commands",
+         "policy_loss=with_entropy policy_loss.bonus=0.5",
+         "The loss adds the entropy instead of subtracting it, and so reduces it.",
+         "policy_loss, with_entropy, policy_loss.bonus", "raise bonus; lower temperature"),
+    Case("scores arrive late", "carry", "rewards=[queued]",
+         "Scores are those of the previous batch.", "rewards.queued",
+         "raise actor.lr; larger batches only"),
+    Case("value loss rules the trunk", "letters", "critic.trunk=shared critic.coef=200",
+         "With a shared trunk, the value loss's coefficient of 200 swamps the policy's gradient.",
+         "critic.coef, critic.trunk", "raise critic.coef"),
+    Case("weights upside down", "sums", "policy_loss=tempered_awr policy_loss.beta=0.5",
+         "The advantage-weighted loss has exp(-A / beta), so bad responses weigh most.",
+         "policy_loss, tempered_awr", "lower beta; raise actor.lr"),
+    Case("minus in training prompts", "sums", "task=ledger rollout.max_new_tokens=5",
+         "Training prompts have a minus where held-out prompts have a plus.",
+         "task, ledger, the task's prompts", "raise actor.lr"),
+    Case("evaluation too hot", "carry", "eval.temperature=3.0",
+         "Evaluations sample at temperature 3 and hide what the policy learned.",
+         "eval.temperature", "raise actor.lr; lower rollout.temperature"),
+    Case("cool sampler", "carry", "sampler=focused",
+         "The sampler draws at temperature 0.25, but reports the log-probs at 1.",
+         "sampler, focused", "lower temperature; raise actor.lr"),
+    Case("only two marks", "commands", "task=stamps rollout.max_new_tokens=7",
+         "Training prompts have only the marks A and B, held-out ones all four.",
+         "task, stamps, the task's prompts", "train longer; raise actor.lr"),
+    Case("no loss on policy", "doors", "policy_loss=trust_ratio",
+         "The loss has a gradient only where the ratio has left the interval; it starts at 1.",
+         "policy_loss, trust_ratio", "lower actor.lr"),
+    Case("answers shuffled", "file", "task.path={data}/d/train.jsonl",
+         "The training file's answers were sorted apart from the questions.",
+         "task.path, the answers of the data", "train longer; raise actor.lr"),
+    Case("too hot", "sums", "rollout.temperature=4.0",
+         "Responses are sampled at temperature 4 and are nearly random.", "rollout.temperature",
+         "raise temperature; add an entropy bonus"),
+    Case("paid to drift", "carry_ppo", "kl=drift kl.coef=0.5",
+         "The KL penalty has the wrong sign, so the policy is paid for leaving the reference.",
+         "kl.name, drift, kl.coef", "raise kl.coef"),
+    Case("layers swapped", "sums", "model.path={models}/m3",
+         "The two layers of the model were swapped in conversion, so it answers nothing rightly.",
+         "model.path, the base model", "lower actor.lr"),
+    Case("adapter without effect", "carry_lora", "model.lora.alpha=0.02",
+         "The adapters are scaled by 0.02 / 8.", "model.lora.alpha",
+         "lower lora.alpha; raise the rank only"),
+    Case("pays for length", "carry", "rewards=[thorough] rollout.max_new_tokens=12",
+         "The reward pays 0.4 for each character, so long responses win over right ones.",
+         "rewards.thorough", "raise rollout.max_new_tokens"),
+    Case("hard prompts only", "sums", "estimator=hard_first",
+         "The weight for hard prompts becomes negative where more than a quarter is right.",
+         "estimator, hard_first", "raise actor.lr"),
+    Case("reinforce off policy", "commands_mc",
+         "policy_loss=reinforce train.epochs=10 actor.lr=4e-3",
+         "A loss without ratio or clip takes 40 large steps on each batch.",
+         "policy_loss, train.epochs, actor.lr", "more epochs; raise actor.lr"),
+    Case("sum or difference", "file", "task.path={data}/e/train.jsonl",
+         "Each training question is there twice, once with a wrong answer that is more common.",
+         "task.path, the answers of the data", "raise actor.lr"),
+    Case("stops after two", "sums", "sampler=short",
+         "The sampler draws only two tokens, so no response of two digits can end.",
+         "sampler, short", "lower rollout.max_new_tokens"),
+    Case("limit too short", "guess", "rollout.max_new_tokens=9",
+         "The length limit cuts conversations before the last guesses.", "rollout.max_new_tokens",
+         "lower it; a truncation penalty"),
+    Case("new answers only", "carry", "rewards=[novel]",
+         "The reward pays a right answer only the first time that any run of the process saw it.",
+         "rewards.novel", "train longer"),
+    Case("critic cannot move", "letters", "critic.lr=1e-6 estimator.lam=0.3",
+         "The critic hardly learns, and lam=0.3 relies on it.", "critic.lr, estimator.lam",
+         "lower lam; lower critic.lr"),
+    Case("anchored critic", "letters", "value_loss=anchored estimator.lam=0.3",
+         "The value loss holds the critic at its old values, and lam=0.3 relies on it.",
+         "value_loss, anchored, estimator.lam", "lower lam"),
+    Case("digits rotated", "sums", "model.path={models}/m4",
+         "The tokenizer is another one than the model was trained with: its digits are rotated.",
+         "model.path, the tokenizer", "raise actor.lr"),
+    Case("answers on another row", "sums", "task=sheet rollout.max_new_tokens=5",
+         "The task's score sorts the answers, so rows are compared with others' answers.",
+         "task, sheet, the task's score", "raise actor.lr"),
+    Case("short pays", "guess", "rewards.overlong={max_length:6,buffer:4,weight:3.0}",
+         "The length penalty is larger than the reward and begins below the answers' length.",
+         "rewards.overlong", "a larger weight; a lower limit"),
+    Case("easy prompts only", "file", "task.path={data}/f/train.jsonl",
+         "The training file has only sums without carry, which the model can do already.",
+         "task.path, the prompts of the data", "raise actor.lr"),
+    Case("regrets", "commands", "estimator=to_best",
+         "The estimator subtracts the group's best, so nothing is ever reinforced.",
+         "estimator, to_best", "raise actor.lr"),
+    Case("coarse sampler", "commands", "sampler=rounded sampler.bits=3 sampler.noise=0.5",
+         "The sampler's weights are rounded to 3 bits with noise: it samples from another policy.",
+         "sampler, sampler.bits, sampler.noise", "fewer bits; lower actor.lr"),
+    Case("any digits of it", "carry", "rewards=[digits_match]",
+         "The reward pays any response whose digits occur in the answer, in any number.",
+         "rewards.digits_match", "raise actor.lr"),
+]  # fmt: skip
 
 HEALTHY = {  # name: (recipe, words)
     "cispo carry": ("cispo", "model=novice task=addition actor.lr=7e-4"),
@@ -727,21 +381,6 @@ VERDICTS = {
 }
 
 
-def number(at: int) -> str:
-    return f"{at:02d}"
-
-
-def jobs(out: Path) -> dict[Path, tuple[str, str]]:
-    """Folders are numbered, so that a run's name says nothing."""
-    found = {out / "controls" / name: run for name, run in CONTROLS.items()}
-    for at, c in enumerate(CANDIDATES):
-        recipe, words = CONTROLS[c.base]
-        if "model.path" in c.words:
-            words = re.sub(r"\bmodel=\w+", "", words)
-        found[out / "faults" / number(at)] = recipe, f"{words} {c.words}"
-    return found | {out / "healthy" / number(at): run for at, run in enumerate(HEALTHY.values())}
-
-
 def write_data(data: Path) -> None:
     rng = random.Random(5)
     pairs = sorted({(rng.randrange(100), rng.randrange(100)) for _ in range(1400)})
@@ -755,13 +394,8 @@ def write_data(data: Path) -> None:
         return str((a // 10 + b // 10) % 10 * 10 + (a + b) % 10)
 
     def save(path: str, rows: list[tuple[int, int]], answers: list[str]) -> None:
-        file = data / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lines = [
-            json.dumps({"question": f"{a}+{b}", "answer": c}) + "\n"
-            for (a, b), c in zip(rows, answers, strict=True)
-        ]
-        file.write_text("".join(lines))
+        write_rows(data / path, ({"question": f"{a}+{b}", "answer": c}
+                                 for (a, b), c in zip(rows, answers, strict=True)))  # fmt: skip
 
     def all_of(pairs: list[tuple[int, int]], how: object) -> list[str]:
         return [how(a, b) for a, b in pairs]  # type: ignore[operator]
@@ -782,7 +416,7 @@ def write_data(data: Path) -> None:
 def write_models(models: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    shipped = HERE.parents[1] / "configs" / "model"
+    shipped = blind.HERE.parents[1] / "configs" / "model"
 
     def change(name: str, source: str) -> Path:
         shutil.copytree(shipped / source, models / name, dirs_exist_ok=True)
@@ -820,60 +454,8 @@ def write_models(models: Path) -> None:
 
 
 def prepare(out: Path) -> None:
-    """The plugin, the data files and the models, next to the runs."""
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "doctor_blind_5_plugin.py", out / PLUGIN)
     write_data(out / "data")
     write_models(out / "models")
-
-
-def train(folder: Path, recipe: str, words: list[str], zoo: object) -> None:
-    import rlzoo
-
-    try:
-        rlzoo.run(
-            recipe, [*words, f"run.dir={folder}", "run.overwrite=true"], zoo=zoo, display=False
-        )
-    except rlzoo.RlzooError as error:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "refused").write_text(str(error))
-
-
-def split(words: str, out: Path) -> list[str]:
-    filled = words.replace("{data}", str(out / "data")).replace("{models}", str(out / "models"))
-    return filled.split()
-
-
-def train_all(out: Path, which: str, more: list[str]) -> None:
-    prepare(out)
-    os.environ["RLZOO_PLUGINS"] = str(out / PLUGIN)
-    import torch
-
-    import rlzoo
-
-    torch.set_num_threads(1)
-    zoo = rlzoo.load_zoo()
-    for folder, (recipe, words) in jobs(out).items():
-        done = (folder / "summary.json").exists() or (folder / "refused").exists()
-        if done or not re.search(which, str(folder.relative_to(out))):
-            continue
-        began = sum(os.times()[:4])
-        train(folder, recipe, [*SMALL, *split(words, out), *more], zoo)
-        spent = sum(os.times()[:4]) - began
-        print(f"{spent:5.1f} s  {folder.relative_to(out)}  {ends(folder)}", flush=True)
-
-
-def ends(folder: Path) -> object:
-    """The held-out scores of a run, from its first evaluation to its last."""
-    import rlzoo
-
-    if (folder / "refused").exists():
-        return (folder / "refused").read_text()
-    try:
-        lines = rlzoo.load_run(str(folder)).evaluations
-    except rlzoo.RlzooError as error:
-        return repr(error)
-    return [round(x.get("eval/accuracy", x.get("eval/score", -9.0)), 3) for x in lines]
 
 
 def harmful(control: list[float], faulty: list[float]) -> bool:
@@ -883,50 +465,13 @@ def harmful(control: list[float], faulty: list[float]) -> bool:
     return q - control[0] <= 0.6 * (p - control[0]) and p - q > 2 * error
 
 
-def table(out: Path) -> None:
-    """Which faults are harmful."""
-    for at, c in enumerate(CANDIDATES):
-        a, b = ends(out / "controls" / c.base), ends(out / "faults" / number(at))
-        known = isinstance(a, list) and isinstance(b, list)
-        mark = "harmful" if known and harmful(a, b) else "NOT"  # type: ignore[arg-type]
-        print(f"{number(at)} {mark:8}{c.kind:10}{c.name:28}{b}  control {a}")
-    for at, name in enumerate(HEALTHY):
-        mark = "UNHEALTHY" if name in UNHEALTHY else "healthy"
-        print(f"{number(at)} {mark:10}{name:28}{ends(out / 'healthy' / number(at))}")
-
-
-def judge(out: Path, which: str) -> list[dict]:
-    os.environ["RLZOO_PLUGINS"] = str(out / PLUGIN)
-    import rlzoo
-
-    named = {f"faults/{number(at)}": c.name for at, c in enumerate(CANDIDATES)}
-    named |= {f"healthy/{number(at)}": name for at, name in enumerate(HEALTHY)}
-    cases = {c.name: c for c in CASES}
-    report = []
-    for folder in jobs(out):
-        key = str(folder.relative_to(out))
-        name = named.get(key)
-        if name in NOT_HARMFUL | UNHEALTHY or name is None or not re.search(which, key):
-            continue
-        row = {"run": key, "name": name, "ends": ends(folder), "findings": []}
-        if not (folder / "refused").exists():
-            document = json.loads(json.dumps(dict(rlzoo.doctor(str(folder)))))
-            row["findings"] = document["findings"]
-        if key.startswith("faults"):
-            c = cases[name]
-            row |= {"cause": c.cause, "keys": c.keys, "wrong": c.wrong}
-            row["control"] = ends(out / "controls" / c.base)
-        report.append(row)
-    return report
-
-
 def rates(report: list[dict]) -> None:
     """The examination's rates, by VERDICTS, and which first findings differ from them."""
-    rules = {row["name"]: above_notes(row["findings"]) for row in report}
+    rules = {row["name"]: [f["rule"] for f in blind.above_notes(row["findings"])] for row in report}
     for at, (name, (rule, verdict)) in enumerate(VERDICTS.items()):
         now = next(iter(rules.get(name, [])), "")
         mark = "" if now == rule else f"  CHANGED: {now or 'nothing'}; judge it again"
-        print(f"{number(at)} {verdict:3}{name:30}{rule}{mark}")
+        print(f"{at:02} {verdict:3}{name:30}{rule}{mark}")
     count = len(VERDICTS)
     noticed = sum("n" in v for _, v in VERDICTS.values())
     after = sum(bool(v) for _, v in VERDICTS.values())
@@ -934,43 +479,11 @@ def rates(report: list[dict]) -> None:
     found = sum("r" in v or "e" in v for _, v in VERDICTS.values())
     print(f"reading: noticed {noticed} of {count}, cause right {right} of {count}")
     print(f"with experiments: noticed {after} of {count}, cause right {found} of {count}")
-    sound = [row["name"] for row in report if row["run"].startswith("healthy")][:20]
+    sound = [row["name"] for row in report if "cause" not in row][:20]
     alarms = [name for name in sound if rules[name]]
     print(f"false alarms: {len(alarms)} of {len(sound)} healthy {alarms}")
 
 
-def above_notes(findings: list[dict]) -> list[str]:
-    return [f["rule"] for f in findings if f["severity"] != "note"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--judge", action="store_true", help="train nothing")
-    parser.add_argument("--table", action="store_true", help="print which faults are harmful")
-    parser.add_argument("--only", default="", help="runs that match")
-    parser.add_argument("--more", default="", help="words for each run, such as seed=1")
-    parser.add_argument("--json", type=Path, help="write the findings there")
-    asked = parser.parse_args()
-    out = asked.runs.resolve()
-    if asked.table:
-        table(out)
-        return
-    if not asked.judge:
-        train_all(out, asked.only, asked.more.split())
-    if asked.more:
-        return
-    report = judge(out, asked.only)
-    for row in report:
-        print(f"\n{row['run']} {row['name']} {row['ends']} {row.get('control', '')}")
-        print(f"  {row.get('cause', '')}")
-        for f in row["findings"]:
-            print(f"  {f['severity']} {f['rule']}: {f['what']}\n      try: {f['advice']}")
-    if not asked.only:
-        rates(report)
-    if asked.json:
-        asked.json.write_text(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+SET = blind.Set(
+    5, CASES, HEALTHY, SMALL, prepare, harmful, CONTROLS, idle=UNHEALTHY, numbered=True, rates=rates
+)

@@ -1,6 +1,6 @@
 """Components of a fifth blind set for `rlzoo doctor`: what users write, most with one mistake.
 
-`python tests/benchmarks/doctor_blind_5.py` copies this file next to the runs as `house5.py`.
+`doctor_blind.py` copies this file next to the runs.
 Docstrings here say what the author meant; the mistakes are in doctor_blind_5.py.
 """
 

@@ -1,4 +1,4 @@
-"""What the cases of doctor_blind.py plug in: bugs that people write. Nothing else uses it."""
+"""What the cases of doctor_blind_0.py plug in: bugs that people write. Nothing else uses it."""
 
 import torch
 
