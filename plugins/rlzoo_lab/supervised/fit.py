@@ -270,7 +270,7 @@ def fit(
     a tenth of the time.
     """
     import torch
-    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback
 
     from rlzoo.accel.device import pick_device
 
@@ -305,27 +305,7 @@ def fit(
             now = time.monotonic()
             self.due = now + 9 * (now - self.began)
 
-    steps = max(1, round(arguments.epochs * math.ceil(len(rows) / arguments.batch)))
-    device = pick_device(arguments.device)
-    settings = TrainingArguments(
-        output_dir=str(folder / CHECKPOINTS),
-        num_train_epochs=arguments.epochs,
-        learning_rate=arguments.lr,
-        lr_scheduler_type="linear",
-        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
-        weight_decay=0.0,
-        per_device_train_batch_size=arguments.batch,
-        logging_steps=max(1, steps // 10),
-        seed=arguments.seed,
-        use_cpu=device.type == "cpu",
-        bf16=device.type == "cuda",
-        save_strategy="steps",
-        save_steps=max(1, steps // 10),
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=device.type == "cuda",
-    )
+    settings = _settings(arguments, len(rows), folder / CHECKPOINTS)
     trainer = WithLoss(
         model=model,
         args=settings,
@@ -338,8 +318,37 @@ def fit(
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.number:
         raise Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
-    model.to(device).eval()
+    model.to(pick_device(arguments.device)).eval()
     return trainer.state.log_history
+
+
+def _settings(arguments: argparse.Namespace, rows: int, checkpoints: Path) -> Any:
+    """Transformers' arguments of a training."""
+    from transformers import TrainingArguments
+
+    from rlzoo.accel.device import pick_device
+
+    steps = max(1, round(arguments.epochs * math.ceil(rows / arguments.batch)))
+    device = pick_device(arguments.device).type
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        num_train_epochs=arguments.epochs,
+        learning_rate=arguments.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
+        weight_decay=0.0,
+        per_device_train_batch_size=arguments.batch,
+        logging_steps=max(1, steps // 10),
+        seed=arguments.seed,
+        use_cpu=device == "cpu",
+        bf16=device == "cuda",
+        save_strategy="steps",
+        save_steps=max(1, steps // 10),
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=device == "cuda",
+    )
 
 
 def _keep(checkpoints: Path, step: int) -> None:

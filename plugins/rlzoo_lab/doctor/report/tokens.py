@@ -44,8 +44,8 @@ SHADES: dict[str, tuple[str, str, bool]] = {
 }  # fmt: skip
 
 HOW = """No batch was saved, so this tab cannot show tokens. With run.save_batches=1, rlzoo saves
-the last two batches and shows their tokens here. `rlzoo trace RUN` samples a new response from the
-last checkpoint and shows its tokens."""
+the last one and shows its tokens here. `rlzoo trace RUN` samples a new response from the last
+checkpoint and shows its tokens."""
 
 
 def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str, dict[str, Any]]:
