@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlzoo.accel.hf_internals import by_onednn, sparse_gradients
+from rlzoo.accel.hf_internals import by_onednn, changed
 from rlzoo.accel.passes import Passes, make_room
 from rlzoo.accel.ranks import Ranks
 from rlzoo.accel.shard import whole, whole_tensor, whole_tensors
@@ -287,7 +287,7 @@ class Engine:
         and `stats`, the critic's `prediction`."""
         out: dict[str, Tensor] = {}
         both = self.shared and len(names) > 1
-        with sparse_gradients(self._tables):
+        with changed(*((table, "sparse", True) for table in self._tables)):
             if "actor" in names:
                 out = self.policy.log_prob_stats(
                     columns,

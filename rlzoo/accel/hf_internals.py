@@ -5,13 +5,10 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -27,19 +24,21 @@ LARGE = 2**18  # weights of a layer: see `by_onednn`
 
 
 @contextmanager
-def changed(thing: Any, **values: Any) -> Iterator[None]:
-    """In this context, an object has other attributes, written to its dict. A module's `forward`
-    there hides the method of its class (torch 2.13), where a hook could only add to it; a config's
-    `final_logit_softcapping` may be None there, which some refuse (transformers 5.23)."""
-    ours = vars(thing)
-    before = {name: ours[name] for name in values if name in ours}  # of a context around this one
-    ours.update(values)
+def changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """In this context, objects have other attributes, (object, name, value), written to their
+    dicts. A module's `forward` there hides the method of its class (torch 2.13), where a hook could
+    only add to it; a config's `final_logit_softcapping` may be None there, which some refuse
+    (transformers 5.23); an embedding's `sparse` is read at each call (torch 2.13)."""
+    # Values of a context around this one.
+    before = [{name: vars(x)[name]} if name in vars(x) else {} for x, name, _ in changes]
+    for thing, name, value in changes:
+        vars(thing)[name] = value
     try:
         yield
     finally:
-        for name in values.keys() - before.keys():
-            del ours[name]
-        ours.update(before)
+        for (thing, name, _), former in zip(changes, before, strict=True):
+            del vars(thing)[name]
+            vars(thing).update(former)
 
 
 def attention_of(config: Any) -> str | None:
@@ -77,16 +76,6 @@ def forget_adapters(model: Any) -> None:
     model._hf_peft_config_loaded = False
 
 
-@contextmanager
-def sparse_gradients(tables: Sequence[nn.Embedding]) -> Iterator[None]:
-    """In this context, a backward pass leaves a sparse gradient of the tables' weights. `sparse`
-    is read at each call (torch 2.13)."""
-    with ExitStack() as stack:
-        for table in tables:
-            stack.enter_context(changed(table, sparse=True))
-        yield
-
-
 def stored_in_out(module: nn.Module) -> bool:
     """Whether the matrix of a layer is stored as (in, out), not as a linear layer's (out, in)."""
     from transformers.pytorch_utils import Conv1D
@@ -108,13 +97,10 @@ def by_onednn(*models: nn.Module | None, packed: bool = False) -> Iterator[None]
         for module in (() if model is None else model.modules())
         if type(module) is nn.Linear and _large(module.weight)
     }
-    with ExitStack() as replaced:
-        for module in layers:
-            laid_out = None
-            if packed:  # for 64 rows; the layout serves any number
-                weight = module.weight.detach()
-                laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
-            replaced.enter_context(changed(module, forward=partial(_linear, module, laid_out)))
+    laid_out = {  # for 64 rows; the layout serves any number
+        x: torch.ops.mkldnn._reorder_linear_weight(x.weight.detach(), 64) for x in layers if packed
+    }
+    with changed(*((x, "forward", partial(_linear, x, laid_out.get(x))) for x in layers)):
         yield
 
 
@@ -208,14 +194,7 @@ def attend(
 
 @cache
 def import_models() -> None:
-    """Import transformers' models and register our kind of attention, once, without scipy.optimize,
-    37 MB: the one function of it that they use, to detect objects, is imported when it is called
-    (`transformers.loss`, 5.23)."""
-    name, late = "scipy.optimize", ModuleType("scipy.optimize")
-    vars(late)["linear_sum_assignment"] = lambda *x: import_module(name).linear_sum_assignment(*x)
-    ours = sys.modules.setdefault(name, late) is late
-    try:
-        import_module("transformers.modeling_utils").AttentionInterface.register(NAME, attend)
-    finally:
-        if ours:
-            del sys.modules[name]
+    """Import transformers' models and register our kind of attention, once."""
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(NAME, attend)

@@ -5,7 +5,7 @@ jitter and other randomness are enabled.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -28,10 +28,8 @@ def allow(model: nn.Module) -> None:
 @contextmanager
 def within(model: nn.Module) -> Iterator[None]:
     """In this context, passes with a gradient recompute activations."""
-    with ExitStack() as stack:
-        for layer in _layers(model) if torch.is_grad_enabled() else ():
-            twice = partial(_twice, layer.forward)
-            stack.enter_context(hf_internals.changed(layer, forward=twice))
+    layers = _layers(model) if torch.is_grad_enabled() else []
+    with hf_internals.changed(*((x, "forward", partial(_twice, x.forward)) for x in layers)):
         yield
 
 

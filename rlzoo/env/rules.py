@@ -49,8 +49,7 @@ class Rules:
         self.max_new_tokens: int = rollout.max_new_tokens
         self.min_new_tokens: int = rollout.min_new_tokens
         if max_prompt is None:
-            prompts = drawn(*of, "train")
-            max_prompt = 2 * max(map(len, self.form.encode_each(prompts)))
+            max_prompt = 2 * max(len(self.form.encode(prompt)) for prompt in drawn(*of, "train"))
         self.max_prompt = max_prompt
         self.split = split
         # How conversations go, where the task holds any.

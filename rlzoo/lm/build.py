@@ -108,7 +108,7 @@ def _with_prompts(plan: Plan, policy: Policy) -> tuple[Policy, PromptFormat, lis
             note = fit(lambda prompt: len(prompt_format.encode(prompt)), left)
         notes += [note] if note else []
     for split in ("train", "test") if called else ():
-        lengths = [len(ids) for ids in prompt_format.encode_each(drawn(task, name, split))]
+        lengths = [len(prompt_format.encode(prompt)) for prompt in drawn(task, name, split)]
         if max(lengths) > room:
             raise ModelError(
                 f"rollout.max_new_tokens={most} leaves {room} of {called} for a prompt; "

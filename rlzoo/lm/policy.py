@@ -7,7 +7,7 @@ dropout would make the first epoch's ratio differ from 1.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -149,14 +149,13 @@ class Policy:
         function: takes the last hidden states (R, keep, H) and replaces the model's head, so that
             the logits are never all in memory.
         """
-        with ExitStack() as stack:
-            stack.enter_context(self.reading(self.model, rows))
-            if function is not None:
-                lm_head = self.model.get_output_embeddings()
-                stack.enter_context(hf_internals.changed(lm_head, forward=function))
-                if self.softcap is not None:  # `function` applies it
-                    config = self.model.config.get_text_config()
-                    stack.enter_context(hf_internals.changed(config, final_logit_softcapping=None))
+        changes: list[tuple[Any, str, Any]] = []
+        if function is not None:
+            changes.append((self.model.get_output_embeddings(), "forward", function))
+        if function is not None and self.softcap is not None:  # `function` applies it
+            config = self.model.config.get_text_config()
+            changes.append((config, "final_logit_softcapping", None))
+        with self.reading(self.model, rows), hf_internals.changed(*changes):
             return self.model(
                 input_ids=rows.ids,
                 position_ids=rows.place,

@@ -136,17 +136,8 @@ class PromptFormat:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids; raises where the tokenizer does not have a character."""
-        return self.encode_each([prompt])[0]
-
-    def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
-        """Token ids of each, by one call of the tokenizer for each way in which they are read."""
-        keys = [(self.text(prompt), self.templated(prompt)) for prompt in prompts]
-        ids: dict[tuple[str, bool], list[int]] = {}
-        for chat in {templated for _, templated in keys}:  # a template writes the special tokens
-            new = [key for key in dict.fromkeys(keys) if key[1] is chat]
-            rows = encode_each(self.tokenizer, [t for t, _ in new], add_special_tokens=not chat)
-            ids |= zip(new, rows, strict=True)
-        return [ids[key] for key in keys]
+        special = not self.templated(prompt)  # else the template has written them
+        return encode(self.tokenizer, self.text(prompt), add_special_tokens=special)
 
     def tokens(self, text: str, follows: bool = False) -> list[int]:
         """Token ids of a text by the chat template, or of one that follows others; raises where
@@ -246,35 +237,27 @@ def drawn(task: Task, name: str, split: str) -> list[Prompt]:
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:
-    """Token ids of a prompt; raises where the tokenizer does not have a character."""
-    return encode_each(tokenizer, [text], add_special_tokens=add_special_tokens)[0]
-
-
-def encode_each(
-    tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool = True
-) -> list[list[int]]:
-    """`encode` of each text, in one call of the tokenizer.
+    """Token ids of a prompt; raises where the tokenizer does not have a character.
 
     add_special_tokens: with the tokens that the tokenizer puts before a text (BOS), once, even if
     the text has them; without those that it puts after one (EOS), since a prompt continues.
     """
-    if odd := next((t for t in texts if re.search("[\ud800-\udfff]", t)), None):
+    if re.search("[\ud800-\udfff]", text):
         raise RlzooError(
-            f"prompt {odd!r}: contains bytes or half characters that are not Unicode; in a "
+            f"prompt {text!r}: contains bytes or half characters that are not Unicode; in a "
             "terminal, set a UTF-8 locale such as LC_ALL=C.UTF-8"
         )
-    rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
-    for text, ids in zip(texts, rows, strict=True):
-        if alien := unknown_character(tokenizer, text, ids):
-            raise RlzooError(
-                f"prompt {text!r}: the tokenizer has no token for {alien!r}; use another model "
-                "(`rlzoo plugins models`)"
-            )
+    ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+    if alien := unknown_character(tokenizer, text, ids):
+        raise RlzooError(
+            f"prompt {text!r}: the tokenizer has no token for {alien!r}; use another model "
+            "(`rlzoo plugins models`)"
+        )
     if add_special_tokens and any(affixes(tokenizer)):
-        rows = [opened(tokenizer, ids) for ids in rows]
-    if not all(rows):
-        raise RlzooError(f"prompt {texts[rows.index([])]!r} is empty, so it has no tokens")
-    return rows
+        ids = opened(tokenizer, ids)
+    if not ids:
+        raise RlzooError(f"prompt {text!r} is empty, so it has no tokens")
+    return ids
 
 
 @lru_cache(maxsize=8)

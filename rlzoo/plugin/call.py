@@ -9,7 +9,7 @@ file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,14 +27,17 @@ def call(component: Component, columns: Columns, options: Mapping[str, Any]) -> 
         line = f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
         raise ComponentError(line, key=name, kind="unmet-need")
     mask = columns.get("response_mask")
-    inputs = {name: _own_input(name, columns[name], mask) for name in component.needs}
+    inputs = {
+        name: columns[name] if name in RESOURCES else _own_input(name, columns[name], mask)
+        for name in component.needs
+    }
     if component.parts:
         results = [call(part, columns, chosen) for part, chosen in component.parts_of(options)]
         options = {**options, component.parts: results}
     with torch.set_grad_enabled(torch.is_grad_enabled() and component.kind not in NO_GRADIENT):
         output = component.function(*inputs.values(), **options)
     finish = _FINISH.get(component.kind)  # none: an object, such as a task or a logger
-    return finish(_Call(component, columns, inputs), output) if finish else output
+    return finish(_Call(component, columns, inputs, mask), output) if finish else output
 
 
 # The outputs of these kinds have no gradient.
@@ -44,14 +47,12 @@ NO_GRADIENT = ("estimators", "aggregations", "columns", "rewards")
 def _own_input(name: str, x: Any, mask: Tensor | None) -> Any:
     """A copy of x for the component, with exact zeros off the mask if it is (B, T, ...), and
     without a gradient unless the column brings one."""
-    if name in RESOURCES or not isinstance(x, Tensor):
-        return x if name in RESOURCES else own(x)
+    if not isinstance(x, Tensor):
+        return own(x)
     x = x if name in WITH_GRADIENT else x.detach()
-    if mask is None or x.ndim < 2 or name in KEPT_OFF_MASK:
-        return x.clone()
-    known = COLUMNS.get(name)
-    per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
-    return zero_off_mask(x, mask) if per_token else x.clone()
+    shape = COLUMNS[name].shape if name in COLUMNS else "BT"  # a plugin's, if it has that shape
+    per_token = shape in ("BT", "BTK") and mask is not None and x.shape[:2] == mask.shape
+    return zero_off_mask(x, mask) if per_token and name not in KEPT_OFF_MASK else x.clone()
 
 
 def own(x: Any) -> Any:
@@ -84,18 +85,13 @@ def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
     )
 
 
-class _Call:
+class _Call(NamedTuple):
     """One call, for checking its outputs and blaming its component."""
 
-    def __init__(self, component: Component, columns: Columns, inputs: Columns):
-        self.component, self.columns, self.inputs = component, columns, inputs
-        self.mask: Tensor | None = columns.get("response_mask")
-        tensors = [(n, x) for n, x in inputs.items() if isinstance(x, Tensor)]
-        # A (B, T) column that went in sets the dtype: floats come first, the mask last of them.
-        tensors.sort(key=lambda each: (not each[1].is_floating_point(), each[0] == "response_mask"))
-        self.like = tensors[0][1] if tensors else torch.zeros(())
-        per_token = [x for n, x in tensors if n in COLUMNS and COLUMNS[n].shape == "BT"]
-        self.shape = next((x.shape for x in (self.mask, *per_token) if x is not None), None)
+    component: Component
+    columns: Columns
+    inputs: Columns
+    mask: Tensor | None
 
     def fault(self, text: str) -> ComponentError:
         name = self.component.name
@@ -105,27 +101,31 @@ class _Call:
         """x (B, T), after all checks of an output, with exact zeros off the mask."""
         if not isinstance(x, Tensor):
             raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
-        like, shape = self.like, x.shape if self.shape is None else self.shape
-        dtype = like.dtype if like.is_floating_point() else x.dtype
+        shape = x.shape if self.mask is None else self.mask.shape
+        # A float that went in sets dtype and device, the mask if there is no other.
+        given = (self.inputs[name] for name in sorted(self.inputs, key="response_mask".__eq__))
+        floats = (i for i in given if isinstance(i, Tensor) and i.is_floating_point())
+        like = next(floats, x)
         for wrong, text in (
             (x.shape != shape, f"of shape {tuple(x.shape)} instead of {tuple(shape)}"),
             (x.device != like.device, f"on {x.device} instead of {like.device}"),
             (not x.is_floating_point(), f"of dtype {x.dtype}, not a float"),
-            (x.dtype != dtype, f"of dtype {x.dtype} instead of {dtype}"),
+            (x.dtype != like.dtype, f"of dtype {x.dtype} instead of {like.dtype}"),
         ):
             if wrong:
                 raise self.fault(f"returned {what} {text}")
         return self.finite(zero_off_mask(x, self.mask), what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
-        tensors = [x, *(i for i in self.inputs.values() if isinstance(i, Tensor))]
-        if not _is_finite(x.detach()) and all(_is_finite(i.detach()) for i in tensors[1:]):
+        given = (i for i in self.inputs.values() if isinstance(i, Tensor))
+        if not _is_finite(x) and all(map(_is_finite, given)):
             raise self.fault(f"returned {what} with NaN or infinity for finite inputs")
         return x
 
 
 def _is_finite(x: Tensor) -> bool:
     """A finite sum means finite entries, at a fraction of the cost of looking at each."""
+    x = x.detach()
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
@@ -161,9 +161,9 @@ def _loss(call: _Call, output: object) -> tuple[Tensor, dict[str, Tensor]]:
         raise call.fault("returned a loss without a gradient; is it detached?")
     checked = {}
     for name, x in metrics.items():  # entries without weight may be anything
-        if not isinstance(x, Tensor) or (call.shape is not None and x.shape != call.shape):
+        if not isinstance(x, Tensor) or x.shape != loss.shape:
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            wanted = tuple(call.shape or ())
+            wanted = tuple(loss.shape)
             raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {wanted}")
         checked[name] = zero_off_mask(x.detach().to(loss.dtype), call.mask)
     return loss, checked
@@ -189,10 +189,7 @@ def scores(output: object, mask: Tensor, fault: Callable[[str], RlzooError]) -> 
     """What a scorer returned: (B,) for an outcome, (B, T) for a score per token, as the mask
     (B, T) and as wide as the model; lists of numbers are taken too."""
     dtype = mask.dtype if mask.is_floating_point() else torch.float32
-    kind = getattr(output, "dtype", None)
     try:
-        if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
-            raise TypeError("complex numbers")  # of which a float would keep a part
         score = torch.as_tensor(output, dtype=dtype).detach().to(mask.device)
     except (TypeError, ValueError) as error:
         raise fault(f"returned {type(output).__name__}, not scores ({error})") from None
@@ -217,19 +214,16 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     policy's."""
     if not isinstance(output, Mapping):
         raise call.fault(f"returned {type(output).__name__}, not a mapping of columns")
-    columns, policy = dict(output), call.columns["policy"]
-    rows, limit = call.columns["uniforms"].shape
-    wraps = "sample" in call.component.needs
-    known = (*TOKENS, *ROLLOUT, "task_scores") if wraps else TOKENS
-    if other := [n for n in columns if n not in known]:
+    policy, (rows, limit) = call.columns["policy"], call.columns["uniforms"].shape
+    known = (*TOKENS, *ROLLOUT, "task_scores") if "sample" in call.component.needs else TOKENS
+    if other := [n for n in output if n not in known]:
         close = nearest(str(other[0]), known)
         line = f"returned a column {other[0]!r}; it may return {', '.join(TOKENS)}{close}"
         raise call.fault(line)
-    needed = [*TOKENS[:2], *(["kept_tokens"] if policy.replay else [])]
-    needed += EPISODE if "response_mask" in columns else ()
-    if missing := [n for n in needed if n not in columns]:
+    needed = TOKENS[:2] + ("kept_tokens",) * policy.replay
+    if missing := [n for n in needed + EPISODE * ("response_mask" in output) if n not in output]:
         raise call.fault(f"returned no {missing[0]!r}")
-    ids = columns["response_ids"]
+    ids = output["response_ids"]
     whole = isinstance(ids, Tensor) and ids.dtype in (torch.int64, torch.int32)
     if not whole or not has_shape(ids, "BT", rows, ids.shape[-1]) or not 0 < ids.shape[1] <= limit:
         wanted = f"int64 of {rows} rows of 1 to {limit} tokens were requested"
@@ -238,8 +232,9 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
     if low < 0 or high >= policy.vocabulary:
         wrong, last = low if low < 0 else high, policy.vocabulary - 1
         raise call.fault(f"returned token {wrong}, but the model has tokens 0 to {last}")
-    double = next(policy.model.parameters()).dtype == torch.float64
-    for name, x in columns.items():
+    dtype = torch.promote_types(next(policy.model.parameters()).dtype, torch.float32)
+    columns = {**output, "response_ids": ids.long()}
+    for name, x in output.items():
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
@@ -252,8 +247,8 @@ def _sampler(call: _Call, output: object) -> dict[str, Any]:
         elif name in {*TOKENS} - {"response_ids", "kept_tokens"}:
             if not x.is_floating_point():
                 raise call.fault(f"returned {name} of dtype {x.dtype}, not a float")
-            columns[name] = x.detach().to(torch.float64 if double else torch.float32)
-    return columns | {"response_ids": ids.long()}
+            columns[name] = x.detach().to(dtype)
+    return columns
 
 
 def _what(x: object) -> str:

@@ -184,17 +184,19 @@ def _schedule(config: Config, needs: set[str], kl: Bound | None, loss: Bound) ->
 
 
 def _bound(recipe: Recipe, place: str, kind: str, name: str, zoo: Zoo) -> Bound:
-    """The component that a key chooses; columns go by the name that others use."""
-    options = recipe.options(place)
+    """The component that a key chooses, with the options that `compose` checked; columns go by the
+    name that others use."""
+    component, options = zoo.shelves[kind][name], recipe.options(place)
     if kind == "rewards":
         options.pop("weight")
-    return Bound.of(zoo.shelves[kind][name], options, "" if kind == "columns" else name)
+    called = component.name if kind == "columns" else name
+    return Bound(component, options, component.needs_with(options), called)
 
 
 def _make_task(made_by: Bound) -> Task:
     with border(made_by.component.label):
         try:
-            return made_by.component(**made_by.options)
+            return made_by.component.function(**made_by.options)
         except (ValueError, RlzooError) as error:
             raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
@@ -230,8 +232,7 @@ def _close(
         component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))
-        defaults = {o.name: o.default for o in component.options.values()}
-        order[name] = asked.get(name) or Bound.of(component, defaults)
+        order[name] = asked.get(name) or Bound.of(component, {})
 
     for key, names in wanted:
         for name in names:

@@ -129,7 +129,7 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
     prompts, by a forward pass. 0 if the length limit leaves no room for EOS."""
     policy, limit = world.policy, response_limit(world.plan)
     examples = draw(world, split, n, "eval", 0)
-    prompts = world.prompt_format.encode_each(e.prompt for e in examples)
+    prompts = [world.prompt_format.encode(e.prompt) for e in examples]
     answers = [mdp.continued(world.policy.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine

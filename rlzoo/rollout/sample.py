@@ -131,7 +131,7 @@ def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) 
     }
     each = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
     home = torch.arange(len(examples)).repeat_interleave(samples)
-    ids, mask = left_pad(form.encode_each(e.prompt for e in examples), policy.pad_id, policy.device)
+    ids, mask = left_pad([form.encode(e.prompt) for e in examples], policy.pad_id, policy.device)
     index = torch.tensor([e.index for e in examples])
     group_ids = rows // samples
     return {

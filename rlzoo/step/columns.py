@@ -4,7 +4,6 @@ rewards with their KL, then the estimator's advantages."""
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +16,7 @@ from rlzoo.ops import less_penalty, masked_mean, masked_sum, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
 from rlzoo.plugin.columns import Columns
+from rlzoo.recipe.keys import Kl
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import resources
 
@@ -91,18 +91,14 @@ def _add_scores(world: World, batch: Batch, kept: Kept, *, old: bool) -> None:
 def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> float:
     """The mean of abs(log pi - log mu) over chosen tokens (nats): mu is the sampling distribution,
     and pi the policy according to a forward pass. `sampled`: old_log_probs are the sampler's own,
-    so that `GAP_ROWS` rows are scored for this, unless the update's passes are there; so where the
-    update is to give them."""
+    so that `GAP_ROWS` rows are scored for this; so where the update is to give them."""
     columns: Columns = batch
-    if sampled := sampled or "old_log_probs" not in batch:
+    scored = batch.get("old_log_probs")
+    if sampled or scored is None:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
         columns = take(batch, rows)
-    if not sampled:
-        scored = batch["old_log_probs"]
-    elif kept.has("log_probs"):  # of the same rows: how rows are cut into passes moves no metric
-        scored = kept.read("log_probs")[rows]
-    else:
-        scored = engine.scores(columns, ("log_probs",))["log_probs"]
+        made = {"log_probs": kept.read("log_probs")[rows]} if kept.has("log_probs") else None
+        scored = (made or engine.scores(columns, ("log_probs",)))["log_probs"]
     gap = (scored - columns["sampler_log_probs"]).abs()
     return float(masked_mean(gap, columns["response_mask"]))
 
@@ -110,22 +106,16 @@ def log_prob_gap(engine: Engine, batch: Batch, kept: Kept, *, sampled: bool) -> 
 # ---------------------------------------------------------------- rewards, advantages
 
 
-@dataclass
-class KLController:
-    """The KL coefficient, fixed or adaptive: coef *= 1 + clip(KL / target - 1, +-0.2) n / horizon.
+def next_kl_coef(config: Kl, coef: float, kl: float, n: int) -> float:
+    """The KL coefficient after n responses of `kl` nats each: coef, if it is fixed, or
+    coef (1 + clip(KL / target - 1, +-0.2) n / horizon).
 
-    KL in nats per response, n responses.  Source: Ziegler et al. 2019, arXiv:1909.08593.
+    Source: Ziegler et al. 2019, arXiv:1909.08593.
     """
-
-    coef: float
-    adaptive: bool = False
-    target: float = 1.0
-    horizon: float = 10_000.0
-
-    def update(self, kl: float, n: int) -> None:
-        if self.adaptive:
-            error = min(max(kl / self.target - 1, -0.2), 0.2)
-            self.coef *= 1 + error * n / self.horizon
+    if config.controller == "fixed":
+        return coef
+    error = min(max(kl / config.target - 1, -0.2), 0.2)
+    return coef * (1 + error * n / config.horizon)
 
 
 def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:

@@ -20,11 +20,11 @@ from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import LOG_PROB_GAP, REF_KL_PER_RESPONSE
 from rlzoo.step.columns import (
-    KLController,
     add_advantages,
     add_columns,
     add_rewards,
     log_prob_gap,
+    next_kl_coef,
 )
 from rlzoo.step.delayed import Delayed
 from rlzoo.step.metrics import batch_metrics
@@ -52,9 +52,7 @@ class Trainer:
     def __init__(self, world: World):
         self.world, self.plan, self.engine = world, world.plan, world.engine
         self.optimizers = make_optimizers(self.engine, self.plan)
-        kl = self.plan.recipe.config.kl
-        coef = kl.coef if self.plan.kl else 0.0
-        self.controller = KLController(coef, kl.controller == "adaptive", kl.target, kl.horizon)
+        self.kl_coef = self.plan.recipe.config.kl.coef if self.plan.kl else 0.0
         staleness = self.plan.recipe.config.rollout.staleness
         self.delayed = Delayed(self.policy.model, staleness) if staleness else None
         self.steps = 0
@@ -92,7 +90,7 @@ class Trainer:
             gap = log_prob_gap(self.engine, batch, kept, sampled=drawn)
         tokens = {"gen": sampled - before, "columns": meter.tokens - sampled}
         with self._timed(seconds, "adv"):
-            add_rewards(plan, batch, self.controller.coef)
+            add_rewards(plan, batch, self.kl_coef)
             add_advantages(plan, batch)
         return Experience(batch, gap, kept, seconds, tokens)
 
@@ -102,7 +100,7 @@ class Trainer:
         progress: the used share of the budget, in [0, 1], for the learning-rate schedule.
         """
         plan, config, batch = self.plan, self.plan.recipe.config, experience.batch
-        coef, lr = self.controller.coef, {}
+        coef, lr = self.kl_coef, {}
         for name, optimizer in self.optimizers.items():
             lr[f"{name}/lr"] = rate = learning_rate(config[name], self.steps, progress)
             for group in optimizer.param_groups:
@@ -117,7 +115,8 @@ class Trainer:
             self.engine.reference.move_towards(self.policy, config.kl.sync_mix or 1.0)
         measured = batch_metrics(plan, batch.cpu())
         if REF_KL_PER_RESPONSE in measured:
-            self.controller.update(measured[REF_KL_PER_RESPONSE], batch.rows)
+            distance = measured[REF_KL_PER_RESPONSE]
+            self.kl_coef = next_kl_coef(config.kl, coef, distance, batch.rows)
         return {
             **measured,
             **updated,

@@ -3,7 +3,6 @@
 import errno
 import os
 
-import numpy as np
 import pytest
 import torch
 
@@ -41,10 +40,9 @@ def test_a_copy_of_the_process_ends_where_it_was_made(capfd):
     assert "reward 'f'" in said
 
 
-@pytest.mark.parametrize("score", [np.ones(2) * 1j, torch.ones(2) * 1j])
-def test_scores_that_are_complex_are_refused(score):
+def test_scores_that_are_complex_are_refused():
     def turned(responses, response_mask):
-        return score
+        return [(-8) ** 0.5] * 2
 
     component = read_component("rewards", turned, "here")
     columns = {"responses": ["a", "b"], "response_mask": torch.ones(2, 2)}
