@@ -52,7 +52,7 @@ class _Frozen:
         check(path, device, cls.kind)
 
     def _asked(self, prompts: Sequence[str], messages: Sequence[Prompt]) -> Sequence[Prompt]:
-        """What the tokenizer reads: with a chat template `messages`, without one `prompts`."""
+        """The form that the tokenizer reads: with a chat template `messages`, else `prompts`."""
         return messages if self.tokenizer.chat_template else prompts
 
 
@@ -195,7 +195,7 @@ def load(folder: Path, device: Any, dtype: str = "float32", kind: str = WHOLE) -
 
 
 def _report(folder: Path) -> dict[str, Any]:
-    """What the training wrote, if it was ours."""
+    """The report of the training; empty for a model that rlzoo did not train."""
     file = folder / "report.json"
     return read_mapping(file) if file.is_file() else {}
 
