@@ -122,7 +122,7 @@ def train_missing(
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """A full disk is no fault of an executor."""
+    """An executor is not to blame for a full disk."""
     try:
         yield
     except ComponentError as error:

@@ -16,7 +16,7 @@ from rlzoo.plugin.component import Component
 from rlzoo_lab.kit import checks
 from rlzoo_lab.kit.checks import estimators, functions
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same
-from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, on_bench, runs
+from rlzoo_lab.kit.foreign.bench import BENCH, NoGroupOfOne, on_bench, runs
 from rlzoo_lab.kit.foreign.find import components
 from rlzoo_lab.kit.foreign.names import REWARDS
 
