@@ -154,9 +154,9 @@ INTRO = """\
 Which recipes are included, how does each learn, and which should you try first? `rlzoo run NAME`
 runs a recipe, and `rlzoo show recipe=NAME` prints its settings.
 
-**Curves**: mean score of training batches over sampled tokens. The recipe is blue, with the range of
-its seeds; the task's best recipe is dashed. (DAPO filters its batches, so its curve looks better
-than its policy is.)
+**Curves**: mean score of training batches over sampled tokens. The recipe is blue, with the range
+of its seeds; the task's best recipe is dashed. (DAPO filters its batches, so its curve looks
+better than its policy is.)
 
 **Advice** comes from the short, untuned runs of the [league](../league.md), which also lists the
 [failed ones](../league.md#what-went-wrong). It suggests where to start, not what is best at your
