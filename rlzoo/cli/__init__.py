@@ -170,9 +170,9 @@ class _Parser(argparse.ArgumentParser):
                 meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
                 message = f"{flag}={value}: {meant}"
             elif self.takes_keys and not difflib.get_close_matches(flag, options, 1, 0.8):
-                from rlzoo.recipe.elsewhere import meant  # here: slow
+                from rlzoo.recipe import elsewhere  # here: slow
 
-                key = meant(key) or key
+                key = elsewhere.meant(key) or key
                 word = key if "=" in key else f"{key}={value or 'VALUE'}"
                 raise RlzooError(f"{flag}: write a recipe's key as {word}")
             else:
