@@ -112,8 +112,7 @@ class Trainer:
             self.engine.reference.move_towards(self.policy, config.kl.sync_mix or 1.0)
         measured = batch_metrics(plan, batch.cpu())
         if REF_KL_PER_RESPONSE in measured:
-            distance = measured[REF_KL_PER_RESPONSE]
-            self.kl_coef = next_kl_coef(config.kl, coef, distance, batch.rows)
+            self.kl_coef = next_kl_coef(config.kl, coef, measured[REF_KL_PER_RESPONSE], batch.rows)
         seconds, tokens = zip(*phases.values(), strict=True)
         return {
             **measured,
