@@ -130,7 +130,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, two after a colon, or its class's name."""
-    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    first, *rest = words_of(error).strip().splitlines() or [type(error).__name__]
     return " ".join([first, *(line.strip() for line in rest[: first.endswith(":")])])
 
 
@@ -153,6 +153,16 @@ def in_line(text: str) -> str:
     """A message, cut in the middle if it is long, as one with a long value is."""
     most = LONGEST
     return text if len(text) <= most else f"{text[: 2 * most // 3]}[...]{text[-most // 3 :]}"
+
+
+def words_of(error: BaseException) -> str:
+    """`str(error)`; empty if the error's own `__str__` raises."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a plugin's class may raise anything
+        return ""
 
 
 def typed_path(text: str) -> Path:
@@ -191,10 +201,10 @@ def disk_is_full(error: BaseException) -> bool:
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)
+    return getattr(error, "errno", None) in numbers or "No space left on device" in words_of(error)
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error means that a GPU's or the machine's memory ran out. Imports no torch."""
     known = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in words_of(error))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import ComponentError, RlzooError, out_of_memory
+from rlzoo.errors import ComponentError, RlzooError, out_of_memory, words_of
 from rlzoo.plugin.component import Component
 
 CORE = str(Path(__file__).resolve().parents[1])
@@ -94,7 +94,7 @@ def watched(label: str) -> Iterator[None]:
 
 def told(error: BaseException) -> str:
     """One line: the error, and the last place in the plugin's code that it passed through."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+    text = f"{type(error).__name__}: {' '.join(words_of(error).split()) or 'no message'}"
     if isinstance(error, SyntaxError):
         return text
     frames = [
