@@ -154,8 +154,7 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
                 line += " or run.overwrite=true on the command line to replace it"
                 raise RunError(line, key="run.dir", kind="taken")
             _clear(path)
-        if inside:
-            refuse_links(path)
+        refuse_links(path)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
         with suppress(PermissionError):  # a folder for all users need not be readable
