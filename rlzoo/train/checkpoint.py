@@ -139,8 +139,15 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
 
 def _read_state(path: Path) -> State:
     """A checkpoint's own state; raises OSError, ValueError, TypeError or LookupError where it is
-    damaged."""
+    damaged, CheckpointError where an earlier version of rlzoo wrote it."""
     state = read_json(path / "state.json")
+    if "optimizers" in state:  # with the steps that are among an optimizer's tensors now
+        begun = path.parent.parent
+        raise CheckpointError(
+            f"{path}: an earlier version of rlzoo wrote this checkpoint; resume the run with the "
+            f"version that is in {begun / 'provenance.json'}, or train another run with its recipe "
+            f"(rlzoo run recipe={begun / 'recipe.yaml'} run.dir=NEW)"
+        )
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
         raise ValueError("state.json belongs to another step, or contains no numbers")
