@@ -7,6 +7,8 @@ run, nor fork the process.
 
 import inspect
 import os
+import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +20,7 @@ from rlzoo.errors import ComponentError, RlzooError, out_of_memory, words_of
 from rlzoo.plugin.component import Component
 
 CORE = str(Path(__file__).resolve().parents[1])
+SKIP = (CORE, "<", sysconfig.get_path("stdlib") + "/")
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,35 @@ def watched(label: str) -> Iterator[None]:
             os._exit(1)
 
 
-def told(error: BaseException) -> str:
+@contextmanager
+def unchanged(watch: bool = True) -> Iterator[list[str]]:
+    """The names of what the code inside changes for all of torch; afterwards it is as before."""
+    changed: list[str] = []
+    torch = sys.modules.get("torch")
+    if torch is None or not watch:
+        yield changed
+        return
+    modes = {"default_dtype": torch.get_default_dtype(), "grad_enabled": torch.is_grad_enabled()}
+    places = (torch, torch.Tensor, torch.nn.functional)
+    before = [dict(vars(place)) for place in places]
+    try:
+        yield changed
+    finally:
+        for place, old in zip(places, before, strict=True):
+            for name, x in list(vars(place).items()):
+                # Torch adds to itself as it imports more of itself.
+                own = inspect.ismodule(x) or str(getattr(x, "__module__", "")).startswith("torch")
+                if x is not old.get(name) and not own and not name.startswith("__"):
+                    changed.append(f"{place.__name__}.{name}")
+                    setattr(place, name, old[name]) if name in old else delattr(place, name)
+        now = torch.get_default_dtype(), torch.is_grad_enabled()
+        for (name, value), x in zip(modes.items(), now, strict=True):
+            if x != value:
+                changed.append(f"torch.set_{name}")
+                getattr(torch, f"set_{name}")(value)
+
+
+def told(error: BaseException, skipped: tuple[str, ...] = SKIP) -> str:
     """One line: the error, and the last place in the plugin's code that it passed through."""
     text = f"{type(error).__name__}: {' '.join(words_of(error).split()) or 'no message'}"
     if isinstance(error, SyntaxError):
@@ -100,7 +131,7 @@ def told(error: BaseException) -> str:
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)
-        if not f.filename.startswith((CORE, "<"))
+        if not f.filename.startswith(skipped)
         and not ("site-packages" in f.filename or "importlib" in f.filename)
     ]
     return f"{text} (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text

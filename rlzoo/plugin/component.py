@@ -71,6 +71,9 @@ def plain(text: str) -> str:
     return re.sub(r"[\s-]+", "_", text.strip().lower())
 
 
+OBJECTS = ("tasks", "loggers", "executors")  # kinds of which a component makes an object
+# A call of such a function computes nothing.
+NO_RESULT = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 COUPLES = ("row", "group", "batch")
 SHAPES = ("B", "BT", "BTK", "K", "list")
 # What `@component(KIND, ...)` takes: fields of a Component.
@@ -202,6 +205,10 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
     try:
         if not name.isidentifier():
             raise ValueError("has no usable name; register a named function")
+        if inspect.isclass(function) and kind not in OBJECTS:
+            raise ValueError("is a class; write a function")
+        if any(test(function) for test in NO_RESULT):
+            raise ValueError("is async or has a yield; write a function that returns its result")
         if not name.isascii():  # a letter of another alphabet looks like one of ASCII
             raise ValueError(f"has a name with letters other than ASCII: {name!a}")
         needs, options = _declaration(function)

@@ -41,6 +41,8 @@ def component(kind: str, **facts: Any) -> Callable[[F], F]:
         raise ValueError(f"@component needs a kind. Got {kind!r}{near}")
 
     def declare(function: F) -> F:
+        if not _has_a_name(function):
+            raise ValueError(f"@component must be above a function or a class. Got {function!r}")
         function.__rlzoo__ = (PLURALS[kind], facts)  # type: ignore[attr-defined]
         return function
 
@@ -50,8 +52,11 @@ def component(kind: str, **facts: Any) -> Callable[[F], F]:
 def declared(plugin: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """(kind, function, facts) of each component that a module itself declares."""
     for value in list(vars(plugin).values()) if inspect.ismodule(plugin) else ():
-        own = inspect.isroutine(value) or inspect.isclass(value)
-        # A class does not inherit the declaration of its base.
-        if own and value.__module__ == plugin.__name__ and "__rlzoo__" in vars(value):
-            kind, facts = value.__rlzoo__
-            yield kind, value, facts
+        # A class does not inherit the declaration of its base; a method of C has no attributes.
+        of = getattr(value, "__dict__", {}) if _has_a_name(value) else {}
+        if "__rlzoo__" in of and value.__module__ == plugin.__name__:
+            yield of["__rlzoo__"][0], value, of["__rlzoo__"][1]
+
+
+def _has_a_name(value: object) -> bool:
+    return inspect.isroutine(value) or inspect.isclass(value)

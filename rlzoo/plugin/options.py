@@ -65,6 +65,9 @@ class Option:
             interval = next((e for e in extras if isinstance(e, Range)), None)
             meaning = next((e for e in extras if isinstance(e, str)), "")
             discount = any(isinstance(e, _DiscountMark) or e is Discount for e in extras)
+            for extra in extras:
+                if not isinstance(extra, Range | str | _DiscountMark) and extra is not Discount:
+                    raise ValueError(f"has {extra!r} in Annotated; write a Range or a description")
         option = cls(name, annotation, default, interval, meaning, discount)
         option._describe(annotation)
         if default is not REQUIRED:

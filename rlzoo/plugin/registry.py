@@ -24,7 +24,7 @@ from typing import Any
 import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, nearest
-from rlzoo.plugin.border import told, watched
+from rlzoo.plugin.border import told, unchanged, watched
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES
 from rlzoo.plugin.component import KINDS, REGISTERED, Component, read_component
 from rlzoo.plugin.hookspecs import HOOKS, declared
@@ -183,7 +183,11 @@ def _discovered(extra: Sequence[object], broken: list[Broken]) -> list[Component
         plugin = None
         with _attempt(origin, broken):
             name = name if file or ":" in name else f"{name}:"
-            plugin = import_file(Path(name)) if file else pkgutil.resolve_name(name)
+            with unchanged(watch=distribution != OWN) as changed:
+                module = import_file(Path(name)) if file else pkgutil.resolve_name(name)
+            if changed:
+                raise ComponentError(f"changes {' and '.join(changed)} for all of the process")
+            plugin = module
         file = file or getattr(plugin, "__file__", None)
         one = os.path.realpath(file) if file else id(plugin)
         if plugin is None:
@@ -246,7 +250,8 @@ def _components(plugin: Any, origin: str, distribution: str) -> list[Component]:
 
     def register(function: Any, *, kind: str, **facts: Any) -> None:
         for word in set(facts).difference(REGISTERED):
-            line = f"a component has no argument {word!r}{nearest(word, REGISTERED)}"
+            has = nearest(word, REGISTERED) or f" (it has: {', '.join(REGISTERED)})"
+            line = f"a component has no argument {word!r}{has}"
             raise ComponentError(line)
         component = read_component(kind, function, origin, distribution=distribution, **facts)
         if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
@@ -261,7 +266,9 @@ def _components(plugin: Any, origin: str, distribution: str) -> list[Component]:
         caller(register=partial(register, kind=caller.name.removeprefix("register_")))
     inside_package = "." in getattr(plugin, "__name__", ".")  # a helper module of one may be silent
     if not components and not inside_package and not hasattr(plugin, "__path__"):
-        raise ComponentError("registers nothing")
+        raise ComponentError(
+            "registers nothing: write @component(KIND) above a function or a class of this module"
+        )
     return components
 
 

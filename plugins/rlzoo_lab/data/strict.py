@@ -13,9 +13,12 @@ from rlzoo.errors import DataError, UsageError
 # Trainers' names for the number of a step; the first that a line has counts. COUNTERS: of trackers,
 # which count the lines that were logged.
 COUNTERS = ("_step", "Step")
-STEPS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
-         "rollout/step", "train/step", "eval/step", "eval/global_step", *COUNTERS)  # fmt: skip
+STEPS = (
+    "train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
+    "rollout/step", "train/step", "eval/step", "eval/global_step", "current_steps", *COUNTERS,
+)  # fmt: skip
 
+UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins, as Windows writes it
 LOSS = re.compile(
     r"(?:^|[^a-z])(?:loss|losses|err|errors?|perplexity|ppl|nll|regret|wer)(?:[^a-z]|$)",
     re.IGNORECASE,
@@ -45,7 +48,8 @@ def text_lines(path: Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors)
             except UnicodeDecodeError:
-                raise damaged(path, number, "text in UTF-8") from None
+                other = ", not UTF-16" * (raw[:2] in UTF16)
+                raise damaged(path, number, f"text in UTF-8{other}") from None
             yield number, line.rstrip("\r\n")
 
 
@@ -74,14 +78,24 @@ def read_json_file(path: Path) -> Any:
         raise damaged(path, None, "JSON of a reasonable size and depth") from None
 
 
-DECIMAL = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
+COMMA = re.compile(r"[-+]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+(?:[eE][-+]?\d+)?")
+POINT = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
+GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}(?:[.,]\d{3})+")  # of thousands, or three decimals
+
+
+def _decimal_comma(cells: list[str]) -> bool:
+    """Whether `0,5` is a half in a table with these cells: in none is it a point, but for 1.234."""
+    commas = {GROUPS.fullmatch(c) is None for c in cells if COMMA.fullmatch(c)}
+    points = {GROUPS.fullmatch(c) is None for c in cells if POINT.fullmatch(c)}
+    return bool(commas) and (not points or (True in commas and True not in points))
 
 
 def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """(number of the line, column -> text); raises DataError if a line does not fit the table.
 
     Cells are separated by the character of `,`, `;` and tab that is most frequent in the header.
-    Between `;` or tabs, `0,5` is 0.5, unless a cell of the table has a decimal point.
+    Between `;` or tabs, `0,5` is 0.5, unless a cell of the table has a decimal point; then 1.234 is
+    a thousand.
     """
     texts = (line for _, line in text_lines(path))
     header = next(texts, "")
@@ -99,8 +113,8 @@ def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             rows.append((reader.line_num, cells))
     except csv.Error as error:
         raise damaged(path, reader.line_num, f"a valid line of CSV ({error})") from None
-    if split != "," and not any(re.fullmatch(r"\s*[-+]?\d*\.\d.*", c) for _, r in rows for c in r):
-        rows = [(n, [c.replace(",", ".") if DECIMAL.fullmatch(c) else c for c in r])
-                for n, r in rows]  # fmt: skip
+    if split != "," and _decimal_comma([c.strip() for _, r in rows for c in r]):
+        rows = [(n, [c.replace(".", "").replace(",", ".") if re.fullmatch(r"[-+\d.,eE ]+", c) else c
+                     for c in r]) for n, r in rows]  # fmt: skip
     for number, cells in rows:
         yield number, dict(zip(names, cells, strict=True))

@@ -17,6 +17,7 @@ LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "toke
 ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce", "ppo": "gae",
               "gspo": "grpo"}  # fmt: skip
 OF_PAIRS = ("rewards/chosen", "rewards/rejected")  # KTO's kl is of whole responses
+OF_OPENRLHF = {"train/actor_lr", "train/return", "train/total_length"}
 # How names of evaluations begin; verl's before 0.2 with the last.
 EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/", "val/test_score/")
 
@@ -61,7 +62,7 @@ def own(name: str) -> bool:
 def trainer_by_names(names: Iterable[str], stepped: Iterable[str] = ()) -> str:
     """The trainer whose own names are the most among the metrics, or rlzoo; empty if there are
     none. Names such as `kl`, `train/loss` and `eval/accuracy` are of no trainer. stepped: the names
-    of steps; transformers, and so TRL, log `train/global_step` or `train/epoch`.
+    of steps; OpenRLHF and transformers, and so TRL, log `train/global_step`, TRL or `train/epoch`.
     """
     counts, sure, mine = dict.fromkeys(tables(), 0), set[str](), 0
     for name in set(names):
@@ -69,12 +70,13 @@ def trainer_by_names(names: Iterable[str], stepped: Iterable[str] = ()) -> str:
         if "/" not in name or generic or name.startswith(EVALUATION[:2]):
             continue
         found = [t for t in tables() if t != "csv" and any(_targets(t, name)[1:])]
-        mine += own(name)
+        mine += own(name) and name not in tables()["csv"]["metrics"]
         sure |= set() if own(name) or len(found) > 1 else {*found}
         for trainer in found:
             counts[trainer] += 1
     if "train/global_step" in stepped or {"train/epoch", "train/learning_rate"} <= {*names}:
-        counts["trl"], sure = counts["trl"] + 1, {*sure, "trl"}
+        whose = "trl" if OF_OPENRLHF.isdisjoint(names) else "openrlhf"
+        counts[whose], sure = counts[whose] + 1, {*sure, whose}
     best = max(sorted(sure), key=counts.__getitem__, default="")
     return "rlzoo" if mine > counts.get(best, 0) else best
 

@@ -13,7 +13,7 @@ from typing import Any
 from rlzoo.errors import UsageError, first_line
 from rlzoo.recipe.files import parse_yaml
 from rlzoo.runs.disk import refuse_devices
-from rlzoo_lab.data.strict import STEPS, damaged, read_json_file, text_lines
+from rlzoo_lab.data.strict import STEPS, UTF16, damaged, read_json_file, text_lines
 from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
 from rlzoo_lab.imports.found import Found, Row, Sample, flat, grouped, the_one
@@ -21,7 +21,7 @@ from rlzoo_lab.imports.pickled import read_arguments
 from rlzoo_lab.imports.rollouts import parquet_samples, prime_samples, slime_samples, verl_samples
 from rlzoo_lab.imports.tabular import begun_again, metric_rows, rows_of, table_rows
 
-FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
+FORMATS = ("trl", "verl", "openrlhf", "prime-rl", "skyrl", "slime", "wandb", "csv")
 ALL = "*"  # of --run
 DEPTH, MOST = 8, 20_000  # folders below the one given; files in it
 BOM = b"\xef\xbb\xbf \t\r\n"
@@ -48,7 +48,9 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
     kinds = {path: kind for path in paths if (kind := kind_of(path, step))}
     if place.is_file() and not kinds:
         packed = place.suffix in (".gz", ".zst", ".bz2", ".xz", ".zip")
-        raise damaged(place, None if packed else 1, EXPECTED + ", not compressed" * packed)
+        wide = Look(place, step).start[:2] in UTF16
+        form = ", not compressed" * packed + ", in UTF-8, not UTF-16" * wide
+        raise damaged(place, None if packed else 1, EXPECTED + form)
     kinds, chosen = _of_one_run(place, _latest_state(kinds), run)
     found = Found(files=kinds, step=step)
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
@@ -75,7 +77,8 @@ def read_source(place: Path, step: str = "", run: str | None = None) -> Found:
     if unread := sum(kind == "evaluated" for kind in kinds.values()):
         found.notes.append(f"responses of evaluations are not read ({unread} files)")
     if not found.rows and not found.samples:
-        raise UsageError(f"SOURCE: {place} has no numbers in {EXPECTED}", kind="not-found")
+        why = f" ({found.notes[0]})" if found.notes else ""
+        raise UsageError(f"SOURCE: {place} has no numbers in {EXPECTED}{why}", kind="not-found")
     return found
 
 
@@ -310,7 +313,8 @@ READERS = (  # the first whose `sniff` holds
            or re.fullmatch(r"(?:training_)?(?:args|arguments|hparams)\.json", f.name), _settings),
     Reader("state", lambda f: f.name == "trainer_state.json" or (f.suffix == ".json" and (
            b'"log_history"' in f.start
-           or (f.start.lstrip(BOM)[:1] == b"[" and b'"step"' in f.start))), _state),
+           or (f.start.lstrip(BOM)[:1] == b"[" and any(f'"{s}"'.encode() in f.start
+                                                      for s in f.steps)))), _state),
     Reader("table", lambda f: f.suffix in (".csv", ".tsv"), table_rows, "csv"),
     Reader("evaluated", lambda f: {"input", "output", "reward"} <= f.line.keys()),
     Reader("rollouts of verl", lambda f: {"input", "output"} <= f.line.keys(),

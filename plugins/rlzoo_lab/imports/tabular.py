@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ Lines = Sequence[tuple[int, Mapping[str, Any]]]  # (number of the line, name -> 
 # Columns whose values name a run or a process, and those that name a metric.
 RUNS = {"run", "run_id", "run_name", "name", "experiment", "method", "algorithm", "algo", "seed",
         "trial", "rank", "worker"}  # fmt: skip
-METRICS = {"metric", "metric_name", "tag", "variable", "key"}
+METRICS = {"metric", "metricname", "tag", "variable", "key"}
 NOT_FINITE = re.compile(r"\s*([-+]?(?:nan|inf(?:inity)?))\s*", re.IGNORECASE)
 LIKE_A_NUMBER = re.compile(r"[-+$€£]?\s?\d[\d.,' ]*\s?%?")
 MISSING = {"", "-", "na", "n/a", "none", "null"}
@@ -71,6 +72,7 @@ def rows_of(
     """
     lines = [(at, _wide({k: _told(k, v) for k, v in flat(values, split="/").items()}))
              for at, values in given]  # fmt: skip
+    _note_texts(path, lines, found)
     names = (found.step,) if found.step else STEPS
     own = [n for n in names if n not in COUNTERS]
     stepped = [next((n for n in own if n in values), "") for _, values in lines]
@@ -112,10 +114,17 @@ def _told(name: str, value: Any) -> Any:
 
 def _wide(values: dict[str, Any]) -> dict[str, Any]:
     """A line of a long table, which has a metric's name and its value, as the metric."""
-    long = [n for n in values if n.lower() in METRICS and isinstance(values[n], str)]
-    if len(long) == 1 and number(values.get("value")) is not None:
-        values[values.pop(long[0])] = values.pop("value")
+    named = {_letters(n): n for n in values}
+    long = [n for n in values if _letters(n) in METRICS and isinstance(values[n], str)]
+    value = named.get("value", named.get("metricvalue", ""))
+    if len(long) == 1 and number(values.get(value)) is not None:
+        values[values.pop(long[0])] = values.pop(value)
     return values
+
+
+@cache
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
 
 
 def _sparse(lines: Lines) -> set[str]:
@@ -243,7 +252,6 @@ def table_rows(path: Path, found: Found) -> Iterator[Row]:
         lines.append((at, values))
         for run, metrics in curves.items():
             charts.setdefault(run, []).append((at, {**steps, **metrics}))
-    _note_texts(path, lines, found)
     yield from rows_of(path, lines, found)
     for run, curve in charts.items():
         yield from (replace(row, run=run) for row in rows_of(path, curve, found))

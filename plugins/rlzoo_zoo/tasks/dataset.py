@@ -87,6 +87,9 @@ class Dataset:
         self.checker, self.casefold, self.tolerance = checker, casefold, tolerance
         self.on_bad_row, self.max_prompt, self.too_long = on_bad_row, max_prompt, too_long
         self.notes: list[str] = []
+        if answer in self.fields:
+            self.notes.append(f"the template shows the answer: {{{answer}}} is its column, and "
+                              "{{ }} are braces")  # fmt: skip
         rows = self.load(path, format, subset, split)
         if test_path or test_split:
             first = 1 + max(e.index for e in rows) if test_path else 0
@@ -258,6 +261,11 @@ class Dataset:
         if faults:
             total = len(kept) + len(faults)
             self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {worst}")
+        if listed := next((e.answer for e in kept if as_text(e.answer)), None):
+            self.notes.append(
+                f"{path}: answers such as {listed!r} are lists as text, which are "
+                f"compared whole; task.answer={self.answer}.0 is the first one"
+            )
         if media:
             self.notes.append(f"{path}: prompts are text; not read: {', '.join(sorted(media))}")
         return kept
@@ -344,6 +352,12 @@ def refuse_structure(name, value):
     inside = value if isinstance(value, list) else [value, prompt_of(str(value))]
     if any(isinstance(x, (dict, list)) for x in inside):
         raise ValueError(f"{name!r} is not text; name a value in it, as {{{name}.0.content}}")
+
+
+def as_text(answer):
+    """Whether an answer is a list of texts, written as one text."""
+    inside = from_json(answer)
+    return inside is not answer and isinstance(inside, list) and isinstance((inside or [0])[0], str)
 
 
 def spellings(answer):

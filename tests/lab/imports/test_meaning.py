@@ -191,6 +191,16 @@ CASES = {
     "tabs": ({"a.tsv": "step\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
     "semicolons and decimal commas": ({"a.csv": "step;reward\n1;0,1\n2;0,2\n"}, "", TWO),
     "tabs in a .csv, a mark in front": ({"a.csv": "\ufeffstep\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
+    "decimal commas and thousands": ({"a.csv": "step;reward;length;tokens;day\n"
+        "1;0,1;1.234,5;1.234;01.02.2025\n2;0,2;1.300,25;12.345;02.02.2025\n"}, "", TWO | {
+            "csv/length": {1: 1234.5, 2: 1300.25}, "csv/tokens": {1: 1234, 2: 12345}}),
+    "three decimals, or thousands": ({"a.tsv": "step\treward\ttokens\tloss\n"
+        "1\t0.1\t1,234\t1.500\n2\t0.2\t1,300\t1.400\n"}, "", TWO | {
+            "csv/tokens": {}, "csv/loss": {1: 1.5, 2: 1.4}}),
+    "only percentages": ({"a.csv": "step,reward\n1,10%\n2,20%\n"}, "", "'10%' as 'reward'"),
+    "UTF-16": ({"a.csv": "step,reward\n1,0.1\n".encode("utf-16")}, "", "not UTF-16"),
+    "a metric for each line, as Comet and Aim name it": ({"a.csv": "metricName,metricValue,step\n"
+        "reward,0.1,1\nreward,0.2,2\nloss,0.5,1\n"}, "", TWO | {"csv/loss": {1: 0.5}}),
     "the index of a data frame": ({"a.csv": ",step,reward\n0,1,0.1\n1,2,0.2\n"}, "", TWO),
     # What is around the lines of a log
     "a glued bar": ({"a.log": "".join(
@@ -250,6 +260,17 @@ CASES = {
         "--eval loss", "--eval"),
     "an accuracy": ({"a.csv": "step,eval/accuracy\n1,0.5\n"}, "--eval accuracy",
                     {"eval/score": {1: 0.5}, "eval/slime/accuracy": {}}),
+    "OpenRLHF, whose steps are named as TRL's": ({"r.wandb": [
+        hf(n, n / 10, **{"train/kl": 0.5, "train/return": 0.1, "train/actor_lr": 1e-6})
+        for n in (1, 2)]}, "", TWO | {"actor/ref_kl": {1: 0.5, 2: 0.5}, KL: {}, LR: {
+            1: 1e-6, 2: 1e-6}}),
+    "trlX, of which one name is rlzoo's": ({"r.wandb": [
+        {"_step": n, "reward/mean": n / 10, "policy/sqrt_kl": 0.1} for n in (0, 1)]}, "",
+        {R: {0: 0.0, 1: 0.1}, "csv/policy/sqrt_kl": {0: 0.1, 1: 0.1}}),
+    "LLaMA-Factory's log": ({"trainer_log.jsonl": jsonl(*(
+        {"current_steps": n, "total_steps": 9, "reward": n / 10} for n in (1, 2)))}, "", TWO),
+    "a list whose step is global_step": ({"a.json": json.dumps(
+        [{"global_step": n, "reward": n / 10} for n in (1, 2)])}, "", TWO),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
                                       TWO | {KL: {1: 1, 2: 1}}),
     "a trainer that the files contradict": ({"a.log": verl((1, 0.1))}, "--from trl", "--from"),
@@ -397,3 +418,10 @@ def test_what_is_not_a_run_may_be_imported(tmp_path):
     for path in (tmp_path / "in", tmp_path / "in" / "trainer_state.json"):
         with pytest.raises(RlzooError, match="rlzoo import"):
             rlzoo.doctor(path)
+
+
+def test_texts_that_are_like_numbers_are_noted(tmp_path):
+    rows = [{"step": n, "reward": n / 10, "accuracy": "12.5%", "name": "x"} for n in (1, 2)]
+    source = placed(tmp_path / "in", {"a.jsonl": jsonl(*rows)})
+    [note] = imported(source, tmp_path / "run").notes
+    assert "'accuracy'" in note

@@ -129,7 +129,7 @@ def changes_dtype(rewards, response_mask):
     return rewards * response_mask
 
 
-@pytest.mark.parametrize(("function", "said"), [(seeds, "seeds torch"), (changes_dtype, "dtype")])
+@pytest.mark.parametrize(("function", "said"), [(seeds, "or seeds them"), (changes_dtype, "dtype")])
 def test_check_sees_what_is_changed_for_all(function, said, zoo):
     results = checks.run_checks(read_component("estimators", function, "here"), zoo)
     assert any(r.passed is False and said in r.message for r in results)

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 import rlzoo
 from rlzoo.errors import UnknownName
@@ -162,6 +163,28 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
         ("x = 1", "registers nothing"),
         (MARKED.format(name="f", kind="estimatr"), "did you mean 'estimator'"),
         (MARKED.format(name="f", kind="estimator', cuoples='row"), "did you mean 'couples'"),
+        (MARKED.format(name="f", kind="estimator', name='f"), "it has: couples, shape"),
+        (MARKED.format(name="f", kind="estimator").replace("def f", "async def f"), "is async"),
+        (MARKED.format(name="f", kind="estimator").replace("return", "yield"), "has a yield"),
+        (
+            "import rlzoo\n@rlzoo.component('estimator')\nclass F:\n    pass",
+            "is a class",
+        ),
+        (
+            "import rlzoo\nfrom functools import partial\n"
+            "f = rlzoo.component('estimator')(partial(max, key=len))",
+            "above a function or a class",
+        ),
+        ("import torch\ntorch.set_default_dtype(torch.float64)", "changes torch.set_default_dtype"),
+        ("import torch\ntorch.set_grad_enabled(False)", "changes torch.set_grad_enabled"),
+        (
+            "import torch\ntorch.exp = abs\ntorch.Tensor.sum = abs\ntorch.nn.functional.relu = abs",
+            "torch.exp and Tensor.sum and torch.nn.functional.relu",
+        ),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args(['-x'])",
+            "SystemExit: 2 (at bad.py:2)",
+        ),
     ],
 )
 def test_a_broken_plugin_is_left_out_whole_and_named(tmp_path, source, reason):
@@ -175,6 +198,15 @@ def test_a_broken_plugin_is_left_out_whole_and_named(tmp_path, source, reason):
     assert str(zoo.broken[0]) in warned[0]
     assert "gae" in zoo.estimators
     assert "f" not in zoo.estimators
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
+    assert torch.exp is not abs
+
+
+def test_a_plugin_may_have_a_method_of_c_by_name(tmp_path):
+    source = "import torch\njoin, total = str.join, torch.Tensor.sum\n"
+    file = write(tmp_path / "c.py", textwrap.dedent(MARKED), name="named", kind="estimator")
+    Path(file).write_text(source + Path(file).read_text())
+    assert "named" in load_zoo([file]).estimators
 
 
 def test_one_bad_component_takes_its_plugin_out_whole(tmp_path):

@@ -405,6 +405,22 @@ def test_each_answer_is_tried_when_the_data_is_read(answer, checker, tmp_path, g
     assert "1 of 7 rows skipped" in task.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "answer", "noted"),
+    [
+        ({"template": r"{question} Put it in \boxed{answer}."}, "1", "{answer} is its column"),
+        ({"template": r"{question} Put it in \boxed{}."}, "1", ""),
+        ({}, '["1"]', "task.answer=answer.0"), ({}, "['1', '2']", "task.answer=answer.0"),
+        ({"answer": "answer.0"}, '["1"]', ""), ({}, "[1, 2]", ""), ({}, "[]", ""), ({}, ["1"], ""),
+    ],
+)  # fmt: skip
+def test_a_template_with_the_answer_and_a_list_as_text_are_noted(options, answer, noted, tmp_path):
+    rows = [{"question": q, "answer": answer} for q in "ab"]
+    notes = made(write(tmp_path / "rows.jsonl", rows), **options).notes
+    assert len(notes) == bool(noted)
+    assert noted in "".join(notes)
+
+
 def test_values_of_a_table_are_answers_or_bad_rows(tmp_path, golden):
     from datetime import date
     from decimal import Decimal

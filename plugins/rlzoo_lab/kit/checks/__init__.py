@@ -28,17 +28,18 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
-import torch
-
-from rlzoo.errors import UnknownName, nearest
-from rlzoo.plugin.border import told
+from rlzoo.errors import RlzooError, UnknownName, nearest
+from rlzoo.plugin.border import SKIP, told, unchanged
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.registry import Zoo, left_out, load_zoo
 from rlzoo_lab.kit.checks import estimators, functions, kl, losses, others, tasks
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 
+KIT = str(Path(__file__).parent)
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
 
 
@@ -82,15 +83,21 @@ def run_checks(
     preset = {n: dataclasses.replace(o, default=given[n]) for n, o in component.options.items()}
     component = dataclasses.replace(component, options=preset)
     subject = Subject(component, load_zoo() if zoo is None else zoo)
-    return [judge(check, subject) for check in CHECKS[component.kind]]
+    results: list[CheckResult] = []
+    for check in CHECKS[component.kind]:
+        if any(r.passed is False and r.name == "defaults_work" for r in results):
+            results.append(CheckResult(check.__name__, None, "see defaults_work"))
+        else:
+            results.append(judge(check, subject))
+    return results
 
 
 def judge(check: Check, subject: Subject) -> CheckResult:
-    dtype, subject.options = torch.get_default_dtype(), {}
-    passed, message = _judge(check, subject)
-    if torch.get_default_dtype() is not dtype:
-        torch.set_default_dtype(dtype)
-        passed, message = False, "changes torch's default dtype, which is global"
+    subject.options = {}
+    with unchanged() as changed:
+        passed, message = _judge(check, subject)
+    if changed:
+        passed, message = False, f"changes {' and '.join(changed)} for all of the process"
     return CheckResult(check.__name__, passed, message)
 
 
@@ -101,10 +108,11 @@ def _judge(check: Check, subject: Subject) -> tuple[bool | None, str]:
         return None, str(reason)
     except KeyboardInterrupt:
         raise
-    except AssertionError as error:
-        fault = " ".join(str(error).split()) or "failed"
     except BaseException as error:  # the plugin border: a third-party function may raise anything
-        fault = f"raised {told(error)}"
+        where = extract_tb(error.__traceback__)[-1].filename
+        own = isinstance(error, AssertionError) and where.startswith(KIT)
+        plain = own or isinstance(error, RlzooError)
+        fault = " ".join(str(error).split()) if plain else f"raised {told(error, (*SKIP, KIT))}"
     return False, fault + "".join(f" ({name}={x!r})" for name, x in subject.options.items())
 
 

@@ -47,14 +47,17 @@ def past_reward_is_no_credit(s: Subject) -> None:
     coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *exotic} & set(s.needs)
     if coarse:
         raise NotApplicable(f"may assign credit to whole segments ({', '.join(sorted(coarse))})")
-    for columns in s.trials():
-        mask = columns["response_mask"].bool()
-        before = s.call(columns)["advantages"]
-        for row in (mask.sum(1) > 1).nonzero()[:, 0]:
-            first = int(mask[row].nonzero()[0])
-            more = made_up.paid_more(columns, int(row), first, RIGHT)
-            gap = (s.call(more)["advantages"] - before)[row, first + 1 :]
-            small(gap, 1e-9, "a reward affects the advantages of later actions: off by one?")
+    for plain in s.trials():
+        for row in (plain["response_mask"].sum(1) > 1).nonzero()[:, 0].tolist():
+            twice = torch.tensor([*range(len(plain["group_ids"])), row])
+            columns = made_up.rows_of(s.zoo, plain, twice)
+            first = int(columns["response_mask"][row].nonzero()[0])
+            before = s.call(columns)["advantages"][:, first + 1 :]
+            paid = made_up.paid_more(columns, row, first, RIGHT)
+            gap = (s.call(paid)["advantages"][:, first + 1 :] - before)[[row, -1]]
+            if s.component.couples != "row":  # a baseline is the same for its twin
+                gap[0] = torch.minimum(gap[0].abs(), (gap[0] - gap[1]).abs())
+            small(gap[0], 1e-9, "a reward affects the advantages of later actions: off by one?")
 
 
 def exact_values_leave_nothing(s: Subject) -> None:
@@ -189,6 +192,8 @@ def with_group_baseline(s: Subject) -> made_up.Columns:
     """A batch, if `s` is seen to subtract a baseline: a constant on all rewards cancels."""
     s.require("group_ids")
     s.require(*REWARD_COLUMNS)
+    if s.component.couples == "batch":
+        raise NotApplicable("declares couples='batch', so its baseline may be the batch's")
     columns = s.batch(mask=torch.ones_like(s.batch()["response_mask"]))
     try:
         same(s.call(_raised(columns, columns["group_ids"] > -1)), s.call(columns), "")

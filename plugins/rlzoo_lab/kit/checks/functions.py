@@ -1,5 +1,7 @@
 """Checks of every component that maps columns to a tensor."""
 
+import dis
+import inspect
 import math
 from typing import Any
 
@@ -13,9 +15,11 @@ from rlzoo_lab.kit.checks.subject import (  # fmt: skip
     LOSSES,
     NotApplicable,
     Subject,
+    dice,
     equal,
     extremes,
     same,
+    thrown,
 )
 
 
@@ -26,11 +30,25 @@ def documented(s: Subject) -> None:
 
 
 def defaults_work(s: Subject) -> None:
-    """It can be called with its default options."""
-    try:
-        s.call(s.batch())
-    except RlzooError as error:
-        raise AssertionError(f"raises an error for its own defaults: {error}") from None
+    """It can be called with its default options, and returns what a run takes."""
+    plain = s.batch()
+    s.call(plain)
+    groups, mask = torch.zeros_like(plain["group_ids"]), torch.ones_like(plain["response_mask"])
+    columns = s.batch(groups=groups, mask=mask)  # not an edge case
+    s.component({**columns, "memory": {}}, **s.options)
+
+
+def options_are_read(s: Subject) -> None:
+    """Its code uses every option."""
+    function = inspect.unwrap(s.component.function)
+    if not inspect.isfunction(function) or not s.component.options:
+        raise NotApplicable("has no options, or no code in Python")
+    code = function.__code__
+    loads = (i.argval for i in dis.get_instructions(code) if "LOAD" in i.opname)
+    read = {name for x in loads for name in (x if isinstance(x, tuple) else (x,))}
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    unread = {*own} & {*s.component.options} - read - {*code.co_cellvars}
+    assert not unread, f"does not use its option {', '.join(sorted(unread))}"
 
 
 def finite_at_the_bounds(s: Subject) -> None:
@@ -60,13 +78,12 @@ def finite_everywhere(s: Subject) -> None:
 def deterministic(s: Subject) -> None:
     """The same columns give the same result, and it draws no random numbers."""
     for _ in s.variants():
-        torch.rand(())  # so that one that seeds again is seen, too
-        before = torch.get_rng_state()
-        first, again = s.tensors(s.batch()), s.tensors(s.batch())
-        unmoved = torch.equal(before, torch.get_rng_state())
-        assert unmoved, "draws random numbers or seeds torch; use the column 'noise' instead"
+        before = thrown()
+        first, _, again = (s.tensors(s.batch(seed)) for seed in (0, 1, 0))
+        unmoved = before == dice()
+        assert unmoved, "draws random numbers or seeds them; use the column 'noise' instead"
         for name, x in first.items():
-            assert torch.equal(x, again[name]), f"returns different {name} for the same input"
+            assert equal(x, again[name]), f"returns different {name} for the same input"
 
 
 def inputs_unchanged(s: Subject) -> None:
@@ -158,11 +175,12 @@ def token_texts_belong_to_actions(s: Subject) -> None:
     s.require("response_tokens")
     columns = s.batch()
     mask = columns["response_mask"].bool()
-    texts = [[chr(97 + (i + k) % 3) for k in range(int(n))] for i, n in enumerate(mask.sum(1))]
-    columns["response_tokens"] = texts
     unset = [o.name for o in s.component.options.values() if o.default == ""]
-    for options in ({}, *({name: "a"} for name in unset)):  # a text that it may look for
+    # Texts that it may look for.
+    for options, text in (({}, "abc"), ({}, "012"), *(({name: "a"}, "abc") for name in unset)):
         s.options = options
+        columns["response_tokens"] = [[text[(i + k) % 3] for k in range(int(n))]
+                                      for i, n in enumerate(mask.sum(1))]  # fmt: skip
         fault = "uses the index in response_tokens as a column index"
         try:
             _same_around(s, columns, mask.shape[1] // 2, 3, fault)
@@ -206,8 +224,8 @@ def rows_in_any_order(s: Subject) -> None:
 def groups_matter(s: Subject) -> None:
     """It uses the group_ids that it needs: other groups give another result."""
     s.require("group_ids")
-    columns = s.batch()
-    merged = {**columns, "group_ids": torch.zeros_like(columns["group_ids"])}
+    columns, merged = s.batch(), s.batch()
+    merged["group_ids"] = torch.zeros_like(columns["group_ids"])
     one, other = s.tensors(columns), s.tensors(merged)
     differs = any(not torch.allclose(one[name], other[name]) for name in one)
     assert differs, "needs group_ids but does not depend on them: a global statistic?"
@@ -290,7 +308,8 @@ def _edge_cases(s: Subject) -> list[tuple[str, made_up.Columns]]:
 
 
 ALL = (
-    documented, defaults_work, finite_at_the_bounds, finite_everywhere, deterministic,
+    documented, defaults_work, options_are_read, finite_at_the_bounds, finite_everywhere,
+    deterministic,
     inputs_unchanged, no_gradient_of_its_own, shape_dtype_device, zero_off_the_mask,
     padding_is_not_read, holes_are_stepped_over, token_texts_belong_to_actions,
     rows_in_any_order, groups_matter, couples_as_declared,

@@ -26,6 +26,8 @@ def praise_raises_the_probability(s: Subject) -> str:
         assert gap.max() > 1e-12, "does not depend on the advantage"
         if not s.options and torch.allclose(pushed, signs):
             note = "its gradient at ratio 1 is REINFORCE's"
+        elif not s.options and not blame.any():
+            note = "at ratio 1, a negative advantage has no effect"
     return note
 
 
@@ -156,6 +158,12 @@ def pushes_towards_the_target(s: Subject) -> None:
         clear = mask & (error.abs() > 1e-3)
         fault = "moves away from the target, or not at all: wrong sign or gradient leak?"
         assert (moved * error)[clear].min() > 0, fault
+        ahead = 0.5 * error.sign() * mask
+        columns["values"], columns["returns"] = torch.zeros_like(error), 2 * ahead
+        along, against = (s.gradient({**columns, "value_preds": x})["value_preds"][mask]
+                          for x in (ahead, -ahead))  # fmt: skip
+        fault = "stops where the value moved away from the target, not towards it: min for max?"
+        assert against.any() or not along.any(), fault
         columns["values"] = columns["value_preds"] = columns["returns"]
         small(s.gradient(columns)["value_preds"], 1e-9, "has a gradient of {} at its target")
 

@@ -5,14 +5,17 @@ kit calls its bare function; a check that needs the core calls the component.
 """
 
 import math
+import random
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rlzoo.errors import RlzooError
+from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.plugin.call import scores
 from rlzoo.plugin.columns import RESOURCES, WITH_GRADIENT
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.options import Option, Range
@@ -71,29 +74,28 @@ class Subject:
             made = [Subject(part, self.zoo, own).call(columns) for part, own in parts]
             checked[self.component.parts] = made
         try:
-            return self.named(self.component.function(*inputs, **checked))
+            return self.named(self.component.function(*inputs, **checked), columns)
         except RlzooError as error:
             if any(value == "" for value in checked.values()):  # an option that must be set
                 raise NotApplicable(f"requires options to be set: {error}") from None
             raise
 
-    def named(self, output: Any) -> dict[str, Tensor]:
+    def named(self, output: Any, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         if self.kind == "estimators":
             pair = output if isinstance(output, tuple) else (output,)
             return dict(zip(("advantages", "returns"), pair, strict=False))
         if self.kind in ("policy_losses", "value_losses") and isinstance(output, tuple):
             loss, metrics = output
             return {"loss": loss, **{f"metric {name}": x for name, x in metrics.items()}}
-        if self.kind == "rewards" and isinstance(output, (list, tuple)):
-            output = torch.tensor(output)
+        if self.kind == "rewards" and not isinstance(output, Tensor):
+            output = scores(output, columns["response_mask"], ComponentError)
         return {_WORD[self.kind]: output}
 
     def tensors(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Like `call`; skips a component that returns lists, because they cannot be compared."""
-        output = self.call(columns)
-        if not all(isinstance(x, Tensor) for x in output.values()):
+        """Like `call`; skips a column of lists, because they cannot be compared."""
+        if self.component.shape == "list":
             raise NotApplicable("its output is not a tensor")
-        return output
+        return self.call(columns)
 
     def gradient(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         """d (sum of the loss) / d (each column that carries the model's gradient)."""
@@ -186,7 +188,23 @@ def _ends(span: Range | None) -> tuple[float, float]:
 
 
 def equal(x: Any, y: Any) -> bool:
-    return torch.equal(x, y) if isinstance(x, Tensor) else x == y
+    """Whether two values are the same, NaN where the other has it."""
+    if not isinstance(x, Tensor):
+        return bool(x == y)
+    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())
+
+
+def dice() -> tuple[Any, ...]:
+    """The states of the generators that all of a process shares."""
+    arrays: Any = np.random.get_state()
+    rest = (arrays[1].tobytes(), *arrays[2:])
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), rest
+
+
+def thrown() -> tuple[Any, ...]:
+    """These states after a draw from each, so that one that is seeded again differs."""
+    torch.rand(()), random.random(), np.random.random()
+    return dice()
 
 
 def small(x: Tensor, limit: float, fault: str) -> None:
@@ -207,4 +225,5 @@ def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
             continue
         gap = (x - y).abs()
         allowed = 1e-9 + 1e-9 * y.abs()
-        assert bool((gap <= allowed).all()), f"{fault}: {name} differ by {float(gap.max()):.3g}"
+        off = gap[~((gap <= allowed) | (x.isnan() & y.isnan()))]  # NaN has a check of its own
+        assert not len(off), f"{fault}: {name} differ by {float(off.max()):.3g}"

@@ -13,7 +13,15 @@ from rlzoo.plugin.border import needs_of
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.kit.checks.made_up import Columns
-from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, equal, others, small
+from rlzoo_lab.kit.checks.subject import (
+    NotApplicable,
+    Subject,
+    dice,
+    equal,
+    others,
+    small,
+    thrown,
+)
 
 PROMPTS = 12
 SPLITS = ("train", "test")
@@ -31,9 +39,9 @@ def draws_by_the_generator(s: Subject) -> None:
     """The n Examples drawn from either split depend only on the generator."""
     for task in _made(s):
         for split in SPLITS:
-            before = torch.get_rng_state()
+            before = thrown()
             drawn, again = _draw(task, split), _draw(task, split)
-            assert torch.equal(before, torch.get_rng_state()), "draws from the global generator"
+            assert before == dice(), "draws from the global generator"
             assert drawn == again, f"draws different {split} prompts from the same generator"
             assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts"
             for example in drawn:
@@ -60,13 +68,13 @@ def scores_repeat(s: Subject) -> None:
     """The same responses get the same scores in any order of rows, and inputs do not change."""
     for task, columns in _answered(s):
         order = torch.randperm(len(columns["answers"]), generator=torch.Generator().manual_seed(0))
-        before = torch.get_rng_state()
+        before = thrown()
         fresh = deepcopy(columns)
         scores = _score(task, columns)
         for name in needs_of(task.score):
             unchanged = equal(columns[name], fresh[name])
             assert unchanged, f"score changes its input {name!r} in place"
-        assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
+        assert before == dice(), "score draws random numbers"
         assert torch.equal(scores, _score(task, fresh)), "scores differ when repeated"
         shuffled = _score(task, take(columns, order))
         assert torch.equal(scores[order], shuffled), "a response's score depends on other rows"
@@ -117,13 +125,13 @@ def _each_by_itself(
     def call(index: list[int]) -> list[Any]:
         return _call(method, take(given, torch.tensor(index)))
 
-    before, fresh = torch.get_rng_state(), deepcopy(given)
+    before, fresh = thrown(), deepcopy(given)
     answers = call(list(range(len(rows))))
     assert isinstance(answers, list), f"{name} returns {type(answers).__name__}, not a list"
     assert len(answers) == len(rows), f"{name} returns {len(answers)} entries for {len(rows)} rows"
     for answer in answers:
         assert isinstance(answer, kind), f"{name} gives {type(answer).__name__}"
-    assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
+    assert before == dice(), f"{name} draws random numbers"
     assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
     alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
     assert alone == answers, f"the result of {name} for a row depends on the other rows"

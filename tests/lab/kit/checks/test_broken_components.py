@@ -1,14 +1,16 @@
 """Every check can fail: for each a component that it finds out."""
 
+import random
 from typing import Annotated
 
+import numpy as np
 import pytest
 import torch
 
 from helpers.planted_bugs import BUGS
 from helpers.zoo import ZOO
-from rlzoo import Example, Range, RlzooError, group_mean, group_std
-from rlzoo.ops import whiten
+from rlzoo import Example, Range, RlzooError, group_count, group_mean, group_std
+from rlzoo.ops import reward_to_go, whiten
 from rlzoo.plugin.component import read_component
 from rlzoo_lab.kit import checks
 
@@ -73,7 +75,13 @@ def always_double(rewards):
     return rewards.double()
 
 
-@broken("aggregations", "shape_dtype_device")
+@broken("estimators", "options_are_read")
+def one_option_too_many(rewards, *, scale: float = 2.0):
+    """Source: here."""
+    return rewards
+
+
+@broken("aggregations", "defaults_work")
 def one_weight_per_row(response_mask):
     """Source: here."""
     return response_mask.sum(-1)
@@ -269,6 +277,123 @@ class Sound:
 
     def demonstrate(self, example, generator):
         return example.answer, example.prompt
+
+
+def asserts(rewards, response_mask):
+    """Source: here."""
+    assert rewards.shape == 3
+    return rewards
+
+
+def stepwise(rewards, response_mask, group_ids):
+    """Reward-to-go minus the mean return of the group: the first reward moves the baseline.
+    Source: here."""
+    to_go = reward_to_go(rewards, response_mask)
+    return (to_go - group_mean(rewards.sum(1), group_ids)[:, None]) * response_mask
+
+
+def whitened_to_go(rewards, response_mask):
+    """Source: here."""
+    return whiten(reward_to_go(rewards, response_mask), response_mask)
+
+
+def shrunk(sequence_rewards, response_mask, group_ids):
+    """A baseline between the group's mean and the batch's.  Source: here."""
+    acts = response_mask.any(1).to(sequence_rewards)
+    mean = (sequence_rewards * acts).sum() / acts.sum().clamp(min=1)
+    base = (group_mean(sequence_rewards, group_ids) + mean) / 2
+    return (sequence_rewards - base)[:, None] * response_mask
+
+
+@pytest.mark.parametrize(
+    ("function", "couples"), [(stepwise, "group"), (whitened_to_go, "batch"), (shrunk, "batch")]
+)
+def test_a_baseline_of_the_group_or_the_batch_is_no_fault(function, couples):
+    component = read_component("estimators", function, "a test", couples=couples)
+    results = checks.run_checks(component, ZOO)
+    assert [r for r in results if r.passed is False] == []
+
+
+NOT_RESULTS = [None, [1.0], {"advantages": 0}, np.zeros((13, 12)), (1, 2, 3), object]
+
+
+@pytest.mark.parametrize("result", NOT_RESULTS, ids=lambda x: type(x).__name__)
+def test_what_is_no_result_is_named_once(result):
+    def gives(rewards):
+        """Source: here."""
+        return result
+
+    component = read_component("estimators", gives, "a test")
+    failed = [r for r in checks.run_checks(component, ZOO) if r.passed is False]
+    assert [r.name for r in failed] == ["defaults_work"]
+    assert "returned" in failed[0].message
+    assert "estimators.py" not in failed[0].message
+
+
+def test_a_fault_is_at_the_plugins_own_line():
+    component = read_component("estimators", asserts, "a test")
+    failed = [r for r in checks.run_checks(component, ZOO) if r.passed is False]
+    assert [r.name for r in failed] == ["defaults_work"]
+    assert "AssertionError" in failed[0].message
+    assert "test_broken_components.py:" in failed[0].message
+
+
+def reseeds_python(rewards):
+    """Source: here."""
+    random.seed(0)
+    return rewards
+
+
+def reseeds_numpy(rewards):
+    """Source: here."""
+    np.random.seed(0)
+    return rewards
+
+
+def uses_the_last_batch(rewards):
+    """Source: here."""
+    SEEN.append(rewards.sum())
+    return rewards * SEEN[-2:][0]
+
+
+SEEN: list[torch.Tensor] = []
+
+
+def nan_for_one(sequence_rewards, response_mask, group_ids):
+    """Source: here."""
+    centred = sequence_rewards - group_mean(sequence_rewards, group_ids)
+    return (centred / (group_count(group_ids) - 1))[:, None] * response_mask
+
+
+@pytest.mark.parametrize(
+    ("function", "check"),
+    [(reseeds_python, "deterministic"), (reseeds_numpy, "deterministic"),
+     (uses_the_last_batch, "deterministic"), (nan_for_one, "finite_everywhere")],
+)  # fmt: skip
+def test_further_faults_have_their_check(function, check):
+    component = read_component("estimators", function, "a test")
+    failed = [r.name for r in checks.run_checks(component, ZOO) if r.passed is False]
+    assert check in failed
+    assert function is uses_the_last_batch or "rows_in_any_order" not in failed
+
+
+@broken("value_losses", "pushes_towards_the_target")
+def min_for_max(value_preds, values, returns):
+    """Source: here."""
+    near = values + (value_preds - values).clamp(-0.2, 0.2)
+    return torch.minimum((value_preds - returns).square(), (near - returns).square())
+
+
+@broken("rewards", "right_beats_wrong")
+def contains_the_answer(responses, answers):
+    """Source: here."""
+    return [float(a in r) for r, a in zip(responses, answers, strict=True)]
+
+
+@broken("rewards", "right_beats_wrong")
+def ends_with_the_answer(responses, answers):
+    """Source: here."""
+    return [float(r.endswith(a)) for r, a in zip(responses, answers, strict=True)]
 
 
 @broken("tasks", "made_as_declared")
