@@ -74,11 +74,10 @@ def update(
                 batch.update({name: x[part.argsort()] for name, x in old.items()})
                 _step(engine, plan, optimizers, sums, names, totals)
     kept.clear()
-    return {k: OVER_STEPS.get(k, _mean)(v) for k, v in sorted(totals.items())}
-
-
-def _mean(x: list[float]) -> float:
-    return sum(x) / len(x)
+    return {
+        k: OVER_STEPS[k](v) if k in OVER_STEPS else sum(v) / len(v)
+        for k, v in sorted(totals.items())
+    }
 
 
 # Metrics that are not the mean over optimizer steps. Later steps move the policy away from the one
