@@ -45,7 +45,6 @@ def _(mo):
         f"train.steps={steps}",
         f"eval.samples={samples}",
         f"rollout.prompts={prompts}",
-        "run.save_batches=1",
     ]
     return (small,)
 

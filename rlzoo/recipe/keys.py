@@ -50,7 +50,9 @@ class Optimizer(Section):
 class Run(Section):
     dir: Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"]
     overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
-    save_batches: Annotated[int, FROM_0, "save the last N batches as safetensors"]
+    save_batches: Annotated[
+        int | None, FROM_0, "save the last N batches; null: one per checkpoint, if below 5 MB"
+    ]
     samples: Annotated[int, FROM_0, "samples written to samples.jsonl each step"]
     threads: Annotated[int | None, Range(1, 1024), "CPU threads; null: 1 for a small model"]
 

@@ -8,6 +8,7 @@ from itertools import chain
 from rlzoo.accel.device import size_and_threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
+from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.protocols import Measure
@@ -27,6 +28,7 @@ from rlzoo.train.checkpoint import State, load_checkpoint, prune, save_checkpoin
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
+    is_small,
     keep_best,
     mend_best,
     save_batch,
@@ -58,6 +60,7 @@ class Loop:
         self.trainer = Trainer(self.world)
         self.skipped, self.in_vain = 0, 0  # updates; steps in a row without any
         self.saved: int | None = None  # the step of the last checkpoint
+        self.batch: Batch | None = None  # of the last step, to save with the next checkpoint
         state = None if folder.new else self._restore()
         self.identity = ""  # of the run, where it is written
         self.loggers, self.measures = {}, list[Measure]()
@@ -122,6 +125,8 @@ class Loop:
         self._tell_loggers("log", self.last)
         if run.save_batches:
             save_batch(self.folder, self.world, batch, step, run.save_batches)
+        elif run.save_batches is None:
+            self.batch = batch if is_small(batch) else None
         self.display.step(self.last, self.progress())
         self._show_notes()
         if metrics["train/skipped"]:
@@ -187,6 +192,8 @@ class Loop:
             more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
             whole = self.engine.whole_parts(chain(parts, more))
             save_checkpoint(self.folder.checkpoints, trainer.steps, whole, state)
+            if self.batch is not None:
+                save_batch(self.folder, self.world, self.batch, trainer.steps, keep=1)
         self.saved = trainer.steps
         if self.engine.first:
             prune(self.folder.checkpoints, trainer.steps, self.config.checkpoint.keep)

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # before anything pretends: it lists what torch has
+import transformers.generation  # it reads the names of torch.cuda
+import transformers.modeling_utils  # noqa: F401
 
 TESTS = Path(__file__).resolve().parents[1]
-LAYERS, ROWS, GROUP, NEW = 24, 16, 8, 64
+ROWS, GROUP, NEW = 16, 8, 64
 
 
-def policy(lora: bool):
+def policy(lora: bool, layers: int):
     """Qwen2.5-0.5B's layers and cache, narrow beside: the counts are the same."""
     from transformers import AutoModelForCausalLM, Qwen2Config
 
@@ -31,7 +33,7 @@ def policy(lora: bool):
 
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=1024, hidden_size=64, intermediate_size=64, num_hidden_layers=LAYERS,
+        vocab_size=1024, hidden_size=64, intermediate_size=64, num_hidden_layers=layers,
         num_attention_heads=14, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).eval()
@@ -41,24 +43,25 @@ def policy(lora: bool):
     return replace(found, eos_ids=[config.vocab_size])  # none ends
 
 
-def counted(lora: bool, fixed: bool) -> dict:
+def counted(lora: bool, fixed: bool, layers: int) -> dict:
     """Launches, waits and bytes of the cache for a token of a response."""
     from helpers.pretend_gpu import pretend_gpu
     from rlzoo.mdp.batch import left_pad
 
     kept: list = []
     with pretend_gpu() as gpu:
-        one = policy(lora)
+        one = policy(lora, layers)
         if fixed:
+            from rlzoo.accel.decode import Decoder
             from rlzoo.accel.sampling_copy import SamplingCopy
 
-            one.static, one.sampled_in = True, "bfloat16"
-            one.sampled_by = SamplingCopy(one.model, torch.bfloat16)
+            copied = SamplingCopy(one.model, torch.bfloat16)
+            one = replace(one, decoder=Decoder(static=True, dtype="bfloat16", copy=copied))
         prompts = [[5 + i // GROUP] * (8 + i // GROUP) for i in range(ROWS)]
         cpu = torch.device("cpu")
         ids, mask = (x.to("cuda") for x in left_pad(prompts, one.pad_id, cpu))
         u = torch.rand(ROWS, NEW, generator=torch.manual_seed(0), dtype=torch.float64).to("cuda")
-        network = one.sampled_by.model if fixed else one.model
+        network = one.decoder.copy.model if fixed else one.model
         network.register_forward_pre_hook(
             lambda module, args, kw: kept.append(kw.get("past_key_values")), with_kwargs=True
         )
@@ -70,16 +73,16 @@ def counted(lora: bool, fixed: bool) -> dict:
             "launches": sum(gpu.launches.values()) / NEW,
             "graphs": gpu.launches["graph"],
             "waits": gpu.waited() / NEW,
-            "cache": size * LAYERS,
+            "cache": size * layers,
         }
 
 
-def measure(ways: list[bool]) -> list[dict]:
-    rows = []
-    for lora in (False, True):
-        for fixed in ways:
-            rows.append({"lora": lora, "fixed": fixed, **counted(lora, fixed)})
-    return rows
+def measure(layers: int) -> list[dict]:
+    return [
+        {"lora": lora, "fixed": fixed, **counted(lora, fixed, layers)}
+        for lora in (False, True)
+        for fixed in (False, True)
+    ]
 
 
 def table(before: list[dict], now: list[dict]) -> str:
@@ -101,20 +104,21 @@ def table(before: list[dict], now: list[dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", metavar="DIR", type=Path, help="an older checkout")
-    parser.add_argument("--json", action="store_true", help="print the growing cache's rows alone")
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--json", action="store_true", help="print the rows")
     asked = parser.parse_args()
     if asked.json:
-        print(json.dumps(measure([False])))
+        print(json.dumps(measure(asked.layers)))
         return
     before = []
     if asked.against:
-        path = f"{asked.against}:{asked.against / 'plugins'}:{TESTS}"
-        found = subprocess.run(
-            [sys.executable, __file__, "--json"], env={**os.environ, "PYTHONPATH": path},
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        before = json.loads(found.stdout.splitlines()[-1])
-    print(table(before, measure([False, True])))
+        tests = asked.against / "tests"  # with its own copy of this file, which knows its names
+        path = f"{asked.against}:{asked.against / 'plugins'}:{tests}"
+        before = json.loads(subprocess.run(
+            [sys.executable, tests / "benchmarks" / "decoding.py", "--json"],
+            env={**os.environ, "PYTHONPATH": path}, check=True, stdout=subprocess.PIPE, text=True,
+        ).stdout.splitlines()[-1])  # fmt: skip
+    print(table(before, measure(asked.layers)))
 
 
 if __name__ == "__main__":

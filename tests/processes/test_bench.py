@@ -31,6 +31,20 @@ def test_phases_have_the_work_of_their_products(tmp_path):
     assert rows["update"]["gflop"] > rows["gen"]["gflop"] > 0
 
 
+@pytest.mark.landing
+def test_a_decoded_token_of_fixed_shape_takes_fewer_launches_and_waits():
+    script = ROOT / "tests" / "benchmarks" / "decoding.py"
+    words = [sys.executable, str(script), "--layers", "2", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    rows = {(row["lora"], row["fixed"]): row for row in json.loads(done.stdout.splitlines()[-1])}
+    for lora in (False, True):
+        grows, fixed = rows[lora, False], rows[lora, True]
+        assert fixed["launches"] < grows["launches"] / 2
+        assert fixed["waits"] < grows["waits"]
+        assert fixed["cache"] == grows["cache"] / 2  # bfloat16
+        assert fixed["graphs"] > grows["graphs"] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [

@@ -28,7 +28,7 @@ import atexit, gc, sys
 from rlzoo.cli import main
 
 atexit.register(lambda: print("frozen", gc.get_freeze_count() > 0))  # runs after main's
-main(["plugins"])
+main(WORDS)
 assert gc.get_threshold()[0] == 50_000
 assert "torch" not in sys.modules, "a list of names"
 """
@@ -53,5 +53,6 @@ def test_a_policy_loads_no_compiler(stages):
     assert stages[1] == ["torch"]
 
 
-def test_a_list_imports_no_torch_and_the_collector_has_little_to_do():
-    assert "frozen True" in said(LIST)
+@pytest.mark.parametrize("words", [["plugins"], ["show", "correction"]])
+def test_a_list_imports_no_torch_and_the_collector_has_little_to_do(words):
+    assert "frozen True" in said(LIST.replace("WORDS", str(words)))

@@ -65,19 +65,7 @@ def by_hand(d):
 def test_p_is_the_share_of_sign_patterns(d):
     found = stats.paired(d)
     assert found.p == pytest.approx(by_hand(d))
-    assert found.mean == pytest.approx(np.mean(d))
-    turned = stats.paired([-v for v in d])
-    assert turned.p == found.p
-    if found.interval:
-        assert turned.interval == pytest.approx((-found.interval.high, -found.interval.low))
-
-
-@quick
-@given(st.lists(st.integers(-9, 9), min_size=6, max_size=10), st.integers(-9, 9))
-def test_the_interval_holds_the_differences_that_the_test_does_not_refute(d, delta):
-    found = stats.paired(d)
-    refuted = stats.paired([v - delta for v in d]).p <= stats.ALPHA
-    assert refuted == (not found.interval.low <= delta <= found.interval.high)
+    assert stats.paired([-v for v in d]).p == found.p
 
 
 def test_ranks_give_wilcoxons_test():
@@ -87,19 +75,17 @@ def test_ranks_give_wilcoxons_test():
     assert stats.paired(ranks).p == pytest.approx(wilcoxon(d, mode="exact").pvalue)
 
 
-def test_too_few_pairs_have_no_interval():
-    for n in range(6):
+def test_the_least_p_of_few_pairs():
+    for n in range(7):
         found = stats.paired(np.linspace(1, 2, n))
-        assert found.interval is None
         assert found.p == (2 / 2**n if n else 1.0)
         assert stats.smallest_p(n) == pytest.approx(found.p)
-    assert stats.paired(np.linspace(1, 2, 6)).interval == (1, 2)
     assert stats.smallest_p(6) <= 0.05 < stats.smallest_p(5)
 
 
 def test_equal_runs_are_no_difference():
     found = stats.paired([0.0] * 20)
-    assert (found.p, found.mean, found.interval) == (1.0, 0.0, (0.0, 0.0))
+    assert (found.p, found.widest) == (1.0, (0.0, 0.0))
 
 
 def test_sampled_patterns_agree_with_all_of_them():
@@ -110,56 +96,6 @@ def test_sampled_patterns_agree_with_all_of_them():
     exact = np.mean(np.abs(d.sum() - 2 * sums) >= abs(d.sum()) - 1e-9)
     assert stats.paired(d).p == pytest.approx(exact, abs=0.008)
     assert stats.paired(d) == stats.paired(d)
-
-
-@pytest.mark.parametrize("n", [9, 20])
-def test_the_interval_ends_where_p_passes_05(n):
-    d = np.random.default_rng(n).normal(0.3, 1, n)
-    low, high = stats.paired(d).interval
-    for edge, outward in ((low, -1e-9), (high, 1e-9)):
-        assert stats.paired(d - edge - outward).p <= 0.05
-        assert stats.paired(d - edge + outward).p > 0.05
-
-
-SYNTHETIC = {
-    "normal": lambda rng, shift: rng.normal(shift, 1, 20),
-    "accuracies": lambda rng, shift: _accuracies(rng, shift, 20),
-    "heavy tails": lambda rng, shift: shift + rng.standard_t(3, 20),
-}
-
-
-def _accuracies(rng, shift, n):
-    """Runs of 1,024 samples whose seeds share a level, and have noise of their own."""
-    level = rng.normal(0.6, 0.06, n)
-    x, y = (
-        rng.binomial(1024, np.clip(level + s + rng.normal(0, 0.02, n), 0, 1)) / 1024
-        for s in (shift, 0.0)
-    )
-    return x - y
-
-
-@pytest.mark.parametrize("kind", SYNTHETIC)
-@pytest.mark.landing
-def test_intervals_cover_and_identical_configurations_are_left_alone(kind):
-    """1,000 repetitions at 20 seeds: 95 % intervals cover in 93-97 %, and configurations that do
-    not differ are called different in at most 6 %."""
-    rng = np.random.default_rng(11)
-    draw, shift = SYNTHETIC[kind], 0.05
-    intervals = [stats.paired(draw(rng, shift)).interval for _ in range(1000)]
-    assert 0.93 <= np.mean([i.low <= shift <= i.high for i in intervals]) <= 0.97
-    assert np.mean([stats.paired(draw(rng, 0.0)).p <= 0.05 for _ in range(1000)]) <= 0.06
-
-
-def test_a_percentile_bootstrap_would_err_more_often():
-    """Why the paired difference has no bootstrap interval: at 10 seeds it errs in 7-10 %."""
-    rng = np.random.default_rng(2)
-    picks = rng.integers(10, size=(1000, 10))
-    missed = 0
-    for _ in range(1000):
-        d = rng.normal(size=10)
-        low, high = np.percentile(d[picks].mean(1), [2.5, 97.5])
-        missed += not low <= 0 <= high
-    assert missed > 70
 
 
 # ---------------------------------------------------------------- many pairs

@@ -15,7 +15,7 @@ from rlzoo_lab.api.arguments import arguments_of
 from rlzoo_lab.view.blocks import Note
 from rlzoo_lab.view.declared import as_text
 from rlzoo_lab.view.figure import drawn
-from rlzoo_lab.view.html import notebook
+from rlzoo_lab.view.html import framed, notebook
 from rlzoo_lab.view.texts import text_of
 
 WIDTH = 120  # characters, of a view
@@ -81,6 +81,8 @@ class _Shown:
         return shown
 
     def _repr_html_(self) -> str:
+        if page := getattr(self._result.view, "page", None):
+            return framed(page())
         if blocks := getattr(self._result.view, "blocks", None):
             return notebook([*blocks, *map(Note, self._result.notes)])
         from rich.terminal_theme import TerminalTheme

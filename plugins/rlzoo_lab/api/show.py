@@ -32,19 +32,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from omegaconf import OmegaConf
-
     from rlzoo.plugin.registry import load_zoo
-    from rlzoo.plugin.sketch import load_zoo_after
-    from rlzoo.recipe.compose import compose
-    from rlzoo.runs.folder import is_run
-    from rlzoo_lab.api.preview import blocks, estimate, prompts_read
 
     if arguments.trainer or arguments.words == ["correction"]:
         bridges = entry_points(group="rlzoo.trainers")["bridges"].load()
         zoo = load_zoo() if arguments.trainer else None  # corrections are a list of words
         found: Result = bridges(arguments.trainer or "correction", arguments.words, zoo)
         return found
+    from omegaconf import OmegaConf  # from here on torch is needed, two seconds
+
+    from rlzoo.plugin.sketch import load_zoo_after
+    from rlzoo.recipe.compose import compose
+    from rlzoo.runs.folder import is_run
+    from rlzoo_lab.api.preview import blocks, estimate, prompts_read
+
     words = [f"recipe={w}/recipe.yaml" if is_run(w) else w for w in arguments.words]
     zoo = load_zoo_after(partial(compose, words))
     recipe = compose(words, zoo)

@@ -97,8 +97,7 @@ class Pair:
 
     def turned(self) -> "Pair":
         """b - a."""
-        interval, widest = stats.turned(self.signs.interval), stats.turned(self.signs.widest)
-        signs = replace(self.signs, mean=-self.signs.mean, interval=interval, widest=widest)
+        signs = replace(self.signs, widest=stats.turned(self.signs.widest))
         runs = self.runs and (-self.runs[0], stats.turned(self.runs[1]))
         return replace(
             self, a=self.b, b=self.a, contrast=-self.contrast, signs=signs, runs=runs,

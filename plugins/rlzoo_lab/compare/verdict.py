@@ -9,7 +9,7 @@ from rlzoo_lab.data.comparable import ComparedRow
 from rlzoo_lab.view.numbers import bracket, chance, signed, three_decimals
 
 
-def difference(d: stats.Paired | stats.Contrast) -> str:
+def difference(d: stats.Contrast) -> str:
     """`+0.120 [.050, .190]`"""
     mean = signed(d.mean)
     return f"{mean} {bracket(d.interval)}" if d.interval else mean

@@ -18,10 +18,10 @@ def saved_batches(path: Path) -> list[Path]:
     return saved_steps(path / "batches", ".safetensors")
 
 
-def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+def read_batch(file: Path) -> dict[str, Any]:
     """The columns of a saved batch; raises RunError if the batch is damaged."""
     try:
-        tensors = load_file(file, device=str(device))
+        tensors = load_file(file)
         texts = dict(read_json(file.with_suffix(".json")))
         if tensors["response_mask"].dim() != 2:
             raise ValueError("its response_mask does not have shape (B, T)")

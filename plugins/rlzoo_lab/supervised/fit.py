@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.data.staged import staged
-from rlzoo_lab.stats import wilson
+from rlzoo_lab.stats import t_interval, wilson
 from rlzoo_lab.supervised.options import (
     LR_OF_SMALL,
     SMALL,
@@ -58,7 +59,8 @@ class Start:
 class Learner:
     """A model and how it learns from rows: token ids of one, how many of them count for the limit,
     a batch of them, and its loss. judged: the report on (training, held-out) rows. ready: what
-    these become before the first step."""
+    these become before the first step. losses: of each row, held out, to see whether it overfits.
+    """
 
     model: Any
     tokenizer: Any
@@ -68,6 +70,7 @@ class Learner:
     loss: Callable[[Any, dict[str, Any]], Any]
     judged: Callable[[Rows, Rows], dict[str, Any]]
     ready: Callable[[Rows, Rows], tuple[Rows, Rows]] = lambda *sides: sides
+    losses: Callable[[Rows], list[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,11 +176,14 @@ def _train(arguments: argparse.Namespace, start: Start, kind: Kind, folder: Path
     one.model.to(start.device).eval()
     with torch.no_grad():
         sides = one.ready(*sides)
-    fit(one.model, sides[0], one.collate, one.loss, a, kind.title, folder)
+    watched = one.losses and partial(one.losses, sides[1])
+    history = fit(one.model, sides[0], one.collate, one.loss, a, kind.title, folder, watched)
     report = {name: getattr(a, name) for name in ("model", "data", "seed", "epochs", "lr", "batch")}
     report["data"] = str(a.data)
     with torch.no_grad():
         report |= {f"{kind.noun}s": counts, **one.judged(*sides), "chat_args": chat_args(a)}
+        if watched:
+            report["overfits_after"] = overfits_after(history, watched())
     one.model.save_pretrained(folder)
     one.tokenizer.save_pretrained(folder)
     for path in folder.iterdir():
@@ -223,6 +229,23 @@ def no_better(report: Mapping[str, Any], chance: float = 0.5) -> Iterator[str]:
         yield f"the result may be due to chance ({chance:.2f}); try {what_to_try(report)}"
 
 
+def overfits_after(history: Sequence[Mapping[str, Any]], last: Sequence[float]) -> float | None:
+    """The epoch after which the held-out loss rose to `last` by more than chance, by a paired
+    interval over the rows, while the training loss fell; None if there is none."""
+    best = min(
+        (line for line in history if "held_out" in line),
+        key=lambda line: sum(line["held_out"]),
+        default=None,
+    )
+    if best is None:
+        return None
+    rise = t_interval([b - a for a, b in zip(best["held_out"], last, strict=True)])
+    losses = [line for line in history if "loss" in line]
+    then = [line["loss"] for line in losses if line["epoch"] <= best["epoch"]] or [math.inf]
+    fell = bool(losses) and losses[-1]["loss"] < then[-1]
+    return best["epoch"] if rise and rise.low > 0 and fell else None
+
+
 def what_to_try(report: Mapping[str, Any]) -> str:
     now = f"({report['lr']:g} now) or --epochs ({report['epochs']:g} now)"
     return f"more rows or another --lr {now}"
@@ -236,14 +259,18 @@ def fit(
     arguments: argparse.Namespace,
     title: str,
     folder: Path,
-) -> None:
+    watched: Callable[[], list[float]] | None = None,
+) -> list[dict[str, Any]]:
     """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
+    Returns the Trainer's log, in which each of several epochs has `held_out`: what `watched`
+    returns then.
 
     After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; if it has one,
     training resumes from it. A model that is not small gets fewer where they would take more than
     a tenth of the time.
     """
-    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    import torch
+    from transformers import PrinterCallback, Trainer, TrainerCallback
 
     from rlzoo.accel.device import pick_device
 
@@ -267,32 +294,18 @@ def fit(
             elif not is_small(model) and self.began < self.due:
                 control.should_save = False
 
+        def on_epoch_end(self, args, state, control, **rest):
+            if watched and arguments.epochs > 1:
+                with torch.no_grad():
+                    line = {"epoch": state.epoch, "held_out": watched()}
+                state.log_history.append(line)
+
         def on_save(self, args, state, control, **rest):
             _keep(Path(args.output_dir), state.global_step)
             now = time.monotonic()
             self.due = now + 9 * (now - self.began)
 
-    steps = max(1, round(arguments.epochs * math.ceil(len(rows) / arguments.batch)))
-    device = pick_device(arguments.device)
-    settings = TrainingArguments(
-        output_dir=str(folder / CHECKPOINTS),
-        num_train_epochs=arguments.epochs,
-        learning_rate=arguments.lr,
-        lr_scheduler_type="linear",
-        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
-        weight_decay=0.0,
-        per_device_train_batch_size=arguments.batch,
-        logging_steps=max(1, steps // 10),
-        seed=arguments.seed,
-        use_cpu=device.type == "cpu",
-        bf16=device.type == "cuda",
-        save_strategy="steps",
-        save_steps=max(1, steps // 10),
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=device.type == "cuda",
-    )
+    settings = _settings(arguments, len(rows), folder / CHECKPOINTS)
     trainer = WithLoss(
         model=model,
         args=settings,
@@ -305,7 +318,37 @@ def fit(
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.number:
         raise Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
-    model.to(device).eval()
+    model.to(pick_device(arguments.device)).eval()
+    return trainer.state.log_history
+
+
+def _settings(arguments: argparse.Namespace, rows: int, checkpoints: Path) -> Any:
+    """Transformers' arguments of a training."""
+    from transformers import TrainingArguments
+
+    from rlzoo.accel.device import pick_device
+
+    steps = max(1, round(arguments.epochs * math.ceil(rows / arguments.batch)))
+    device = pick_device(arguments.device).type
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        num_train_epochs=arguments.epochs,
+        learning_rate=arguments.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=0.05 if steps >= 20 else 0,  # the first step of a warm-up has a rate of 0
+        weight_decay=0.0,
+        per_device_train_batch_size=arguments.batch,
+        logging_steps=max(1, steps // 10),
+        seed=arguments.seed,
+        use_cpu=device == "cpu",
+        bf16=device == "cuda",
+        save_strategy="steps",
+        save_steps=max(1, steps // 10),
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=device == "cuda",
+    )
 
 
 def _keep(checkpoints: Path, step: int) -> None:

@@ -21,6 +21,7 @@ from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued, token_name
 from rlzoo.plugin.protocols import Tokenizer
 from rlzoo.runs.disk import read_mapping
+from rlzoo_lab.supervised.forms import as_chat
 
 WHOLE, TOKENS = "SequenceClassification", "TokenClassification"
 LABELS = {WHOLE: 1, TOKENS: 2}  # of TOKENS, label 1: the step is right
@@ -30,22 +31,33 @@ NOUNS = {  # kind -> what it is, and what makes one
 }
 
 
-class RewardModel:
-    """A frozen reward model with its own tokenizer, in eval mode.
+class _Frozen:
+    """A frozen model with its own tokenizer, in eval mode.
 
     path:   a folder that `rlzoo model reward` made, or a hub id
     device: a device of torch, by name; dtype: float32, bfloat16 or float16
     key:    the recipe key that an error names
     """
 
+    kind = WHOLE
+
     def __init__(self, path: str, device: str, dtype: str = "float32", *, key: str = "path"):
         self.check(path)
-        self.model, self.tokenizer = load(resolve_path(path, key), device, dtype)
+        self.folder = resolve_path(path, key)
+        self.model, self.tokenizer = load(self.folder, device, dtype, self.kind)
 
-    @staticmethod
-    def check(path: str, device: str = "auto") -> None:
+    @classmethod
+    def check(cls, path: str, device: str = "auto") -> None:
         """Raise RlzooError if the model or device does not exist; reads only small files."""
-        check(path, device)
+        check(path, device, cls.kind)
+
+    def _asked(self, prompts: Sequence[str], messages: Sequence[Prompt]) -> Sequence[Prompt]:
+        """The form that the tokenizer reads: with a chat template `messages`, else `prompts`."""
+        return messages if self.tokenizer.chat_template else prompts
+
+
+class RewardModel(_Frozen):
+    """A frozen reward model."""
 
     def scores(
         self,
@@ -59,17 +71,15 @@ class RewardModel:
     ) -> Any:
         """r(prompt, response), (B,) float32 without gradient, on the model's device.
 
-        With a chat template the tokenizer reads `messages`, without one `prompts`. ended: whether
-        a response has an end; max_length: tokens read, the last ones; batch: rows per pass.
+        ended: whether a response has an end; max_length: tokens read, the last ones; batch: rows
+        per pass.
         """
         import torch
 
         limit = longest(self.model, max_length)
-        asked = messages if self.tokenizer.chat_template else prompts
-        rows = [
-            encode(self.tokenizer, prompt, response, ended=end, limit=limit)
-            for prompt, response, end in zip(asked, responses, ended, strict=True)
-        ]
+        every = zip(self._asked(prompts, messages), responses, ended, strict=True)
+        rows = [encode(self.tokenizer, prompt, response, ended=end, limit=limit)
+                for prompt, response, end in every]  # fmt: skip
         with torch.no_grad():
             return score(self.model, rows, batch)
 
@@ -81,35 +91,16 @@ class Steps(NamedTuple):
     ends: list[int]
 
 
-class ProcessRewardModel:
-    """A frozen process reward model with its own tokenizer, in eval mode.
+class ProcessRewardModel(_Frozen):
+    """A frozen process reward model. separator: the text after each step; None: the one in the
+    folder's report.json, else a newline."""
 
-    path:      a folder that `rlzoo model reward --per-step` made, or a hub id
-    device:    a device of torch, by name; dtype: float32, bfloat16 or float16
-    separator: the text after each step; None: the one in the folder's report.json, else a newline
-    key:       the recipe key that an error names
-    """
+    kind = TOKENS
 
-    def __init__(
-        self,
-        path: str,
-        device: str,
-        dtype: str = "float32",
-        *,
-        separator: str | None = None,
-        key: str = "path",
-    ):
-        self.check(path)
-        folder = resolve_path(path, key)
-        self.model, self.tokenizer = load(folder, device, dtype, TOKENS)
-        report = folder / "report.json"
-        trained = read_mapping(report) if report.is_file() else {}
-        self.separator = separator or trained.get("separator", "\n")
-
-    @staticmethod
-    def check(path: str, device: str = "auto") -> None:
-        """Raise RlzooError if the model or device does not exist; reads only small files."""
-        check(path, device, TOKENS)
+    def __init__(self, path: str, device: str, dtype: str = "float32", *,
+                 separator: str | None = None, key: str = "path"):  # fmt: skip
+        super().__init__(path, device, dtype, key=key)
+        self.separator = separator or _report(self.folder).get("separator", "\n")
 
     def steps(self, response: str) -> list[str]:
         """The pieces of a response between separators; white space is not a step."""
@@ -125,16 +116,14 @@ class ProcessRewardModel:
         batch: int = 64,
     ) -> list[list[float | None]]:
         """P(right) of each piece of `steps(response)`; None for a piece that is not a step, or
-        ends beyond `max_length` tokens. With a chat template the tokenizer reads
-        `messages`, without one `prompts`; batch: rows per pass."""
+        ends beyond `max_length` tokens. batch: rows per pass."""
         import torch
 
         limit = longest(self.model, max_length)
-        asked = messages if self.tokenizer.chat_template else prompts
         pieces = [self.steps(response) for response in responses]
         rows = [
             encode_steps(self.tokenizer, prompt, filter(str.strip, texts), self.separator, limit)
-            for prompt, texts in zip(asked, pieces, strict=True)
+            for prompt, texts in zip(self._asked(prompts, messages), pieces, strict=True)
         ]
         with torch.no_grad():
             found = [iter(row) for row in score_steps(self.model, rows, batch)]
@@ -201,9 +190,14 @@ def load(folder: Path, device: Any, dtype: str = "float32", kind: str = WHOLE) -
             dtype=getattr(torch, dtype),
             trust_remote_code=False,
         )
-    report = folder / "report.json"
-    chat_args = read_mapping(report).get("chat_args") if report.is_file() else None
-    return model.to(device).eval().requires_grad_(False), load_tokenizer(folder, chat_args)
+    tokenizer = load_tokenizer(folder, _report(folder).get("chat_args"))
+    return model.to(device).eval().requires_grad_(False), tokenizer
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    """The report of the training; empty for a model that rlzoo did not train."""
+    file = folder / "report.json"
+    return read_mapping(file) if file.is_file() else {}
 
 
 def make(
@@ -292,7 +286,7 @@ def _last(ids: list[int], kept: Sequence[int], limit: int | None) -> list[int]:
 
 
 def _conversation(tokenizer: Any, prompt: Prompt, answer: dict[str, Any], ended: bool) -> list[int]:
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    messages = as_chat(prompt)
     if not ended and not answer["content"].strip():  # nothing is written yet
         return through_template(tokenizer, messages, add_generation_prompt=True, return_dict=False)
     return through_template(
@@ -304,15 +298,19 @@ def score(model: Any, rows: Sequence[list[int]], batch: int = 64) -> Any:
     """Scores (N,) of rows of token ids; with gradient, if the caller has it on."""
     import torch
 
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
     scores: list[Any] = [None] * len(rows)
-    for start in range(0, len(rows), batch):
-        part = order[start : start + batch]
+    for part in alike([*map(len, rows)], batch):
         with _padding([rows[i] for i in part], model) as fill:
             out = model(**inputs([rows[i] for i in part], model, fill)).logits
         for i, x in zip(part, out[:, 0].float(), strict=True):
             scores[i] = x
     return torch.stack(scores)
+
+
+def alike(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
+    """Indices in batches of about one length: little padding."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    yield from (order[start : start + batch] for start in range(0, len(order), batch))
 
 
 def inputs(rows: Sequence[list[int]], model: Any, fill: int) -> dict[str, Any]:
@@ -368,7 +366,7 @@ def encode_steps(
     step ends at the last token of its separator. BOS and the chat template are the tokenizer's.
     limit: tokens that are kept, and with them the steps that end there."""
     if tokenizer.chat_template:
-        said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        said = as_chat(prompt)
         ids = through_template(tokenizer, said, add_generation_prompt=True, return_dict=False)
     elif not isinstance(prompt, str):
         raise ModelError("the prompt has chat messages, but the tokenizer has no template")
@@ -387,11 +385,10 @@ def encode_steps(
 
 def score_steps(model: Any, rows: Sequence[Steps], batch: int = 64) -> list[list[float]]:
     """P(label 1) at each step's end."""
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))  # little padding
     found: list[list[float]] = [[] for _ in rows]
     device = next(model.parameters()).device
-    for start in range(0, len(rows), batch):
-        part = [i for i in order[start : start + batch] if rows[i].ends]
+    for every in alike([len(row.ids) for row in rows], batch):
+        part = [i for i in every if rows[i].ends]
         if not part:
             continue
         ids, mask = right_pad([rows[i].ids for i in part], 0)  # the mask marks the tokens

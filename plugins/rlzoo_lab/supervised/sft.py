@@ -6,6 +6,7 @@ formatted as in `rlzoo run`.
 
 import argparse
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from rlzoo.cli.verb import Result
@@ -32,7 +33,10 @@ def run(arguments: argparse.Namespace) -> Result:
 def _shown(report: dict[str, Any]) -> Iterator[str]:
     held = report["held_out"]
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
-    if held["loss"] > 0.9 * held["loss_before"]:
+    if best := report.get("overfits_after"):
+        rose = f"the held-out loss rose after epoch {best:g} of {report['epochs']:.3g}, while the"
+        yield f"{rose} training loss fell: the model overfits; try --epochs {best:g} or more rows"
+    elif held["loss"] > 0.9 * held["loss_before"]:
         yield f"the loss hardly fell; try {fit.what_to_try(report)}"
     if report["chat"] == "always":
         yield "prompts used the chat template, so a run from this model needs model.chat=always"
@@ -79,8 +83,12 @@ def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         return batch_of(items, tokenizer.pad_token_id)
 
+    def losses(tests: fit.Rows) -> list[float]:
+        model.eval()
+        return row_losses(model, tests, collate, arguments.batch)
+
     def ready(rows: fit.Rows, tests: fit.Rows) -> tuple[fit.Rows, fit.Rows]:
-        before.append(held_out_loss(model, tests, collate, arguments.batch))
+        before.append(fmean(losses(tests)))
         return rows, tests
 
     def judged(rows: fit.Rows, tests: fit.Rows) -> dict[str, Any]:
@@ -88,11 +96,11 @@ def learner(arguments: argparse.Namespace, start: fit.Start) -> fit.Learner:
             eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
             pad_token_id=tokenizer.pad_token_id,
         )
-        after = held_out_loss(model, tests, collate, arguments.batch)
-        return {"held_out": {"loss_before": before[0], "loss": after}, "chat": reader.chat}
+        held_out = {"loss_before": before[0], "loss": fmean(losses(tests))}
+        return {"held_out": held_out, "chat": reader.chat}
 
     return fit.Learner(model, tokenizer, encoded, lambda ids: sum(map(len, ids)), collate,
-                       lambda model, given: model(**given).loss, judged, ready)  # fmt: skip
+                       lambda model, given: model(**given).loss, judged, ready, losses)  # fmt: skip
 
 
 def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
@@ -149,17 +157,21 @@ def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def held_out_loss(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int) -> float:
-    """The mean of -log pi over response tokens, in nats."""
+def row_losses(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int) -> list[float]:
+    """-log pi of each row's response, over the mean number of tokens: in nats, and their mean is
+    that of all tokens."""
+    from torch.nn.functional import cross_entropy
+
     device = next(model.parameters()).device
-    total = count = 0.0
+    nats: list[float] = []
     for start in range(0, len(rows), batch):
-        part = rows[start : start + batch]
-        inputs = {name: x.to(device) for name, x in collate(part).items()}
-        tokens = sum(len(response) for _, response in part)
-        total += model(**inputs).loss.item() * tokens
-        count += tokens
-    return total / count
+        inputs = {n: x.to(device) for n, x in collate(rows[start : start + batch]).items()}
+        labels = inputs.pop("labels")[:, 1:]
+        logits = model(**inputs).logits[:, :-1].float().transpose(1, 2)
+        each = cross_entropy(logits, labels, ignore_index=fit.IGNORED, reduction="none")
+        nats += each.sum(1).tolist()
+    tokens = fmean(len(response) for _, response in rows)
+    return [x / tokens for x in nats]
 
 
 KIND = fit.Kind("sft", "row", read_demonstrations, learner, _shown)

@@ -55,7 +55,8 @@ class Table:
 
     best: the row to highlight. faint: rows that matter less. failed: names of rows without results,
     and why. linked: whether the rows are those of the curves. folded: a page shows only its title.
-    name: that of the rows, for links: row 3 is `NAME-3`.
+    name: that of the rows, for links: row 3 is `NAME-3`. narrow: the same with fewer digits, for a
+    terminal in which it fits and this does not.
     """
 
     columns: Sequence[Column]
@@ -66,6 +67,7 @@ class Table:
     linked: bool = False
     folded: bool = False
     name: str = ""
+    narrow: "Table | None" = None
 
 
 @dataclass(frozen=True)

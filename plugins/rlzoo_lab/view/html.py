@@ -45,6 +45,12 @@ def notebook(blocks: Iterable[Block]) -> str:
     return printable(f'<div style="line-height:1.45;max-width:46rem">{"".join(made)}</div>')
 
 
+def framed(page: str) -> str:
+    """A page for the output of a cell, whose script reaches nothing but the page."""
+    style = "width:100%;height:36rem;border:0"
+    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
+
+
 def _part(block: Text | Table | Curve | Tokens) -> str:
     match block:
         case Text(kind="title"):

@@ -59,13 +59,17 @@ def _wrapped(line: str, console: Any) -> list[RichText]:
 
 
 def _table(block: Table, console: Any) -> "WideTable":
-    """With short headings, and then less space, if it is too wide."""
+    """With short headings, and then less space or the narrow form, if it is too wide."""
     free = console.options.update(max_width=100_000)
     whole, short = ([c.name for c in block.columns], [c.short or c.name for c in block.columns])
     for heads, space in ((whole, 1), (short, 1), (short, 0)):
         table = _made(block, heads, space)
         if Measurement.get(console, free, table).maximum <= console.width:
-            break
+            return table
+    if block.narrow:
+        narrow = _made(block.narrow, [c.name for c in block.narrow.columns], 0)
+        if Measurement.get(console, free, narrow).maximum <= console.width:
+            return narrow
     return table
 
 

@@ -14,11 +14,13 @@ from rlzoo_lab.view.numbers import is_number
 @dataclass(frozen=True)
 class Shown:
     """The blocks that a verb prints. records: the same results as flat records, for a data frame or
-    CSV. curves: makes the curves, which a terminal does not show."""
+    CSV. curves: makes the curves, which a terminal does not show. page: makes the page with parts
+    that move, if there are any, which a notebook shows instead of the blocks."""
 
     blocks: Sequence[Block]
     records: Sequence[Mapping[str, Any]] = ()
     curves: Callable[[], Sequence[Curve]] = tuple
+    page: Callable[[], str] | None = None
 
     def __call__(self, console: Any) -> list[Any]:
         """For `Result.view`."""

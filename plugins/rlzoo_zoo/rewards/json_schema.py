@@ -14,8 +14,6 @@ from rlzoo_zoo.packages import needs
 from rlzoo_zoo.rewards.worker import Worker
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# Keywords that apply another schema to the same value; others apply one to a part of it.
-SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 _WORKER = Worker("json_worker", "jsonschema")
 
 
@@ -79,18 +77,12 @@ def load(schema: str) -> str:
     registry: Any = referencing.Registry()  # an empty one: it fetches nothing
     root = referencing.jsonschema.DRAFT202012.create_resource(found)
     resolver = registry.resolver_with_root(root)
-    leads: dict[int, list[Any]] = {}  # to the schemas that hold for the same value
-    for node in nodes:
-        leads[id(node)] = list(_same(node))
-        for key in REFERENCES:
-            if not isinstance(reference := node.get(key), str):
-                continue
-            try:
-                leads[id(node)].append(resolver.lookup(reference).contents)
-            except referencing.exceptions.Unresolvable:
-                raise ValueError(f"{name}: {key} {reference!r} is not in the schema") from None
-    if _endless(leads):
-        raise ValueError(f"{name}: is not a schema, because its references form a cycle")
+    for key, reference in ((k, node.get(k)) for node in nodes for k in REFERENCES):
+        try:
+            if isinstance(reference, str):
+                resolver.lookup(reference)
+        except referencing.exceptions.Unresolvable:
+            raise ValueError(f"{name}: {key} {reference!r} is not in the schema") from None
     return text
 
 
@@ -100,19 +92,3 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
         yield node
     for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from _nodes(item)
-
-
-def _same(node: dict[str, Any]) -> Iterator[Any]:
-    for inside in (node[key] for key in SAME if key in node):
-        yield inside
-        if isinstance(inside, list | dict):  # of several, or by name
-            yield from inside.values() if isinstance(inside, dict) else inside
-
-
-def _endless(leads: dict[int, list[Any]]) -> bool:
-    """Whether some schema leads to itself: mappings that lead nowhere, or only to such, are taken
-    away until none is left."""
-    left = {one: {id(x) for x in others} & leads.keys() for one, others in leads.items()}
-    while ends := {one for one, others in left.items() if not others & left.keys()}:
-        left = {one: others for one, others in left.items() if one not in ends}
-    return bool(left)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rlzoo
 from helpers.browser import CHROMIUM, browser
 from helpers.made_up_reports import made_up_report_run, page_of
 from helpers.made_up_runs import made_up_rows
@@ -173,3 +174,16 @@ def test_a_slider_moves_lambda_in_a_trace(chromium, tmp_path, names):
     quiet(chromium, file)
     assert main(["trace", *words, "--estimator", "mc"]) == 0
     assert 'id="lam"' not in file.read_text()
+
+
+def test_a_notebook_shows_the_slider_of_a_trace(chromium, tmp_path):
+    numbers = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}
+    file = tmp_path / "cell.html"
+    file.write_text(rlzoo.trace(**numbers)._repr_html_())
+    chromium.open(file)
+    assert chromium.ask("document.querySelector('iframe').clientHeight") > 300
+    inside = tmp_path / "inside.html"
+    inside.write_text(chromium.ask("document.querySelector('iframe').srcdoc"))
+    chromium.open(inside)
+    assert chromium.ask("by('lam').value") == "0.95"
+    assert "<iframe" not in rlzoo.trace(**numbers, estimator="mc")._repr_html_()

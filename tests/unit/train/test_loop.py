@@ -44,6 +44,21 @@ def test_a_run_leaves_what_it_promises(zoo, words, tmp_path):
     assert AutoTokenizer.from_pretrained(run.path / "model")("1+1=")["input_ids"]
 
 
+def test_a_small_last_batch_is_kept_unless_asked_not_to(zoo, words, tmp_path, monkeypatch):
+    """With each checkpoint, and as a run that saves each step's has it."""
+
+    def batches(name, *more):
+        run = rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / name}", *more], zoo=zoo)
+        return {p.name: p.read_bytes() for p in (run.path / "batches").glob("*.safetensors")}
+
+    ours = batches("ours", "checkpoint.every=2")
+    assert list(ours) == ["step-00000003.safetensors"]
+    assert ours == batches("each", "run.save_batches=1")
+    assert batches("none", "run.save_batches=0") == {}
+    monkeypatch.setattr("rlzoo.train.record.SMALL", 1000)
+    assert batches("large") == {}
+
+
 REWARD = """
 def raises(prompts, responses, answers):
     if len(responses[0]) >= 0 and any(p.startswith("{first}") for p in prompts):

@@ -86,13 +86,17 @@ def run(arguments: argparse.Namespace) -> Result:
 
     with doing("loading the model, one response", arguments.quiet):
         traced = trace(arguments, load_zoo())
-    shown = Shown(blocks(traced, arguments.explain or traced.source == TYPED))
+    explain = arguments.explain or traced.source == TYPED
+    moved = slider(traced)
+
+    def made(explain: bool = explain) -> str:
+        title = f"{traced.source}, response {traced.row} of {traced.rows}"
+        return page(title, blocks(traced, explain)[1:], *moved)
 
     def write(path: Path) -> None:
-        title = f"{traced.source}, response {traced.row} of {traced.rows}"
-        moved = slider(traced)
-        write_atomically(path, page(title, blocks(traced, True)[1:], *moved).encode())
+        write_atomically(path, made(explain=True).encode())
 
+    shown = Shown(blocks(traced, explain), page=made if any(moved) else None)
     return Result(asdict(traced), shown, files={"html": write})
 
 

@@ -24,6 +24,11 @@ from rlzoo_lab.view.numbers import number, option_text
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
 
 
+def check_row(row: int, rows: int) -> None:
+    if not 0 <= row < rows:
+        raise UsageError(f"--row {row}: the batch has responses 0 to {rows - 1}")
+
+
 @torch.no_grad()
 def make_trace(
     source: str,
@@ -46,8 +51,7 @@ def make_trace(
         called for typed advantages either.
     made: a plan, and the columns `CREDITED` that it computed.
     """
-    if not 0 <= row < batch.rows:
-        raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
+    check_row(row, batch.rows)
     seen = batch["response_attention" if "response_attention" in batch else "response_mask"][row]
     length = int(seen.nonzero().max()) + 1 if bool(seen.any()) else 0
     action = batch["response_mask"][row, :length].bool().tolist()

@@ -26,7 +26,7 @@ from rlzoo.step.columns import add_columns, add_rewards
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo_lab.data.batches import read_batch, saved_batches
 from rlzoo_lab.data.variants import together
-from rlzoo_lab.diagnose.trace.make import make_trace
+from rlzoo_lab.diagnose.trace.make import check_row, make_trace
 from rlzoo_lab.diagnose.trace.trace import CREDITED, Trace
 
 DRAWN = 1024  # of the task's prompts in which that of the command line is looked for
@@ -37,6 +37,7 @@ DRAWN = 1024  # of the task's prompts in which that of the command line is looke
 def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
+    _check_row(plans[0], asked)
     world = build_world(together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
     model = recipes[0].config.model
@@ -53,9 +54,15 @@ def of_run(
     """A response of a run: from its last saved batch, otherwise a new one from its last
     checkpoint."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    batches = saved_batches(folder.path)
-    if batches and asked.prompt is None and not asked.fresh:
-        return _saved(folder, of_step(batches, asked.step), plans, zoo, asked.row)
+    new = asked.fresh or asked.prompt is not None
+    batches = {} if new else {step_of(path): path for path in saved_batches(folder.path)}
+    steps = sorted({*batches, *map(step_of, saved_steps(folder.checkpoints))})
+    if asked.step is not None and asked.step not in steps:
+        saved = f"has steps {', '.join(map(str, steps))}" if steps else "has no checkpoint"
+        raise UsageError(f"--step {asked.step}: is not saved; {folder.path} {saved}")
+    if batches and (asked.step is None or asked.step in batches):
+        return _saved(folder, batches[asked.step or max(batches)], plans, zoo, asked.row)
+    _check_row(plans[0], asked)
     world = build_world(together(plans))
     state, notes = _load(folder, asked.step, world)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
@@ -72,24 +79,21 @@ def of_run(
     return traced
 
 
-def of_step(saved: list[Path], step: int | None) -> Path:
-    """The newest of some `step-N...`, or that of `step`."""
-    steps = {step_of(p): p for p in saved}
-    if step is None:
-        return steps[max(steps)]
-    if step not in steps:
-        what = f"{saved[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
-        raise UsageError(f"--step: step {step} is not saved; {saved[0].parent} has {what}")
-    return steps[step]
+def _check_row(plan: Plan, asked: argparse.Namespace) -> None:
+    """Refuse a row that a new batch will not have, before a model is loaded."""
+    rollout = plan.recipe.config.rollout
+    if asked.prompt is None:
+        check_row(asked.row, rollout.prompts * rollout.samples)
+    elif asked.row >= rollout.samples:
+        raise UsageError(
+            f"--row {asked.row}: this prompt has {rollout.samples} responses "
+            "(rollout.samples), numbered from 0"
+        )
 
 
 def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, Any], list[str]]:
     """Load the weights of a checkpoint into the models: its state, and notes."""
-    paths = saved_steps(folder.checkpoints)
-    if step is not None and not paths:
-        raise UsageError(f"--step: {folder.path} has no checkpoint")
-    if step is not None:
-        paths = [of_step(paths, step)]
+    paths = [p for p in saved_steps(folder.checkpoints) if step in (None, step_of(p))]
     notes = []
     for path in reversed(paths):
         fault = damage(path)
@@ -125,11 +129,6 @@ def _fresh(
     drawn = draw(world, "test", config.rollout.prompts, "trace", step)
     scored = True
     if asked.prompt is not None:
-        if asked.row >= config.rollout.samples:
-            raise UsageError(
-                f"--row {asked.row}: this prompt has {config.rollout.samples} responses "
-                "(rollout.samples), numbered from 0"
-            )
         world.prompt_format.encode(asked.prompt)  # raises on a character that has no token
         example, scored = _example(asked, [*seen, *_drawn(world, asked.prompt)], drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
@@ -199,9 +198,12 @@ def _as_answer(typed: str, like: Any) -> Any:
 def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: int) -> Trace:
     """A row of a saved batch; ratio and clipping are the final policy's."""
     step, config = step_of(path), plans[0].recipe.config
+    columns = read_batch(path)
+    check_row(row, len(columns["response_mask"]))
     world = world_around(plans[0], build_policy(config))
     state, notes = _load(folder, None, world)
-    columns = read_batch(path, world.policy.device)
+    device = world.policy.device
+    columns = {n: x.to(device) if isinstance(x, torch.Tensor) else x for n, x in columns.items()}
     batch = Batch(columns.pop("response_mask"))
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     # Those after its step: here they are the final policy's.

@@ -1,9 +1,11 @@
 """A trace as blocks: its tokens, one table with a row for each, a legend and the arithmetic."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rlzoo.format.text import printable
-from rlzoo_lab.diagnose.trace.trace import TYPED, Derivation, Numbers, Trace
+from rlzoo_lab.diagnose.trace.trace import TYPED, Derivation, Trace
 from rlzoo_lab.view.blocks import Block, Column, Note, Table, Text, Tokens
 from rlzoo_lab.view.numbers import aligned, number, option_text
 
@@ -46,7 +48,9 @@ def blocks(traced: Trace, explain: bool) -> list[Block]:
         width = max(map(len, names), default=0)
         pairs = zip(names, shades, strict=True) if names else [("response", [None] * len(texts))]
         out += [Tokens(name.ljust(width), texts, x, ROWS) for name, x in pairs]
-    out.append(table(traced, side_by_side(traced)))
+    places = side_by_side(traced)
+    narrow = [(i, name, BROKEN.sub(r"-\n", head)) for i, name, head in places]
+    out.append(replace(table(traced, places), narrow=table(traced, narrow, digits=3)))
     out += [Text(meaning, "faint") for meaning in legend(traced)]
     out += map(Note, traced.notes)
     for where, derivation in all_derivations(traced) if explain else ():
@@ -94,8 +98,10 @@ def side_by_side(traced: Trace) -> list[Place]:
 
 NOISE = 1e-5
 
+BROKEN = re.compile("(?<=log)-|(?<=advan)(?=tage)")  # where a heading may be broken
 
-def table(traced: Trace, places: Sequence[Place]) -> Table:
+
+def table(traced: Trace, places: Sequence[Place], digits: int = 4) -> Table:
     """A row for each token, and one for what follows the last if there is a value of it."""
     ended = traced.bootstrap is not None and any(column == "values" for _, column, _ in places)
     n, end = len(traced.tokens), [""] if ended else []
@@ -116,15 +122,13 @@ def table(traced: Trace, places: Sequence[Place]) -> Table:
         if traced.source != TYPED:  # a model's float32: what is smaller is rounding
             values = [0.0 if x is not None and abs(x) < NOISE else x for x in values]
         last = [number(traced.bootstrap)] if end and column == "values" else end
-        columns.append(_numbers(header, values, last, shaded="advantages" in column))
+        texts = aligned(
+            [*(number(x, digits) for x in values), *last], max(map(len, header.split("\n")))
+        )
+        shades = [*values, *(None for _ in last)] if "advantages" in column else ()
+        columns.append(Column(header, texts, shades=shades))
     faint = [i for i, token in enumerate(traced.tokens) if not token.action]
     return Table(columns, faint=[*faint, *(n for _ in end)], name=ROWS)
-
-
-def _numbers(header: str, values: Numbers, last: Sequence[str], *, shaded: bool) -> Column:
-    """Numbers with their points below each other."""
-    texts = aligned([*map(number, values), *last], max(map(len, header.split("\n"))))
-    return Column(header, texts, shades=[*values, *(None for _ in last)] if shaded else ())
 
 
 def legend(traced: Trace) -> list[str]:

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if not shown.groups:
         lines.append(
             f"imported from {whose['from']}, without tokens" if whose else
-            "the run saved no batches; with run.save_batches=2, the page also shows groups and "
+            "the run saved no batches; with run.save_batches=1, the page also shows groups and "
             "tokens"
         )  # fmt: skip
     return Result(document, lambda _: lines)

@@ -15,8 +15,8 @@ GROUPS = 64  # of a step on the page
 ROWS = 16  # responses of a group
 LETTERS = 400  # of a text
 
-HOW = """No batch was saved, so this tab cannot show groups. With run.save_batches=2, rlzoo saves
-the last two batches and shows their groups here."""
+HOW = """No batch was saved, so this tab cannot show groups. With run.save_batches=1, rlzoo saves
+the last one and shows its groups here."""
 
 
 def groups_tab(

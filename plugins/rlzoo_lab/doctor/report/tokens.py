@@ -43,9 +43,9 @@ SHADES: dict[str, tuple[str, str, bool]] = {
     "surprise": ("surprise", "-log pi of the token when it was sampled, in nats", False),
 }  # fmt: skip
 
-HOW = """No batch was saved, so this tab cannot show tokens. With run.save_batches=2, rlzoo saves
-the last two batches and shows their tokens here. `rlzoo trace RUN` samples a new response from the
-last checkpoint and shows its tokens."""
+HOW = """No batch was saved, so this tab cannot show tokens. With run.save_batches=1, rlzoo saves
+the last one and shows its tokens here. `rlzoo trace RUN` samples a new response from the last
+checkpoint and shows its tokens."""
 
 
 def tokens_tab(shown: Sequence[Mapping[str, Any]], how: str = HOW) -> tuple[str, dict[str, Any]]:

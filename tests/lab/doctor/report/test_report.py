@@ -251,7 +251,7 @@ def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
     page = read(page_of(run, tmp_path / "page.html"))
     assert_sound(page)
-    assert page.text.count("With run.save_batches=2, rlzoo saves") == 2
+    assert page.text.count("With run.save_batches=1, rlzoo saves") == 2
     assert "Samples during the run" in page.text
     assert page.data["tokens"] == {}
 
@@ -297,7 +297,7 @@ def test_the_command_tells_what_it_wrote(tmp_path, capsys, monkeypatch):
     assert main(["report", str(run)]) == 0
     out = capsys.readouterr().out
     assert "report.html (step 20, finished)" in out
-    assert "run.save_batches=2" in out
+    assert "run.save_batches=1" in out
     assert main(["report", str(run), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["state"] == "finished"
