@@ -248,7 +248,10 @@ def _with_adapter(base: Any, folder: Path) -> Any:
     with reading(f"{folder}: cannot be loaded"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
         warnings.filterwarnings("error", ".*missing adapter keys")
-        merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+        tuned = PeftModel.from_pretrained(base, str(folder))
+        if not hasattr(tuned, "merge_and_unload"):
+            raise ModelError(f"{folder}: a {tuned.peft_type} adapter cannot be merged into weights")
+        merged = tuned.merge_and_unload()
     refuse_non_finite(merged, folder)
     return merged.requires_grad_(True).eval()  # peft froze them
 

@@ -24,6 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,9 +128,10 @@ def plug_in(number: int, out: Path) -> None:
     os.environ["RLZOO_PLUGINS"] = str(out / "house.py")
 
 
-def train(folder: Path, recipe: str, words: list[str], zoo: Any) -> None:
-    """In a fork, so that what a component keeps in memory dies with it."""
-    import rlzoo
+def forked(folder: Path, work: Callable[[], Any]) -> None:
+    """In a fork, so that what a component keeps in memory, or a bug that is patched in, dies with
+    it. A refusal is in refused.txt."""
+    from rlzoo.errors import RlzooError
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     child = os.fork()
@@ -139,8 +141,8 @@ def train(folder: Path, recipe: str, words: list[str], zoo: Any) -> None:
     try:
         warnings.simplefilter("ignore")
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            rlzoo.run(recipe, [*words, f"run.dir={folder}", "run.overwrite=true"], zoo=zoo)
-    except rlzoo.RlzooError as error:
+            work()
+    except RlzooError as error:
         folder.mkdir(exist_ok=True)
         (folder / "refused.txt").write_text(str(error))
     except Exception:  # the child's end, whatever it was: the parent goes on
@@ -149,9 +151,12 @@ def train(folder: Path, recipe: str, words: list[str], zoo: Any) -> None:
         os._exit(0)
 
 
-def train_all(made: Set, out: Path, which: str, more: list[str]) -> None:
-    plug_in(made.number, out)
-    made.prepare(out)
+def trained(folder: Path) -> bool:
+    return (folder / "summary.json").exists() or (folder / "refused.txt").exists()
+
+
+def load_all() -> Any:
+    """The zoo, in a process that has imported what each run needs."""
     import torch
     import transformers.models.auto.tokenization_auto
     import transformers.models.llama.modeling_llama  # noqa: F401
@@ -160,14 +165,22 @@ def train_all(made: Set, out: Path, which: str, more: list[str]) -> None:
     import rlzoo.train.loop
 
     torch.set_num_threads(1)
-    zoo = rlzoo.load_zoo()
+    return rlzoo.load_zoo()
+
+
+def train_all(made: Set, out: Path, which: str, more: list[str]) -> None:
+    plug_in(made.number, out)
+    made.prepare(out)
+    import rlzoo
+
+    zoo = load_all()
     for folder, (recipe, words) in made.jobs(out).items():
-        done = (folder / "summary.json").exists() or (folder / "refused.txt").exists()
-        if done or not re.search(which, str(folder.relative_to(out))):
+        if trained(folder) or not re.search(which, str(folder.relative_to(out))):
             continue
         began = sum(os.times()[:4])
         filled = re.sub(r"\{(data|models)\}", lambda m: str(out / m[1]), words)
-        train(folder, recipe, [*made.small, *filled.split(), *more], zoo)
+        words = [*made.small, *filled.split(), *more, f"run.dir={folder}", "run.overwrite=true"]
+        forked(folder, partial(rlzoo.run, recipe, words, zoo=zoo))
         spent = sum(os.times()[:4]) - began
         print(f"{spent:5.1f} s  {folder.relative_to(out)}  {curve(folder)}", flush=True)
 

@@ -11,18 +11,15 @@ refused with the cause in the message. `cause`: the first finding speaks of what
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
-import sys
 import time
-import traceback
-import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+from doctor_blind import forked, load_all, trained
 
 SMALL = [
     "model=nano",
@@ -430,36 +427,12 @@ def folder_of(out: Path, group: str, seed: int, case: Case) -> Path:
 
 
 def train(case: Case, folder: Path, seed: int, zoo: Any) -> None:
-    """In a fork: a bug that is patched in dies with it."""
     import rlzoo
 
-    if (folder / "summary.json").exists() or (folder / "refused.txt").exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        warnings.simplefilter("ignore")
-        if case.patch:
-            case.patch(zoo)
-        words = [
-            *SMALL,
-            *case.words.split(),
-            f"seed={seed}",
-            f"run.dir={folder}",
-            "run.overwrite=true",
-        ]
-        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            rlzoo.run(case.recipe, words, zoo=zoo)
-    except rlzoo.RlzooError as error:
-        folder.mkdir(exist_ok=True)
-        (folder / "refused.txt").write_text(str(error))
-    except Exception:  # the child's end, whatever it was: the parent goes on
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+    if case.patch:
+        case.patch(zoo)
+    words = [*SMALL, *case.words.split(), f"seed={seed}"]
+    rlzoo.run(case.recipe, [*words, f"run.dir={folder}", "run.overwrite=true"], zoo=zoo)
 
 
 def judge(case: Case, folder: Path) -> dict[str, Any]:
@@ -493,22 +466,14 @@ def main() -> None:
         cases += [(group, c) for c in SETS[group] if re.search(asked.only, c.name)]
     zoo = None
     if not asked.judge:
-        import torch
-        import transformers.models.auto.tokenization_auto
-        import transformers.models.llama.modeling_llama  # noqa: F401
-
-        import rlzoo
-        import rlzoo.train.loop
-
-        torch.set_num_threads(1)
-        zoo = rlzoo.load_zoo()
+        zoo = load_all()
     totals: dict[str, list[dict[str, Any]]] = {}
     for i, (group, case) in enumerate(cases):
         seed = asked.seed + (1000 * (i + 1) if group == "healthy" else 0)
         folder = folder_of(asked.out, group, asked.seed, case)
-        if not asked.judge:
-            train(case, folder, seed, zoo)
-        if not (folder / "summary.json").exists() and not (folder / "refused.txt").exists():
+        if not asked.judge and not trained(folder):
+            forked(folder, partial(train, case, folder, seed, zoo))
+        if not trained(folder):
             print(f"   (not there: {case.name})")
             continue
         found = judge(case, folder)

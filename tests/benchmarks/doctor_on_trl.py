@@ -11,21 +11,18 @@ and no more. Each run is a fork of one process, kept under RUNS, so that it can 
 """
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
 import re
 import shutil
-import sys
-import traceback
-import warnings
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "plugins")]
+from doctor_blind import forked
 
 BASE = Path(__file__).parents[2] / "configs" / "model" / "nano"
 PROMPTS, SAMPLES, STEPS = 16, 4, 40
@@ -236,6 +233,7 @@ def train(case: Case, folder: Path, seed: int) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
+    folder.mkdir(parents=True)
     settings = GRPOConfig(output_dir=str(folder), seed=seed, **{**USUAL, **case.settings})
     data = rows("train", 4000, seed)
     rewards = case.rewards() if case.rewards else right
@@ -251,24 +249,6 @@ def train(case: Case, folder: Path, seed: int) -> None:
     trainer.train()
     trainer.save_state()  # trainer_state.json; the arguments are what `save_model` writes
     torch.save(trainer.args, folder / "training_args.bin")
-
-
-def forked(case: Case, folder: Path, seed: int) -> None:
-    """In a fork: what is patched in dies with it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        warnings.simplefilter("ignore")
-        folder.mkdir(parents=True)
-        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            train(case, folder, seed)
-    except Exception:
-        (folder / "refused.txt").write_text(traceback.format_exc())
-    finally:
-        os._exit(0)
 
 
 def judge(folder: Path, run: Path) -> list[dict[str, str]]:
@@ -308,10 +288,11 @@ def main() -> None:
     for group, i, case in cases:
         folder = asked.out / group / re.sub(r"\W+", "-", case.name)
         source, run = folder / "trl", folder / "run"
-        done = (source / "training_args.bin").exists() or (source / "refused.txt").exists()
-        if not asked.judge and not done:
+        if not asked.judge and not (source / "training_args.bin").exists():
             began = sum(os.times()[:4])
-            forked(case, source, asked.seed + 1000 * i * (group == "healthy"))
+            shutil.rmtree(source, ignore_errors=True)
+            seed = asked.seed + 1000 * i * (group == "healthy")
+            forked(source, partial(train, case, source, seed))
             print(f"{case.name}: {sum(os.times()[:4]) - began:.0f} CPU s", flush=True)
         if not (source / "training_args.bin").exists():
             print(f"   (not there: {case.name})")

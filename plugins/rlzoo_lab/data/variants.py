@@ -1,47 +1,137 @@
-"""A recipe and a plan for each estimator in a comparison, with its swept options."""
+"""The rows of several values for a key: those of a sweep, and a recipe for each estimator in a
+comparison, with its swept options."""
 
+import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlzoo.errors import RlzooError, UsageError, nearest
-from rlzoo.plugin.component import Component
+from rlzoo.errors import RecipeError, RlzooError, UsageError, nearest
+from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import WHOLE, Recipe, compose, full_keys, of_a_file
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.plan import Plan
-from rlzoo.recipe.words import name_recipe, split_values
+from rlzoo.recipe.words import name_recipe, no_pair, split_values
 
 EVERYTHING = "all"  # estimator=all
 
-Swept = dict[str, tuple[str, list[str]]]  # option -> (as it was written, its values)
-
 
 def variants(
-    words: list[str], options: list[tuple[str, str]], zoo: Any, *, need_recipe: bool = True
+    words: list[str], options: list[tuple[str, str]], zoo: Zoo, *, need_recipe: bool = True
 ) -> list[Recipe]:
     """Composed recipes. `words`: `key=value`, where the estimator and its options may have several
-    values (`estimator=all`: all estimators); `options`: (name, text) of `--name text`. An option
-    applies to the estimators that have it; raises UsageError if none has it."""
-    fixed, names, swept = _sort(words, options, zoo)
-    make = partial(compose, zoo=zoo, need_recipe=need_recipe)
+    values (`estimator=all`: all estimators); `options`: (name, text) of `--name text`."""
+    every = [w for w in words if w == f"estimator={EVERYTHING}"]
+    words = spell_out([w for w in words if w not in every], zoo) + every
+    words += [f"estimator.{name}={text}" for name, text in options]
+    choices: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise no_pair(word, words)
+        values = split_values(text)
+        if key in ("estimator", "estimator.name"):
+            choices["estimator"] = [*zoo.estimators] if text == EVERYTHING else values
+        elif not key.startswith("estimator.") and key != "recipe" and len(values) > 1:
+            raise UsageError(
+                f"{key}={text}: only estimators and their options can be compared here; "
+                "use `rlzoo sweep` for other keys"
+            )
+        else:
+            choices[key] = values if key.startswith("estimator.") else [text]
     recipes = []
-    for name in names:
-        chosen = [*fixed, *([f"estimator={name}"] if name else [])]
-        plain = make(chosen)
-        estimator = zoo.estimators[plain.config.estimator.name]
-        if plain.config.rollout.truncation == "bootstrap" and "values" not in estimator.needs:
+    written = {f"estimator.{name}": f"--{name}" for name, _ in options}
+    for row in combinations(choices, zoo, written, need_recipe=need_recipe):
+        make = partial(compose, zoo=zoo, need_recipe=need_recipe)
+        recipe = make([f"{k}={v}" for k, v in row.items()])
+        reads = zoo.estimators[recipe.config.estimator.name].needs
+        if recipe.config.rollout.truncation == "bootstrap" and "values" not in reads:
             # Next to a critic's estimator: one that reads no values needs none after the end.
-            chosen = [w for w in chosen if not w.startswith("rollout.truncation=")]
-            chosen.append("rollout.truncation=zero")
-            plain = make(chosen)
-        has = [option for option in swept if option in estimator.options]
-        for values in itertools.product(*(swept[option][1] for option in has)):
-            own = [f"estimator.{o}={v}" for o, v in zip(has, values, strict=True)]
-            recipes.append(make([*chosen, *own]) if own else plain)
-    _check_owners(swept, [zoo.estimators[r.config.estimator.name] for r in recipes])
+            row["rollout.truncation"] = "zero"
+            recipe = make([f"{k}={v}" for k, v in row.items()])
+        recipes.append(recipe)
     return recipes
+
+
+def combinations(
+    choices: Mapping[str, list[str]],
+    zoo: Zoo,
+    written: Mapping[str, str] = {},
+    *,
+    need_recipe: bool = True,
+) -> Iterator[dict[str, str]]:
+    """Each row's words, of the values of each key. An option applies to the components that have
+    it; if the chosen component has no such option, the word is left out and the row appears once.
+    written: how a key was written, where that was not `key=value`."""
+    options = {k: place for k in choices if (place := _option_of(k))}
+    others = [k for k in choices if k not in options]
+    taken: set[str] = set()
+    met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
+    bases: list[tuple[dict[str, str], list[str]]] = []
+    for values in itertools.product(*(choices[k] for k in others)):
+        base = dict(zip(others, values, strict=True))
+        base = {k: v for k, v in base.items() if _in_set(k, base)}
+        if not options:
+            bases.append((base, []))
+            continue
+        with naming_row(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
+            recipe = compose([f"{k}={v}" for k, v in base.items()], zoo, need_recipe=need_recipe)
+        applying = []
+        for key, (section, option) in options.items():
+            name = recipe.value(f"{section}.name")
+            component = zoo.shelves[SECTIONS[section]][name] if name else None
+            has = tuple(component.options) if component else ()
+            met[key][name or "none"] = has
+            if option in has:
+                applying.append(key)
+                taken.add(key)
+        bases.append((base, applying))
+    for key in options:
+        if key not in taken:
+            where = written.get(key, f"{key} (command line)")
+            raise RecipeError(f"{where}: {_no_owner(options[key], met[key])}")
+    for base, applying in bases:
+        for values in itertools.product(*(choices[k] for k in applying)):
+            row = base | dict(zip(applying, values, strict=True))
+            yield {k: row[k] for k in choices if k in row}
+
+
+def _option_of(key: str) -> tuple[str, str] | None:
+    """(section, option) where the key is an option of a chosen component, not one of the core."""
+    section, _, option = key.rpartition(".")
+    return (section, option) if section in SECTIONS and key not in KEYS else None
+
+
+def _in_set(key: str, row: Mapping[str, str]) -> bool:
+    """Whether an option of `rewards.NAME` has its NAME among the row's `rewards=...`."""
+    head, _, rest = key.partition(".")
+    if head not in COLLECTIONS or not rest or head not in row:
+        return True
+    return rest.split(".")[0] in re.split(r"[\[\], ]+", row[head])
+
+
+def _no_owner(place: tuple[str, str], met: Mapping[str, tuple[str, ...]]) -> str:
+    section, option = place
+    singular = KINDS[SECTIONS[section]].singular
+    has = "; ".join(f"{name}: {', '.join(options) or 'none'}" for name, options in met.items())
+    known = [o for options in met.values() for o in options]
+    return (
+        f"no chosen {singular} has an option {option!r} (available: {has}){nearest(option, known)}"
+    )
+
+
+@contextlib.contextmanager
+def naming_row(row: str) -> Iterator[None]:
+    try:
+        yield
+    except RlzooError as error:
+        if row:
+            raise type(error)(f"row {row}: {error}") from None
+        raise
 
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:
@@ -62,49 +152,6 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
     full = full_keys(short, known, keys)
     pairs = zip(keys, words, strict=True)
     return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
-
-
-def in_full(words: list[str], zoo: Any) -> list[str]:
-    """Check that no word lacks a key and that no recipe name is incomplete."""
-    every = [w for w in words if w == f"estimator={EVERYTHING}"]
-    return spell_out([w for w in words if w not in every], zoo) + every
-
-
-def _sort(
-    words: list[str], options: list[tuple[str, str]], zoo: Any
-) -> tuple[list[str], list[str | None], Swept]:
-    """Words that all recipes share, the names of estimators, and their options."""
-    words = in_full(words, zoo)
-    fixed: list[str] = []
-    names: list[str | None] = [None]
-    swept: Swept = {}
-    written = [(word.partition("=")[0], word) for word in words]
-    written += [(f"--{name}", f"estimator.{name}={text}") for name, text in options]
-    for place, word in written:
-        key, _, text = word.partition("=")
-        if key in ("estimator", "estimator.name"):
-            names = [*(zoo.estimators if text == EVERYTHING else split_values(text))]
-        elif key.startswith("estimator."):
-            swept[key.removeprefix("estimator.")] = place, split_values(text)
-        elif key != "recipe" and len(split_values(text)) > 1:
-            raise UsageError(
-                f"{key}={text}: only estimators and their options can be compared here; "
-                "use `rlzoo sweep` for other keys"
-            )
-        else:
-            fixed.append(word)
-    return fixed, names, swept
-
-
-def _check_owners(swept: Swept, estimators: list[Any]) -> None:
-    for option, (place, _) in swept.items():
-        if not any(option in e.options for e in estimators):
-            names = ", ".join(dict.fromkeys(e.name for e in estimators))
-            theirs = {o for e in estimators for o in e.options}
-            raise UsageError(
-                f"{place}: not an option of {names} (available: "
-                f"{', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
-            )
 
 
 def shown_options(

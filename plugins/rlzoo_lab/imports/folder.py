@@ -87,14 +87,17 @@ def convert(
     whose = whose or (trainer if trainer in tables() else None) or "csv"
     steps, evaluations, notes = _merged(found, whose)
     notes = [*found.notes, *notes]
+    keys = recipe_keys(whose, found.settings)
+    in_reward = keys.get("kl.place") == "reward"
+    for line in steps.values() if in_reward else ():
+        line.pop("actor/kl_loss", None)  # of TRL's RLOO, whose kl is k1 at rollout
     for theirs, note in tables().get(whose, {}).get("notes", {}).items():
-        if not {theirs, f"train/{theirs}"}.isdisjoint(names):
+        if not {theirs, f"train/{theirs}"}.isdisjoint(names) and not (in_reward and theirs == "kl"):
             notes.append(note)
     if whose == "trl":
         notes += _std_of_scores(steps)
     _choose("--eval", evaluations, evaluation, SCORE)
     _choose("--reward", steps, reward, REWARD)
-    keys = recipe_keys(whose, found.settings)
     derived = _derive(found, steps, keys.get("rollout.samples"))
     notes += [f"{key}: {value}, in place of the files' {keys[key]}"
               for key, value in given.items() if keys.get(key, value) != value]  # fmt: skip

@@ -82,12 +82,12 @@ def rows_of(
     runs, waiting, last = _runs(lines, names), list[Row](), 0
     both = {"rollout/step", "train/step"} <= {*stepped}  # as slime counts
     rollouts, optimized = set[int](), list[Row]()
-    sparse = _sparse(lines)
+    sparse, padded = _sparse(lines), _padded(lines)
     for (line, values), name, run in zip(lines, stepped, runs, strict=True):
         gaps = 2 * sum(v is None for v in values.values()) > len(values)
         kept = {k: x for k, v in values.items() if k not in STEPS and k[:1] != "_"
                 and (x := number(v) if v is not None or gaps or k in sparse else math.nan)
-                is not None and k != found.step}  # fmt: skip
+                is not None and k != found.step and (v == v or k not in padded)}  # fmt: skip
         if counts and not name and any(c in values for c in COUNTERS):
             waiting.append(Row(0, kept, run))
             continue
@@ -136,6 +136,17 @@ def _sparse(lines: Lines) -> set[str]:
         between = any(after > before for before, after in itertools.pairwise(there))
         if sum(there) < 2 or (between and 10 * there.count(False) > len(there)):
             out.add(name)
+    return out
+
+
+def _padded(lines: Lines) -> set[str]:
+    """The names whose NaN is a gap, as some programs write tables: most of its lines, and not up to
+    the end, as where a run diverged."""
+    out = set()
+    for name in {k for _, values in lines for k, v in values.items() if v != v}:
+        known = [values[name] == values[name] for _, values in lines if name in values]
+        between = any(after > before for before, after in itertools.pairwise(known))
+        out |= {name} if between and 2 * sum(known) < len(known) else set()
     return out
 
 

@@ -41,6 +41,16 @@ VERDICTS = {
     "Alpaca and KTO tag": "instruction output kto_tag",
     "query, response and label": "query response label",
 }
+OPTIONS = (
+    "prompt",
+    "response",
+    "chosen",
+    "rejected",
+    "completion",
+    "completions",
+    "label",
+    "labels",
+)
 SOLUTIONS = {"prompt, completions and labels": "prompt completions labels"}
 
 
@@ -85,7 +95,8 @@ def needed(row: Mapping[str, Any], name: str) -> Any:
     try:
         found = column(row, name)
     except KeyError:
-        raise ValueError(no_column(name, row)) from None
+        option = f"; --{name} names another" if name in OPTIONS else ""
+        raise ValueError(f"{no_column(name, row)}{option}") from None
     if found is None:
         raise ValueError(f"{name!r} is null")
     return found

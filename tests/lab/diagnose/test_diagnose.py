@@ -225,7 +225,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
     ("words", "text"),
     [
         ((), "requires recipe=NAME"),
-        (("recipe=ppo_gae", "estimator.lamb=0,1"), "not an option of gae.*did you mean 'lam'"),
+        (("recipe=ppo_gae", "estimator.lamb=0,1"), "estimator.lamb .*gae: .*did you mean 'lam'"),
         (("recipe=ppo_gae", "estimator.lam=0,2", *SMALL), r"must be a float in \[0, 1\]"),
         (("recipe=ppo_gae", "estimator=gea,mc"), "did you mean 'gae'"),
         (("recipe=ppo_gae", "seed=0,1"), "seed=0,1"),

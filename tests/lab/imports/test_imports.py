@@ -181,8 +181,12 @@ def test_rloo_of_trl_pays_for_its_kl_in_the_reward(tmp_path):
     place = tmp_path / "in" / "trainer_state.json"
     arguments(place.with_name("training_args.bin"), num_generations=4, beta=0.05,
               normalize_advantages=False)  # fmt: skip
-    place.write_text(json.dumps({"log_history": [{"step": 1, "reward": 0.5}]}))
-    assert imported(place.parent, tmp_path / "run").document["recipe"] == {
+    place.write_text(json.dumps({"log_history": [{"step": 1, "reward": 0.5, "kl": 0.2}]}))
+    result = imported(place.parent, tmp_path / "run")
+    assert "actor/ref_kl" in result.document["metrics"]
+    assert "actor/kl_loss" not in result.document["metrics"]
+    assert result.notes == []
+    assert result.document["recipe"] == {
         "imported.from": "trl", "estimator.name": "rloo", "kl.name": "k1", "kl.place": "reward",
         "kl.coef": 0.05, "rollout.samples": 4}  # fmt: skip
 

@@ -187,6 +187,10 @@ CASES = {
         {"step": n, "critic/score/mean": n, "actor/lr": 1e-6, "actor/grad_norm": None if n == 3
          else 1.0} for n in range(1, 31)))}, "", {"actor/grad_norm": {
              n: NAN if n == 3 else 1.0 for n in range(1, 31)}}),
+    "NaN in the gaps of a table": ({"a.csv": "step,reward,eval/x,norm\n1,.1,nan,1\n2,.2,.5,nan\n"
+        "3,nan,nan,2\n4,nan,nan,3\n5,nan,.6,4\n6,nan,nan,5\n"}, "--eval x", {
+            R: {1: 0.1, 2: 0.2, 3: NAN, 4: NAN, 5: NAN, 6: NAN}, "eval/score": {2: 0.5, 5: 0.6},
+            "csv/norm": {1: 1, 2: NAN, 3: 2, 4: 3, 5: 4, 6: 5}}),
     "NaN of wandb": ({"r.wandb": [hf(1, 0.1), hf(2, NAN)]}, "", {R: {1: 0.1, 2: NAN}}),
     "tabs": ({"a.tsv": "step\treward\n1\t0.1\n2\t0.2\n"}, "", TWO),
     "semicolons and decimal commas": ({"a.csv": "step;reward\n1;0,1\n2;0,2\n"}, "", TWO),

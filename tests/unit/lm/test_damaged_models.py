@@ -169,6 +169,17 @@ def test_an_adapter_that_would_be_unpickled_is_refused(adapter):
     assert "no adapter_model.safetensors (pickled formats" in line(load_causal_lm, adapter)
 
 
+def test_an_adapter_that_is_no_change_of_weights_is_refused(model_dir, tmp_path):
+    from peft import PromptTuningConfig, get_peft_model
+
+    tuned = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    get_peft_model(load_causal_lm(model_dir), tuned).save_pretrained(tmp_path / "a")
+    (file := tmp_path / "a" / "adapter_config.json").write_text(
+        json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(model_dir)})
+    )
+    assert "PROMPT_TUNING adapter" in line(load_causal_lm, tmp_path / "a")
+
+
 def test_an_adapter_is_held_to_the_same(adapter):
     file = adapter / "adapter_model.safetensors"
     tensors = load_file(file)

@@ -7,12 +7,11 @@ has checkpoints. The same command therefore continues with the missing runs, whi
 killed.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -21,17 +20,16 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rlzoo.errors import RecipeError, RlzooError, nearest, warn
-from rlzoo.plugin.component import KINDS
+from rlzoo.errors import RecipeError, warn
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.keys import KEYS, SECTIONS
 from rlzoo.recipe.plan import Plan
 from rlzoo.recipe.words import no_pair, split_values
 from rlzoo.train.start import prepare
 from rlzoo_lab.data.comparable import label
 from rlzoo_lab.data.record import flat_config
-from rlzoo_lab.data.variants import spell_out
+from rlzoo_lab.data.variants import combinations, naming_row, spell_out
 
 
 @dataclass(frozen=True)
@@ -121,13 +119,12 @@ def plan_sweep(
     """Compose and plan every row; raises RecipeError, which names the invalid row."""
     words, choices = _choices(words, zoo)
     seeds = _seeds(choices.pop("seed", []))
-    combinations = list(_combinations(choices, zoo))
     swept = [k for k, values in choices.items() if len(values) > 1]
     rows: dict[str, SweepRow] = {}
     idle: dict[str, RecipeError] = {}
-    for combination in combinations:
+    for combination in list(combinations(choices, zoo)):  # their faults first
         chosen = " ".join(f"{k}={combination[k]}" for k in swept if k in combination)
-        with _naming(chosen):
+        with naming_row(chosen):
             plan = _effective(combination, zoo, idle)
             recipe, row_words = plan.recipe, [f"{k}={v}" for k, v in combination.items()]
             for warning in plan.warnings:
@@ -201,7 +198,7 @@ def try_words(words: list[str], zoo: Zoo) -> None:
     """Raise errors in the words of the first rows; faster than a plan."""
     _, choices = _choices(words, zoo)
     _seeds(choices.pop("seed", []))
-    for row in itertools.islice(_combinations(choices, zoo), MOST_TRIED):
+    for row in itertools.islice(combinations(choices, zoo), MOST_TRIED):
         compose([f"{k}={v}" for k, v in row.items()], zoo)
 
 
@@ -215,76 +212,6 @@ def _seeds(words: list[str]) -> tuple[int, ...]:
                               f"Got {word!r}")  # fmt: skip
         seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return tuple(dict.fromkeys(seeds))
-
-
-def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[str, str]]:
-    """Each row's words. An option applies to the components that have it; if the chosen component
-    has no such option, the word is left out and the row appears once."""
-    options = {k: place for k in choices if (place := _option_of(k))}
-    others = [k for k in choices if k not in options]
-    taken: set[str] = set()
-    met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
-    bases: list[tuple[dict[str, str], list[str]]] = []
-    for values in itertools.product(*(choices[k] for k in others)):
-        base = dict(zip(others, values, strict=True))
-        base = {k: v for k, v in base.items() if _in_set(k, base)}
-        if not options:
-            bases.append((base, []))
-            continue
-        with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
-            recipe = compose([f"{k}={v}" for k, v in base.items()], zoo)
-        applying = []
-        for key, (section, option) in options.items():
-            name = recipe.value(f"{section}.name")
-            component = zoo.shelves[SECTIONS[section]][name] if name else None
-            has = tuple(component.options) if component else ()
-            met[key][name or "none"] = has
-            if option in has:
-                applying.append(key)
-                taken.add(key)
-        bases.append((base, applying))
-    for key in options:
-        if key not in taken:
-            raise RecipeError(_no_owner(key, options[key], met[key]))
-    for base, applying in bases:
-        for values in itertools.product(*(choices[k] for k in applying)):
-            row = base | dict(zip(applying, values, strict=True))
-            yield {k: row[k] for k in choices if k in row}
-
-
-def _option_of(key: str) -> tuple[str, str] | None:
-    """(section, option) where the key is an option of a chosen component, not one of the core."""
-    section, _, option = key.rpartition(".")
-    return (section, option) if section in SECTIONS and key not in KEYS else None
-
-
-def _in_set(key: str, row: Mapping[str, str]) -> bool:
-    """Whether an option of `rewards.NAME` has its NAME among the row's `rewards=...`."""
-    head, _, rest = key.partition(".")
-    if head not in COLLECTIONS or not rest or head not in row:
-        return True
-    return rest.split(".")[0] in re.split(r"[\[\], ]+", row[head])
-
-
-def _no_owner(key: str, place: tuple[str, str], met: Mapping[str, tuple[str, ...]]) -> str:
-    section, option = place
-    singular = KINDS[SECTIONS[section]].singular
-    has = "; ".join(f"{name}: {', '.join(options) or 'none'}" for name, options in met.items())
-    known = [o for options in met.values() for o in options]
-    return (
-        f"{key} (command line): no {singular} of this sweep has an option {option!r} (available: "
-        f"{has}){nearest(option, known)}"
-    )
-
-
-@contextlib.contextmanager
-def _naming(row: str) -> Iterator[None]:
-    try:
-        yield
-    except RlzooError as error:
-        if row:
-            raise type(error)(f"row {row}: {error}") from None
-        raise
 
 
 def _full(key: str) -> str:

@@ -119,7 +119,7 @@ def test_rows_that_say_the_same_are_one(zoo):
     ("words", "said"),
     [
         (["estimator.lamm=0,1"], "no option|has an option 'lamm'.*did you mean 'lam'"),
-        (["estimator=mc,td0", "estimator.lam=0.5"], "no estimator of this sweep has an option"),
+        (["estimator=mc,td0", "estimator.lam=0.5"], "no chosen estimator has an option"),
         (["estimator=gae,mc", "estimator.lam=0,2"], "row estimator=gae estimator.lam=2: .* Got 2"),
         (["estimator=gae,mcc"], "row estimator=mcc: .*did you mean 'mc'"),
         (["estimator=grpo", "rollout.samples=1,4"], "row rollout.samples=1: .*at least 2"),
