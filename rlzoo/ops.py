@@ -88,9 +88,7 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
 
 def group_count(group_ids: Tensor) -> Tensor:
     """Size of each row's group, (B,) int64."""
-    index = group_index(group_ids)
-    count = torch.zeros_like(index)
-    return count.index_add_(0, index, torch.ones_like(index))[index]
+    return group_sum(torch.ones_like(group_ids, dtype=torch.int64), group_ids)
 
 
 def group_mean(x: Tensor, group_ids: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ class Policy:
 
     model: Any
     tokenizer: Any
+    vocabulary: int
+    pad_id: int
     eos_ids: list[int]
     limit: tuple[int, str] | None
     temperature: float = 1.0
@@ -61,21 +63,17 @@ class Policy:
         """The policy of a model, whose config names its end tokens and its limit."""
         # float64 is for checking numbers: nothing casts it.
         autocast = autocast and next(model.parameters()).dtype != torch.float64
+        text, pad_id = model.config.get_text_config(), int(tokenizer.pad_token_id)
         ends, limit = eos_ids(model.config, tokenizer), limit_of(model.config)
-        softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-        return cls(model, tokenizer, ends, limit, autocast=autocast, softcap=softcap, **more)
+        softcap = getattr(text, "final_logit_softcapping", None)
+        return cls(
+            model, tokenizer, text.vocab_size, pad_id, ends, limit,
+            autocast=autocast, softcap=softcap, **more,
+        )  # fmt: skip
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
-
-    @property
-    def vocabulary(self) -> int:
-        return int(self.model.config.get_text_config().vocab_size)
-
-    @property
-    def pad_id(self) -> int:
-        return int(self.tokenizer.pad_token_id)
 
     @cached_property
     def bytes_of_position(self) -> dict[bool, int]:

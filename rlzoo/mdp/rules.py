@@ -231,8 +231,8 @@ def score(plan: Plan, columns: Columns, task_scores: Tensor | None = None) -> di
     """
     mask, out = columns["response_mask"], {}
     if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
-        own_scores = partial(_task_scores, plan)
-        out["task_scores"] = _per_token(own_scores, columns, f"task {plan.task_name!r}")
+        label = f"task {plan.task_name!r}"
+        out["task_scores"] = _per_token(partial(_task_scores, plan), columns, label)
         if task_scores is not None:
             out["task_scores"] = task_scores.where(~task_scores.isnan(), out["task_scores"])
     known = {**columns, **out}
@@ -289,9 +289,11 @@ def right_rows(plan: Plan, batch: Columns) -> Tensor | None:
 def _task_scores(plan: Plan, columns: Columns) -> Tensor:
     """The scores of the task's own scorer, (B,) or (B, T)."""
     output = plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
-    mask = columns["response_mask"]
-    label = f"task {plan.task_name!r}"
-    return scores(output, mask, lambda text: ComponentError(f"{label} {text}"))
+    return scores(
+        output,
+        columns["response_mask"],
+        lambda text: ComponentError(f"task {plan.task_name!r} {text}"),
+    )
 
 
 def _per_token(scorer: Scorer, columns: Columns, label: str) -> Tensor:

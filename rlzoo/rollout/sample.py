@@ -132,14 +132,12 @@ def _prompts(world: World, examples: list[Example], samples: int, rows: Tensor) 
     each = {name: [x for x in values for _ in range(samples)] for name, values in read.items()}
     home = torch.arange(len(examples)).repeat_interleave(samples)
     ids, mask = left_pad([form.encode(e.prompt) for e in examples], policy.pad_id, policy.device)
-    index = torch.tensor([e.index for e in examples])
-    group_ids = rows // samples
     return {
         **each,
         "prompt_ids": ids[home],
         "prompt_mask": mask[home],
-        "prompt_index": index[home].to(policy.device),
-        "group_ids": group_ids.to(policy.device),
+        "prompt_index": torch.tensor([e.index for e in examples])[home].to(policy.device),
+        "group_ids": (rows // samples).to(policy.device),
     }
 
 

@@ -43,8 +43,7 @@ def add_columns(
     spared = for_update and plan.old_in_loss and step >= plan.actor_from and engine.alone
     _add_scores(world, batch, kept, old=not spared or kept.has("log_probs"))
     more = resources(world, batch, (f"{stream}/columns",), step)
-    if stream == "train":  # others look on
-        more["memory"] = world.memory
+    more |= {"memory": world.memory} if stream == "train" else {}  # others look on
     for bound in plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
         whole = engine.whole(bound.needs) if "sample" in bound.needs else nullcontext()
@@ -62,11 +61,10 @@ def _add_scores(world: World, batch: Batch, kept: Kept, *, old: bool) -> None:
     want = [n.removeprefix("old_") for n in SCORED if n in needs and n not in batch]
     values = () if engine.critic is None else ("values",)
     scores = engine.scores(batch, (*want, *values), kept)
-    taught = "teacher_log_probs" in scores  # as well, for the KL
     for name in SCORED:
-        extra = name == "ref_log_probs" or (name == "teacher_log_probs" and taught)
         scored = scores.get(name.removeprefix("old_"))
-        if scored is not None and name not in batch and (name in needs or extra):
+        # The log-probs of a frozen model come with its KL.
+        if scored is not None and name not in batch and (name in needs or name in FROZEN):
             batch.add(name, scored)
     if plan.own_reference:
         batch.add("ref_log_probs", batch["old_log_probs"])

@@ -61,7 +61,11 @@ def critic_metrics(plan: Plan, batch: Mapping[str, Tensor]) -> dict[str, float]:
 def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     """Statistics of the rollout and of the estimator's advantages."""
     mask = batch["response_mask"]
-    out = {names.REWARD: batch["sequence_scores"].mean().item()}
+    out = {
+        names.REWARD: batch["sequence_scores"].mean().item(),
+        names.TRUNCATED: batch["truncated"].float().mean().item(),
+        "response/eos": batch["terminated"].float().mean().item(),
+    }
     rows = {
         "score": batch["sequence_scores"],
         "rewards": batch["sequence_rewards"],
@@ -71,8 +75,6 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     rows |= {"turns": batch["turn_ids"].amax(1)} if "turn_ids" in batch else {}
     for name, x in rows.items():
         out |= _spread(name, x.float(), x.float().std(correction=0))
-    out[names.TRUNCATED] = batch["truncated"].float().mean().item()
-    out["response/eos"] = batch["terminated"].float().mean().item()
     # A group is counted once: weigh each row by one over its group's size.
     _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
 

@@ -28,7 +28,7 @@ from rlzoo.step.columns import (
 )
 from rlzoo.step.delayed import Delayed
 from rlzoo.step.metrics import batch_metrics
-from rlzoo.step.update import Experience, learning_rate, make_optimizers, update
+from rlzoo.step.update import Experience, Phases, learning_rate, make_optimizers, update
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,22 +77,19 @@ class Trainer:
         """The batch of the next step: prompts, sampled and scored responses, the columns that the
         plan needs, rewards and advantages."""
         world, plan, step = self.world, self.plan, self.steps
-        rollout, meter = plan.recipe.config.rollout, self.engine.meter
-        seconds, before = dict[str, float](), meter.tokens
+        rollout, phases = plan.recipe.config.rollout, Phases()
         older = self.delayed.within() if self.delayed else nullcontext()  # weights to sample with
-        with self._timed(seconds, "gen"), older:
+        with self._timed(phases, "gen"), older:
             prompts = draw(world, "train", rollout.prompts, "train", step)
             batch = collect(world, prompts, rollout.samples, stream="train", step=step)
-        sampled = meter.tokens
-        with self._timed(seconds, "columns"):
+        with self._timed(phases, "columns"):
             drawn = "old_log_probs" in batch
             kept = add_columns(world, batch, stream="train", step=step, for_update=True)
             gap = log_prob_gap(self.engine, batch, kept, sampled=drawn)
-        tokens = {"gen": sampled - before, "columns": meter.tokens - sampled}
-        with self._timed(seconds, "adv"):
+        with self._timed(phases, "adv"):
             add_rewards(plan, batch, self.kl_coef)
             add_advantages(plan, batch)
-        return Experience(batch, gap, kept, seconds, tokens)
+        return Experience(batch, gap, kept, phases)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Train on a batch, which cannot be used again; returns the step's metrics by name.
@@ -107,32 +104,32 @@ class Trainer:
                 group["lr"] = group.get("scale", 1.0) * rate
         if self.delayed:
             self.delayed.remember()
-        seconds, tokens = dict(experience.seconds), experience.tokens
-        with self._timed(seconds, "update"):
+        phases = dict(experience.phases)
+        with self._timed(phases, "update"):
             updated = update(self.world, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         if plan.moving_reference and self.steps % (config.kl.sync_steps or 1) == 0:
             self.engine.reference.move_towards(self.policy, config.kl.sync_mix or 1.0)
         measured = batch_metrics(plan, batch.cpu())
         if REF_KL_PER_RESPONSE in measured:
-            distance = measured[REF_KL_PER_RESPONSE]
-            self.kl_coef = next_kl_coef(config.kl, coef, distance, batch.rows)
+            self.kl_coef = next_kl_coef(config.kl, coef, measured[REF_KL_PER_RESPONSE], batch.rows)
+        seconds, tokens = zip(*phases.values(), strict=True)
         return {
             **measured,
             **updated,
             "actor/kl_coef": coef,
             LOG_PROB_GAP: experience.log_prob_gap,
             **lr,
-            "perf/tokens_per_second": sum(tokens.values()) / max(sum(seconds.values()), 1e-9),
-            **{f"tokens/{phase}": n for phase, n in tokens.items()},
-            **{f"timing_s/{phase}": x for phase, x in seconds.items()},
+            "perf/tokens_per_second": sum(tokens) / max(sum(seconds), 1e-9),
+            **{f"tokens/{phase}": phases[phase][1] for phase in ("gen", "columns")},
+            **{f"timing_s/{phase}": x for phase, (x, _) in phases.items()},
         }
 
     @contextmanager
-    def _timed(self, seconds: dict[str, float], name: str) -> Iterator[None]:
-        began = self.clock()
+    def _timed(self, phases: Phases, name: str) -> Iterator[None]:
+        began, before = self.clock(), self.engine.meter.tokens
         yield
-        seconds[name] = self.clock() - began
+        phases[name] = self.clock() - began, self.engine.meter.tokens - before
 
     def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
         """One training step: its batch, and its metrics."""

@@ -6,9 +6,10 @@ the split does not change the gradient.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from rlzoo.step.columns import loss_mask
 from rlzoo.step.optimizer import optimizer_of
 
 Sums = dict[str, list[Tensor]]  # terms () of metrics and of the weights that norm them, by name
+Phases = dict[str, tuple[float, int]]  # seconds and generated tokens of each phase of a step
 
 
 @dataclass
@@ -35,14 +37,13 @@ class Experience:
 
     log_prob_gap: the distance of the sampling distribution from the policy, in nats.
     kept: the update's forward passes, where the batch's columns were read off them.
-    seconds, tokens: the time and generated tokens of each phase: `gen`, `columns`, `adv`.
+    phases: `gen`, `columns` and `adv`.
     """
 
     batch: Batch
     log_prob_gap: float
     kept: Kept = field(default_factory=Kept)
-    seconds: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
+    phases: Phases = field(default_factory=dict)
 
 
 def update(
@@ -64,20 +65,27 @@ def update(
         epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
             generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(plan, batch, count, generator)
             # Kept passes are of one update on all rows, in this order.
-            all_rows = [torch.arange(batch.rows)] if kept else None
-            for part in all_rows or _minibatches(plan, batch, count, generator):
+            for part in [torch.arange(batch.rows)] if kept else parts:
                 rows = {**take(batch, part), "response_mask": mask[part]}
                 old: dict[str, Tensor] = {}
                 sums = gradients(engine, plan, rows, kl_coef, names, kept, old)
                 batch.update({name: x[part.argsort()] for name, x in old.items()})
                 _step(engine, plan, optimizers, sums, names, totals)
     kept.clear()
-    if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
-        del totals[FIRST_RATIO_GAP][1:]
     return {
-        k: sum(v) if k == "train/skipped" else sum(v) / len(v) for k, v in sorted(totals.items())
+        k: OVER_STEPS[k](v) if k in OVER_STEPS else sum(v) / len(v)
+        for k, v in sorted(totals.items())
     }
+
+
+# Metrics that are not the mean over optimizer steps. Later steps move the policy away from the one
+# that sampled.
+OVER_STEPS: dict[str, Callable[[list[float]], float]] = {
+    "train/skipped": sum,
+    FIRST_RATIO_GAP: itemgetter(0),
+}
 
 
 def _minibatches(plan: Plan, batch: Batch, parts: int, generator: torch.Generator) -> list[Tensor]:
