@@ -20,7 +20,7 @@ from rlzoo.plugin.border import border, needs_of, told, watched
 from rlzoo.plugin.call import call, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import Split, Task, Tokenizer
+from rlzoo.plugin.protocols import Split, Task, Tokenizer, abilities
 from rlzoo.recipe.plan import Plan
 
 T = TypeVar("T")
@@ -65,6 +65,21 @@ def draw_examples(
             raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
         examples.append(Example(prompt, answer, operator.index(index)))
     return examples
+
+
+def demonstration(task: Task, name: str, example: Example, generator: torch.Generator) -> Any:
+    """(right, wrong) of a task's `demonstrate`, each a text or a list of turns; raises
+    ComponentError, naming the task, if it returns anything else."""
+    label, demonstrate = f"task {name!r}: demonstrate", abilities(task).demonstrate
+    assert demonstrate is not None
+    with border(label):
+        pair = demonstrate(example, generator)
+    fits = isinstance(pair, tuple | list) and len(pair) == 2
+    if not fits or not all(
+        isinstance(t, str) for x in pair for t in ([x] if isinstance(x, str) else x)
+    ):
+        raise ComponentError(f"{label} returned {pair!r}, not (right, wrong), as texts or turns")
+    return pair
 
 
 def _is_plain(x: object) -> bool:
