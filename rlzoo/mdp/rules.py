@@ -193,9 +193,28 @@ def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | 
     return next((c for part in parts for c in part if alien(c)), "?") if parts else None
 
 
-def continued(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids of a text that follows another, without the space that some tokenizers add only at
-    the beginning (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
+def continued(tokenizer: Tokenizer, text: str, after: int | None = None) -> list[int]:
+    """Token ids of a text that follows another, without the space that some tokenizers add at the
+    beginning ("first" of Metaspace's schemes: Llama 2), or after any special token ("always", as
+    Mistral 7B 0.1). after: the token before it, if that may be a special one."""
+    if not spaces_after_special(tokenizer) or after in tokenizer.added_tokens_decoder:
+        return _after_eos(tokenizer, text)
+    for mark in "\n=a1":
+        before, both = (tokenizer(t, add_special_tokens=False)["input_ids"]
+                        for t in (mark, mark + text))  # fmt: skip
+        if tokenizer.unk_token_id not in before and both[: len(before)] == before:
+            return both[len(before) :]
+    return _after_eos(tokenizer, text)
+
+
+@lru_cache(maxsize=8)
+def spaces_after_special(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer adds a space to a text after a special token."""
+    first = (piece_of(tokenizer, i) or "" for c in "a1" for i in _after_eos(tokenizer, c)[:1])
+    return any(piece.startswith(("▁", "Ġ")) for piece in first)
+
+
+def _after_eos(tokenizer: Tokenizer, text: str) -> list[int]:
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     eos = tokenizer.added_tokens_decoder.get(tokenizer.eos_token_id)
     if eos is None or eos.rstrip:  # it would take the text's own space
