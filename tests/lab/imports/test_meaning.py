@@ -229,6 +229,12 @@ CASES = {
         f"(R pid=3) x.py:1 - rollout {n}: {{'rollout/raw_reward': {(n + 1) / 10},\n"
         "(Q pid=4) noise\n(R pid=3)  'rollout/values': nan}50%|##|\n" for n in (0, 1))}, "",
         TWO | {"values/mean": {1: NAN, 2: NAN}}),
+    "steps of a program that is not slime": ({"a.log": "".join(
+        f"step {n}: {{'train/reward': {n / 10}, 'train/loss': 0.5}}\n" for n in (1, 2))}, "",
+        "expected metrics"),
+    "steps of a program that is not SkyRL": ({"a.log": "".join(
+        f"Step {n}: {{'reward': {n / 10}, 'lr': 0.0}}\n" for n in (1, 2))}, "",
+        "expected metrics"),
     "SkyRL behind srun": ({"a.log": "".join(f"0: {li}\n" for li in SKY.splitlines())}, "",
                           {R: {1: 0.5}, LR: {1: 0.001}}),
     # Versions
@@ -275,6 +281,11 @@ CASES = {
         {R: {0: 0.0, 1: 0.1}, "csv/policy/sqrt_kl": {0: 0.1, 1: 0.1}}),
     "LLaMA-Factory's log": ({"trainer_log.jsonl": jsonl(*(
         {"current_steps": n, "total_steps": 9, "reward": n / 10} for n in (1, 2)))}, "", TWO),
+    "ms-swift's log": ({"logging.jsonl": jsonl(*(
+        {"reward": n / 10, "rewards/a/mean": n / 10, "clip_ratio/low_mean": 0.0,
+         "global_step/max_steps": f"{n}/9", "elapsed_time": "1m 2s"} for n in (1, 2)),
+        {"train_runtime": 9.0, "global_step/max_steps": "9/9", "memory": 1.0})}, "",
+        TWO | {"score/a": {1: 0.1, 2: 0.2}, "trl/memory": {}}),
     "a list whose step is global_step": ({"a.json": json.dumps(
         [{"global_step": n, "reward": n / 10} for n in (1, 2)])}, "", TWO),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
