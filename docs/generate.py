@@ -400,8 +400,9 @@ def public_block(zoo: Zoo) -> str:
             text = SAID.get(name) or (inspect.getdoc(found) or "").split("\n\n")[0]
             rows.append([f"`{name}`", cell(" ".join(text.split()))])
         rows += [[", ".join(several), where] for where, several in elsewhere.items()]
-        if module not in ("rlzoo", "rlzoo.ops", "rlzoo.data"):  # `help(NAME)` describes them
-            rows = [[", ".join(name for name, _ in rows), ""]]
+        if module not in ("rlzoo", "rlzoo.data"):  # `help(NAME)` describes them
+            where = "masked and group statistics, recursions: [ops.py](../rlzoo/ops.py)"
+            rows = [[", ".join(name for name, _ in rows), where * (module == "rlzoo.ops")]]
         out.append(f"### `{module}`\n\n" + table(["name", "what it is"], rows))
     return "\n\n".join(out)
 
@@ -523,13 +524,15 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
             rows = [
                 [keys(m.name) + " =" * m.verl, m.unit, cell(m.requires), cell(m.meaning)]
                 for m in metrics()
-                if m.maker == maker
+                if m.maker == maker and not m.name.endswith("_high")  # next to its `_low`
             ]
             heading = f"### {maker.capitalize()}\n\n" if len(makers) > 1 else ""
             parts.append(heading + table(head, rows))
         return "\n\n".join(parts)
 
     def keys(name: str) -> str:
+        if name.endswith("_low"):
+            return f"`{name}` `{name.removesuffix('_low')}_high`"
         parts = ("mean", "std", "min", "max") if name.endswith("/*") else ("",)
         return " ".join(f"`{name.removesuffix('*')}{part}`" for part in parts)
 
@@ -561,10 +564,17 @@ def bridges_block(zoo: Zoo) -> str:
             link = f"[`{c.name}`](components/{kind}/{c.name}.md)"
             rows.setdefault(tuple(said(c, h) for h in hosts), []).append(link)
         head = [TITLES[kind].lower(), *(h.title for h in hosts)]
-        nowhere = {cells: x for cells, x in rows.items() if {*cells} == {cells[0]} != {"yes"}}
-        some = [[", ".join(x), *cells] for cells, x in rows.items() if cells not in nowhere]
-        rest = [f"{', '.join(x)} ({cells[0][4:]})" for cells, x in nowhere.items()]  # after "no: "
-        lead = "No trainer supplies the columns that these need"
+        some: list[list[str]] = []
+        nowhere: dict[str, list[str]] = {}  # what no trainer has -> what needs it
+        for cells, x in rows.items():
+            lacks = ({*re.findall("`.*?`", x)} if x[:2] == "no" else set() for x in cells)
+            first, *others = lacks
+            if none_has := first.intersection(*others):
+                nowhere.setdefault(", ".join(sorted(none_has)), []).extend(x)
+            else:
+                some.append([", ".join(x), *cells])
+        rest = [f"{', '.join(x)} ({columns})" for columns, x in nowhere.items()]
+        lead = "No trainer supplies a column that these need"
         return f"{table(head, some)}\n\n{lead}: {'; '.join(rest)}."
 
     every = list(HOSTS.values())
@@ -628,12 +638,14 @@ def invariance_block(zoo: Zoo) -> str:
         factor = apart["factor"]
         return f"x {factor:.2g}" if factor else f"{apart['difference']:.0%}"
 
-    rows = [
-        [f"`{name}`", *(cell([r for k, r in one.items() if head in k and (
-            head == "processes" or "processes" not in k)]) for head in heads.values())]
-        for name, one in sorted(found.items())
-    ]  # fmt: skip
-    return table(["trainer", *heads], rows)
+    rows: dict[tuple[str, ...], list[str]] = {}  # trainers that fare alike share a row
+    for name, one in sorted(found.items()):
+        trainer, words = re.split(r",? (?=\w+=)", name, maxsplit=1)
+        cells = [cell([r for k, r in one.items() if head in k and (
+            head == "processes" or "processes" not in k)]) for head in heads.values()]  # fmt: skip
+        rows.setdefault((trainer, *cells), []).append(f"`{words}`")
+    alike = [[f"{first}: {', '.join(words)}", *cells] for (first, *cells), words in rows.items()]
+    return table(["trainer", *heads], alike)
 
 
 def vllm_block(zoo: Zoo) -> str:
@@ -684,7 +696,7 @@ def run_block(zoo: Zoo) -> str:
         if inspect.isfunction(found):
             call += arguments(found).replace("self, ", "").replace("self", "")
         doc = inspect.getdoc(getattr(found, "func", found)) or ""
-        rows.append([f"`{call}`", cell(doc.split("\n\n")[0])])
+        rows.append([f"`{call}`", cell(re.split(": `rlzoo|\n\n", doc)[0])])
     return table(["name", "what it is"], rows)
 
 

@@ -154,17 +154,15 @@ INTRO = """\
 Which recipes are included, how does each learn, and which should you try first? `rlzoo run NAME`
 runs a recipe, and `rlzoo show recipe=NAME` prints its settings.
 
-**Curves** show the mean score of training batches against the number of sampled tokens. The recipe
-is blue, with the range of its seeds; the task's best recipe is dashed. (DAPO filters its batches,
-so its curve looks better than its policy is.)
+**Curves**: mean score of training batches over sampled tokens. The recipe is blue, with the range
+of its seeds; the task's best recipe is dashed. (DAPO filters its batches, so its curve looks
+better than its policy is.)
 
-**Advice** comes from the short, untuned runs of the [league](../league.md). It suggests where to
-start, not what is best at your scale. *Level with the best* means that these seeds show no
-difference at 95 %. The number after *behind* is the recipe's share of the best recipe's gain. *Try
-first* means that the recipe is level with the best on every task, and that the 95 % interval of
-its mean rank is in the first
-third. Recipes are sorted by their rank in the league, which also lists the [failed
-runs](../league.md#what-went-wrong).
+**Advice** comes from the short, untuned runs of the [league](../league.md), which also lists the
+[failed ones](../league.md#what-went-wrong). It suggests where to start, not what is best at your
+scale. *Worth a try*: these seeds show no difference from the best at 95 %, on any task. *Try
+first*: nor is the 95 % interval of the mean rank outside the first third. After *behind on* is the
+share of the best recipe's gain. Recipes are sorted by their rank.
 """
 
 
@@ -212,7 +210,6 @@ def made_of(plan: Plan) -> str:
         parts.append(f"sampler {link(plan.sampler)}")
     parts += [f"column {link(column)}" for column in plan.columns]
     parts += [f"reward `{name}`" for name in plan.rewards if name != "verifier"]
-    parts += [f"correction `{plan.correction}`"] if plan.correction else []
     return ", ".join(parts) + "."
 
 
@@ -220,17 +217,17 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What the league suggests: try it first? Where was it behind?"""
     if not row:
         apart = league.NOT_PLAYED.get(name)
-        return f"Measured [separately](../{apart})." if apart else "Not measured yet."
+        return f"[Measured](../{apart})." if apart else "Not measured yet."
     tasks = row["tasks"]
     behind = [task for task, found in tasks.items() if not found["like_best"]]
     if not behind:
         leads = 3 * row.get("high", facts["of"]) <= facts["of"]
-        return f"**{'Try first' if leads else 'Worth a try'}**: level with the best on every task."
+        return f"**{'Try first' if leads else 'Worth a try'}.**"
     gains = sorted(max(tasks[task]["share"], 0) for task in behind)
     low_high = " to ".join(dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1])))
     if len(behind) == len(tasks):
-        return f"**Try others first**: behind on every task ({low_high})."
-    return f"**Worth a try**, but behind on {listed(behind)} ({low_high})."
+        return f"**Behind everywhere** ({low_high})."
+    return f"**Behind on** {listed(behind)} ({low_high})."
 
 
 def listed(names: list[str]) -> str:

@@ -83,20 +83,10 @@ def results(name: str) -> str:
     return table(header, lines)
 
 
-def expect() -> str:
-    """The tutorial's table of the rows."""
-    lines = []
-    for row, runs in runs_of("words").items():
-        words = f"`recipe={row.replace(' lam=', ' estimator.lam=')}`"
-        lines.append([words, with_interval(scores(runs), ".2f")])
-    return table(["", "right words, 95 % interval of the mean"], lines)
-
-
 def main() -> None:
     RUNS.mkdir(parents=True, exist_ok=True)
     blocks = {
         "words": lambda: results("words"),
-        "expect": expect,
         "end": lambda: results("end"),
     }
     for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:

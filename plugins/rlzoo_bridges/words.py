@@ -42,7 +42,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "actor.entropy_coef": ("entropy_coeff", "ent_coef", "entropy_loss_coef"),
     "kl.coef": (
         "beta", "kl_coef", "init_kl_coef", "kl_loss_coef", "kl_beta", "kl_ctl", "kl_tau",
-        "reference_policy_kl_penalty",
+        "reference_policy_kl_penalty", "use_kl_loss",
     ),
     "kl": ("kl_penalty", "kl_estimator", "kl_loss_type", "kl_estimator_type"),
     "policy_loss.clip_low": (
@@ -76,12 +76,13 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "train.microbatch": (
         "micro_batch_size", "ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
     ),
     "train.critic_warmup": (
         "policy_training_start_step", "value_warmup", "critic_freezing_steps",
         "freezing_actor_steps",
     ),
-    "eval.every": ("test_freq", "eval_steps", "eval_freq", "eval_interval"),
+    "eval.every": ("test_freq", "eval_steps", "eval_freq", "eval_interval", "val_before_train"),
     "eval.samples": ("val_kwargs.n", "val_batch_size", "val_kwargs"),
     "checkpoint.every": ("save_freq", "save_steps", "save_interval"),
     "loggers": ("report_to", "logger", "use_wandb"),
@@ -92,7 +93,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model.lora.rank": ("lora_r", "lora_rank", "r", "lora", "use_peft", "use_lora"),
     "model.lora.alpha": ("lora_alpha",),
     "model.lora.targets": ("target_modules", "lora_target_modules"),
-    "model.autocast": ("bf16", "fp16", "mixed_precision"),
+    "model.autocast": ("bf16", "fp16", "mixed_precision", "precision"),
+    "critic.lr": ("critic.optim.lr", "critic_learning_rate", "value_lr"),
+    "sampler=vllm": ("use_vllm", "vllm_mode"),
     "device": ("gpu", "cuda", "use_cpu"),
     "seed": ("seeds", "num_seeds"),
     "task": ("dataset_name", "train_files", "prompt_data"),

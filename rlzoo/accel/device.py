@@ -28,8 +28,15 @@ def pick_device(name: str, key: str = "device") -> torch.device:
         raise RlzooError(
             f"{key}: {name!r} is not a device; use auto, cpu, cuda or cuda:0"
         ) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"{key}: {name!r} requires a CUDA device, but none was found")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        which = f"only {there} found" if there else "none was found"
+        raise RlzooError(f"{key}: {name!r} requires a CUDA device, but {which}")
+    if device.type not in ("cpu", "cuda"):
+        try:
+            torch.zeros(1, device=device).item()
+        except (RuntimeError, AssertionError):
+            raise RlzooError(f"{key}: {name!r} is not available; use auto, cpu or cuda") from None
     return device
 
 

@@ -170,7 +170,11 @@ class _Parser(argparse.ArgumentParser):
                 meant = f"did you mean {option} {value}?" if known else "no settings are allowed"
                 message = f"{flag}={value}: {meant}"
             elif self.takes_keys and not difflib.get_close_matches(flag, options, 1, 0.8):
-                raise RlzooError(f"{flag}: write a recipe's key as {key}={value or 'VALUE'}")
+                from rlzoo.recipe import elsewhere  # here: slow
+
+                key = elsewhere.meant(key) or key
+                word = key if "=" in key else f"{key}={value or 'VALUE'}"
+                raise RlzooError(f"{flag}: write a recipe's key as {word}")
             else:
                 message += nearest(flag, options)
         elif "required" in message and (lines := self.examples()):

@@ -20,7 +20,7 @@ from rlzoo.plugin.border import border, needs_of, told, watched
 from rlzoo.plugin.call import call, own, scores, zero_off_mask
 from rlzoo.plugin.columns import Columns
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import Split, Task, Tokenizer
+from rlzoo.plugin.protocols import Split, Task, Tokenizer, abilities
 from rlzoo.recipe.plan import Plan
 
 T = TypeVar("T")
@@ -65,6 +65,21 @@ def draw_examples(
             raise ComponentError(f"{label}: an index must be a 64-bit int. Got {index!r}")
         examples.append(Example(prompt, answer, operator.index(index)))
     return examples
+
+
+def demonstration(task: Task, name: str, example: Example, generator: torch.Generator) -> Any:
+    """(right, wrong) of a task's `demonstrate`, each a text or a list of turns; raises
+    ComponentError, naming the task, if it returns anything else."""
+    label, demonstrate = f"task {name!r}: demonstrate", abilities(task).demonstrate
+    assert demonstrate is not None
+    with border(label):
+        pair = demonstrate(example, generator)
+    fits = isinstance(pair, tuple | list) and len(pair) == 2
+    if not fits or not all(
+        isinstance(t, str) for x in pair for t in ([x] if isinstance(x, str) else x)
+    ):
+        raise ComponentError(f"{label} returned {pair!r}, not (right, wrong), as texts or turns")
+    return pair
 
 
 def _is_plain(x: object) -> bool:
@@ -178,9 +193,28 @@ def unknown_character(tokenizer: Tokenizer, text: str, ids: list[int]) -> str | 
     return next((c for part in parts for c in part if alien(c)), "?") if parts else None
 
 
-def continued(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids of a text that follows another, without the space that some tokenizers add only at
-    the beginning (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
+def continued(tokenizer: Tokenizer, text: str, after: int | None = None) -> list[int]:
+    """Token ids of a text that follows another, without the space that some tokenizers add at the
+    beginning ("first" of Metaspace's schemes: Llama 2), or after any special token ("always", as
+    Mistral 7B 0.1). after: the token before it, if that may be a special one."""
+    if not spaces_after_special(tokenizer) or after in tokenizer.added_tokens_decoder:
+        return _after_eos(tokenizer, text)
+    for mark in "\n=a1":
+        before, both = (tokenizer(t, add_special_tokens=False)["input_ids"]
+                        for t in (mark, mark + text))  # fmt: skip
+        if tokenizer.unk_token_id not in before and both[: len(before)] == before:
+            return both[len(before) :]
+    return _after_eos(tokenizer, text)
+
+
+@lru_cache(maxsize=8)
+def spaces_after_special(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer adds a space to a text after a special token."""
+    first = (piece_of(tokenizer, i) or "" for c in "a1" for i in _after_eos(tokenizer, c)[:1])
+    return any(piece.startswith(("▁", "Ġ")) for piece in first)
+
+
+def _after_eos(tokenizer: Tokenizer, text: str) -> list[int]:
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     eos = tokenizer.added_tokens_decoder.get(tokenizer.eos_token_id)
     if eos is None or eos.rstrip:  # it would take the text's own space

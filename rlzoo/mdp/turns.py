@@ -147,7 +147,7 @@ class Turns:
         text = answer
         if row.chat:
             text = self._rendered(row, answer, after_eos)
-        ids = continued(self.tokenizer, text)
+        ids = continued(self.tokenizer, text, self.tokenizer.eos_token_id if after_eos else None)
         alien = unknown_character(self.tokenizer, text, ids)
         if alien is not None:
             raise self._fault(

@@ -135,17 +135,17 @@ class Zoo:
             yield from shelf.values()
 
 
-def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
+def load_zoo(plugins: Sequence[object] | Path = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
-    plugins: plugins to load in addition: modules, module names or paths of `.py` files.
+    plugins: plugins to load in addition: modules, module names or paths of `.py` files, or one.
         The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; if
         `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, installed third-party plugins are not loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
     # A plugin that prints must not spoil --json, and paths stay relative to the caller's folder.
     with contextlib.redirect_stdout(sys.stderr), contextlib.chdir(os.curdir):
-        return _load(plugins)
+        return _load([plugins] if isinstance(plugins, str | Path) else plugins)
 
 
 def _load(plugins: Sequence[object]) -> Zoo:

@@ -131,7 +131,8 @@ def _unknown(
 def _meant(key: str, zoo: Zoo) -> str:
     """A hint with rlzoo's key for the name that other trainers use."""
     here = meant(key, zoo)
-    return f"; did you mean {here!r}?" if here else ""
+    itself = here.endswith(f".{key}")  # an option that the recipe does not have
+    return f"; did you mean {here!r}?" if here and not itself else ""
 
 
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:

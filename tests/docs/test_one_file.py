@@ -52,7 +52,7 @@ def test_two_steps_leave_the_weights_that_rlzoo_leaves(recipe, zoo, tmp_path):
 
         score = one["train_step"](
             policy, reference, critic, optimizers,
-            world.prompt_format.encode_each(e.prompt for e in examples), reward,
+            [world.prompt_format.encode(e.prompt) for e in examples], reward,
             noise.uniforms(0, "sample/train", step, rows, 6),
             torch.randperm(24, generator=noise.generator(0, "shuffle/0", step)), eos, pad,
         )  # fmt: skip

@@ -108,6 +108,7 @@ raise Error(f"the file {name} is "
 
 def test_the_readme_and_the_docs_stay_short():
     readme = len((ROOT / "README.md").read_text(encoding="utf-8").split())
-    pages = [len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")]
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "docs" / "gallery" / "README.md"]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
     assert readme <= 700
-    assert readme + sum(pages) <= 35_100
+    assert readme + words <= 35_950

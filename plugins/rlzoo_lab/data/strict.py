@@ -15,7 +15,8 @@ from rlzoo.errors import DataError, UsageError
 COUNTERS = ("_step", "Step")
 STEPS = (
     "train/global_step", "training/global_step", "trainer/global_step", "global_step", "step",
-    "rollout/step", "train/step", "eval/step", "eval/global_step", "current_steps", *COUNTERS,
+    "rollout/step", "train/step", "eval/step", "eval/global_step", "current_steps",
+    "global_step/max_steps", *COUNTERS,
 )  # fmt: skip
 
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins, as Windows writes it

@@ -74,7 +74,7 @@ def tensorboard_rows(path: Path, _: Found) -> Iterator[Row]:
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 values[value.tag] = value.simple_value
-            elif value.tensor.dtype == 1:  # float32
+            elif value.tensor.dtype in (1, 2):  # float32, float64
                 array = make_ndarray(value.tensor)
                 values |= {value.tag: float(array.item())} if array.size == 1 else {}
         if values:

@@ -22,7 +22,10 @@ SLIME = re.compile(
     BEFORE + r"(?:critic-)?(?P<kind>perf|rollout|step|eval|passrate|multi_turn) "
     r"(?P<step>\d{1,15}): (?P<text>\{.*/.*|\{\s*)$"
 )
-SKYRL = re.compile(BEFORE + r"Step (?P<step>\d{1,15}): *(?P<text>\{.*)?$")
+ROLLOUT = re.compile(
+    BEFORE + r"(?:perf|rollout) \d{1,15}: \{(?:.*/|\s*$)"
+)  # only slime prints these
+SKYRL = re.compile(BEFORE + r"Step (?P<step>\d{1,15}): *(?P<text>\{(?:'[^']+': '.*)?)?$")
 CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\[\d[\d;]*m")  # also of a log without the escape
 # Before each line that a worker of Ray or a process of torchrun prints, and after some.
 WORKER = re.compile(r".{0,80}?(\([^()]* pid=\d+[^()]*\)|\[(?:rank|default)\d+\]:) ")
@@ -50,7 +53,7 @@ class Line(NamedTuple):
 
 def trainer_of(path: Path) -> str:
     """The trainer whose console output a file is; empty for any other file."""
-    trainers = {"verl": VERL, "slime": SLIME, "skyrl": SKYRL}
+    trainers = {"verl": VERL, "slime": ROLLOUT, "skyrl": SKYRL}
     hits = (t for line in _lines(path) for t, of in trainers.items() if of.search(line.text))
     return next(hits, "")
 

@@ -113,7 +113,7 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
     later value, since a resumed run trained on with it."""
     steps: dict[int, Values] = {}
     evaluations: dict[int, Values] = {}
-    again, twice, within, beside = False, set[int](), dict[str, None](), set[int]()
+    again, twice, within, beside = False, set[int](), dict[str, None](), list[int]()
     top = last = -1
     for row in found.rows:
         for values, place in zip(translate(trainer, row.values), (steps, evaluations), strict=True):
@@ -125,15 +125,16 @@ def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Va
                 again = row.step < top or (again and row.step == top)
                 top, last = max(top, row.step), row.step
             if REWARD in changed and not again:
-                beside.add(row.step)
+                beside.append(row.step)
             if changed and (again or any(map(own, changed))):
                 twice.add(row.step)
             else:
                 within |= dict.fromkeys(changed)
             line |= values
-    if len(beside) > 1 and 2 * len(beside) > len(steps):
+    several = len({*beside})
+    if len(beside) > 1 and 2 * several > len(steps):
         raise UsageError(
-            f"SOURCE: {len(beside)} of {len(steps)} steps have several rewards, of samples or of "
+            f"SOURCE: {several} of {len(steps)} steps have several rewards, of samples or of "
             "runs that no column names; it needs one for each step (--step NAME names another)"
         )
     notes = []

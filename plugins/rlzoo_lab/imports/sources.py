@@ -219,7 +219,7 @@ def _state(path: Path, found: Found) -> Iterator[Row]:
     if isinstance(tree, dict) or any("epoch" in line for line in history):
         found.formats.add("trl")
     lines = [(n, {k: v for k, v in line.items() if k != "epoch"})
-             for n, line in enumerate(history, 1) if "train_runtime" not in line]  # fmt: skip
+             for n, line in enumerate(history, 1)]  # fmt: skip
     if isinstance(tree, dict) and type(tree.get("max_steps")) is int and tree["max_steps"] > 0:
         found.planned = tree["max_steps"]
     return rows_of(Path(f"{path}: log_history"), lines, found)

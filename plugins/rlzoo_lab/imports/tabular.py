@@ -68,10 +68,10 @@ def rows_of(
 
     `_step` and `Step` count the lines of a tracker. Where they differ from the trainer's own
     steps, a line that has no other belongs to the next step: a reward function that logs by
-    itself comes before the trainer.
+    itself comes before the trainer. transformers' summary at the end is no step.
     """
     lines = [(at, _wide({k: _told(k, v) for k, v in flat(values, split="/").items()}))
-             for at, values in given]  # fmt: skip
+             for at, values in given if "train_runtime" not in values]  # fmt: skip
     _note_texts(path, lines, found)
     names = (found.step,) if found.step else STEPS
     own = [n for n in names if n not in COUNTERS]
@@ -105,7 +105,9 @@ def rows_of(
 
 
 def _told(name: str, value: Any) -> Any:
-    """A value, a number where a program wrote it as a text (`"0.5"`)."""
+    """A value, a number where a program wrote it as a text (`"0.5"`, or `"3/9"` for the step 3)."""
+    if name in STEPS and isinstance(value, str) and re.fullmatch(r"\d{1,15}/\d{1,15}", value):
+        return int(value.partition("/")[0])
     kept = name in STEPS or name.lower() in RUNS
     if kept or not isinstance(value, str) or (found := parsed(value)) is None:
         return value

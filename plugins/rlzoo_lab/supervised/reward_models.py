@@ -272,8 +272,8 @@ def encode(
         pair = tokenizer(prompt, response, return_special_tokens_mask=True)
         return _last(pair["input_ids"], pair["special_tokens_mask"], limit)
     else:
-        ids = opened(tokenizer, tokenizer(prompt)["input_ids"]) + continued(tokenizer, response)
-        ids = ids + [tokenizer.eos_token_id] * ended
+        ids = opened(tokenizer, tokenizer(prompt)["input_ids"])
+        ids = ids + continued(tokenizer, response, *ids[-1:]) + [tokenizer.eos_token_id] * ended
     return _last(ids, [i == tokenizer.bos_token_id for i in ids[:1]], limit)
 
 
@@ -378,7 +378,7 @@ def encode_steps(
         raise ModelError(f"the separator {separator!r} has no tokens in this tokenizer")
     ends = []
     for step in steps:
-        ids = [*ids, *continued(tokenizer, step), *after]
+        ids = [*ids, *continued(tokenizer, step, *ids[-1:]), *after]
         ends.append(len(ids) - 1)
     return Steps(ids[:limit], [end for end in ends if limit is None or end < limit])
 

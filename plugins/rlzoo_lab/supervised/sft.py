@@ -120,7 +120,8 @@ def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
     for name in (token_name(tokenizer, i) for i in {end, tokenizer.eos_token_id}):
         if name in text:
             raise UsageError(f"response {in_short(response)}: text follows {name}, which ends it")
-    return reader.encode(prompt), [*continued(tokenizer, text), end]
+    ids = reader.encode(prompt)
+    return ids, [*continued(tokenizer, text, *ids[-1:]), end]
 
 
 def written(reader: Any, prompt: Any, message: Message) -> list[int]:

@@ -14,7 +14,7 @@ from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import printable
 from rlzoo.lm.build import build_policy, world_around
 from rlzoo.lm.world import World
-from rlzoo.mdp.rules import draw_examples, right_rows
+from rlzoo.mdp.rules import demonstration, draw_examples, right_rows
 from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
@@ -118,7 +118,7 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
                     f"base: the prompts of task {name!r} are chat messages, but a small model has "
                     "no chat template; use `rlzoo model sft` with a model that has one"
                 )
-            right, wrong = task.demonstrate(example, generator)
+            right, wrong = demonstration(task, name, example, generator)
             texts += [example.prompt]
             if not isinstance(right, str):
                 texts += [*right, *wrong]

@@ -12,7 +12,7 @@ import math
 import torch
 
 from rlzoo.mdp.batch import right_pad
-from rlzoo.mdp.rules import draw_examples
+from rlzoo.mdp.rules import demonstration, draw_examples
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.supervised.fit import IGNORED
 from rlzoo_lab.supervised.tiny import EOS
@@ -60,7 +60,7 @@ def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[
     for (label, part), count in zip(spec["mix"].items(), counts, strict=True):
         task, part_share = tasks[label], part.get("right", share)
         for example in draw_examples(task, label, "train", count, generator):
-            right, wrong = task.demonstrate(example, generator)
+            right, wrong = demonstration(task, label, example, generator)
             chosen = torch.rand((), generator=generator) < part_share
             response = right if chosen else wrong
             if not isinstance(response, str):

@@ -18,6 +18,7 @@ READ = 20.0  # seconds in which a request must arrive
 HELD = 20.0  # seconds for which a request for a session waits until one is open
 LOOK = 0.02  # seconds between looks whether one is
 CONNECTIONS = 256  # with a request; as many without one yet
+ROUTES = "POST /v1/sessions gives a path; POST its /chat/completions and its /reward"
 MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rlzoo"}
 
 
@@ -119,7 +120,8 @@ class Desk:
 
     def find(self, name: str) -> Session:
         if name not in self.sessions:
-            raise Refused(410, "there is no such session; it has ended, or was silent for too long")
+            line = f"there is no session {name[:40]!r}; it has ended, or was silent for too long; "
+            raise Refused(410, f"{line}POST /v1/sessions gives an id, which `model` may be")
         return self.sessions[name]
 
     def complete(self, name: str, body: dict[str, Any]) -> "Future[dict[str, Any]]":
@@ -280,6 +282,8 @@ async def refusal(request: Any, error: Any) -> Any:
     """The answer to a request that is refused, here or by starlette."""
     from starlette.responses import JSONResponse
 
-    kind = getattr(error, "kind", "invalid_request_error")
+    kind, text = getattr(error, "kind", "invalid_request_error"), error.detail
+    if not isinstance(error, Refused):
+        text = f"{text}: {request.method} {request.url.path[:80]}; {ROUTES}"
     more = {"Retry-After": "1"} if error.status_code == 503 else error.headers
-    return JSONResponse({"error": {"message": error.detail, "type": kind}}, error.status_code, more)
+    return JSONResponse({"error": {"message": text, "type": kind}}, error.status_code, more)

@@ -226,7 +226,10 @@ class Table:
         if list(map(gist, messages[: len(known)])) != list(map(gist, known)) or (
             len(messages) == len(known)
         ):
-            raise Refused(409, "repeat the session's messages so far, then add new ones")
+            raise Refused(
+                409, "repeat the session's messages so far, then add new ones; for another, or a "
+                "shortened conversation, post the reward and begin a session"
+            )  # fmt: skip
         said = [*session.said, *messages[len(known) :]]
         shown = self.rendered(session, said, body)
         new = self.encoded(session, shown)

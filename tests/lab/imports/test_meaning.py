@@ -141,6 +141,8 @@ CASES = {
         "local_rank=0"),
     "lines of samples": ({"a.jsonl": jsonl(*(
         {"step": n, "reward": float(k % 2)} for n in (1, 2) for k in range(4)))}, "", "rewards"),
+    "lines that all are at step 0": ({"a.jsonl": jsonl(*(
+        {"step": 0, "reward": n / 10} for n in (1, 2, 3)))}, "", "1 of 1 steps"),
     "a resumed table whose rate was changed": ({"a.csv": "step,lr,reward\n1,1,.1\n2,1,.7\n3,1,.8\n"
         "2,2,.2\n3,2,.3\n"}, "", {R: {1: 0.1, 2: 0.2, 3: 0.3}}),
     "a resumed table with few values": ({"a.csv": "step,cut,reward\n1,0,.1\n2,0,.7\n3,1,.8\n"
@@ -227,6 +229,12 @@ CASES = {
         f"(R pid=3) x.py:1 - rollout {n}: {{'rollout/raw_reward': {(n + 1) / 10},\n"
         "(Q pid=4) noise\n(R pid=3)  'rollout/values': nan}50%|##|\n" for n in (0, 1))}, "",
         TWO | {"values/mean": {1: NAN, 2: NAN}}),
+    "steps of a program that is not slime": ({"a.log": "".join(
+        f"step {n}: {{'train/reward': {n / 10}, 'train/loss': 0.5}}\n" for n in (1, 2))}, "",
+        "expected metrics"),
+    "steps of a program that is not SkyRL": ({"a.log": "".join(
+        f"Step {n}: {{'reward': {n / 10}, 'lr': 0.0}}\n" for n in (1, 2))}, "",
+        "expected metrics"),
     "SkyRL behind srun": ({"a.log": "".join(f"0: {li}\n" for li in SKY.splitlines())}, "",
                           {R: {1: 0.5}, LR: {1: 0.001}}),
     # Versions
@@ -273,6 +281,11 @@ CASES = {
         {R: {0: 0.0, 1: 0.1}, "csv/policy/sqrt_kl": {0: 0.1, 1: 0.1}}),
     "LLaMA-Factory's log": ({"trainer_log.jsonl": jsonl(*(
         {"current_steps": n, "total_steps": 9, "reward": n / 10} for n in (1, 2)))}, "", TWO),
+    "ms-swift's log": ({"logging.jsonl": jsonl(*(
+        {"reward": n / 10, "rewards/a/mean": n / 10, "clip_ratio/low_mean": 0.0,
+         "global_step/max_steps": f"{n}/9", "elapsed_time": "1m 2s"} for n in (1, 2)),
+        {"train_runtime": 9.0, "global_step/max_steps": "9/9", "memory": 1.0})}, "",
+        TWO | {"score/a": {1: 0.1, 2: 0.2}, "trl/memory": {}}),
     "a list whose step is global_step": ({"a.json": json.dumps(
         [{"global_step": n, "reward": n / 10} for n in (1, 2)])}, "", TWO),
     "a trainer that the user names": ({"a.csv": "step,kl,reward\n1,1,.1\n2,1,.2\n"}, "--from trl",
@@ -422,6 +435,23 @@ def test_what_is_not_a_run_may_be_imported(tmp_path):
     for path in (tmp_path / "in", tmp_path / "in" / "trainer_state.json"):
         with pytest.raises(RlzooError, match="rlzoo import"):
             rlzoo.doctor(path)
+
+
+def test_events_in_double_precision_are_read(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    value = Summary.Value(tag="reward", tensor=TensorProto(dtype=2, double_val=[0.1]))
+    (writer := EventFileWriter(str(tmp_path / "in"))).add_event(
+        Event(step=1, summary=Summary(value=[value]))
+    )
+    writer.close()
+    imported(tmp_path / "in", tmp_path / "run")
+    [line] = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 1, R: 0.1}
 
 
 def test_texts_that_are_like_numbers_are_noted(tmp_path):

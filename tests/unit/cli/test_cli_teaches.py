@@ -496,7 +496,10 @@ def test_help_lists_every_verb_once_under_what_a_person_wants(monkeypatch):
         ("run grpo lora=8", "model.lora.rank"),
         ("run grpo bf16=true", "model.autocast"),
         ("run grpo gpu=0", "device"),
-        ("sweep ppo_gae lam=0,1 seeds=3", "did you mean 'seed'"),
+        ("sweep ppo_gae lam=0,1 seeds=3", "; did you mean 'seed'?"),
+        ("sweep ppo_gae lam=0,1 --seeds 3", "seed=VALUE"),
+        ("run grpo --num-generations 8", "rollout.samples=VALUE"),
+        ("run grpo gamma=0.9", "td0, turn_gae, vtrace\n"),
     ],
 )
 def test_a_word_of_other_tools_is_answered_with_the_way(line, way, typed):

@@ -31,6 +31,10 @@ CASES = {
     "grpo.async_grpo.max_trajectory_age_steps": "rollout.staleness",
     "use-rollout-logprobs": "rollout.old_log_probs=sampled",
     "actor_rollout_ref.rollout.n": "rollout.samples",
+    "gradient_accumulation_steps": "train.microbatch",
+    "actor_rollout_ref.actor.use_kl_loss": "kl.coef",
+    "critic.optim.lr": "critic.lr",
+    "use_vllm": "sampler=vllm",
     "no_such_word": "",
 }
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from helpers.tokenizers import byte_level, metaspace
@@ -99,11 +99,36 @@ def test_a_demonstration_and_a_reward_model_read_the_response_as_it_follows(tmp_
     assert sft.encode(PromptFormat(tokenizer), "ab:", "cd") == (prompt, response)
 
 
-@pytest.mark.parametrize("scheme", ["always", "never"])
-def test_other_schemes_stay_as_they_are(scheme):
-    tokenizer = llama2(scheme)
-    assert continued(tokenizer, "ab") == tokenizer("ab", add_special_tokens=False)["input_ids"]
-    assert continued(tokenizer, "") == tokenizer("", add_special_tokens=False)["input_ids"]
+def prepended():
+    """As `llama2`, of which the normalizer adds the space (Mistral 7B 0.1, TinyLlama)."""
+    tokenizer = llama2("never")
+    core = tokenizer.backend_tokenizer
+    core.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    core.pre_tokenizer = pre_tokenizers.Split("▁▁▁▁", "isolated")
+    return tokenizer
+
+
+def prefixed():
+    """As `gpt2`, with a space before a text (`add_prefix_space`)."""
+    tokenizer = gpt2()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [llama2("always"), llama2("never"), prepended(), prefixed()],
+    ids=["always", "never", "normalizer", "bytes"],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["cd", " cd", "cd ab", ""])
+def test_a_text_after_a_text_gets_no_space_and_after_a_special_token_what_it_has(tokenizer, text):
+    def ids(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    eos = tokenizer.eos_token_id
+    assert ids("ab:") + continued(tokenizer, text, ids("ab:")[-1]) == ids(f"ab:{text}")
+    assert [eos, *continued(tokenizer, text, eos)] == ids(tokenizer.eos_token + text)
 
 
 def test_an_eos_that_takes_the_space_after_it_is_not_put_before_a_text():

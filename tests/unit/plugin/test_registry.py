@@ -79,6 +79,12 @@ def test_a_file_is_a_plugin(tmp_path):
     assert zoo.estimators["mine"].needs == ("rewards", "response_mask")
 
 
+def test_one_plugin_needs_no_list(tmp_path):
+    file = write(tmp_path / "alone.py", GOOD, name="alone", hook="register_estimators")
+    for plugin in (file, Path(file)):
+        assert "alone" in load_zoo(plugin).estimators
+
+
 def test_a_decorator_declares_a_component_of_its_own_module_alone(tmp_path, monkeypatch):
     file = write(tmp_path / "marked.py", MARKED, name="marked", kind="estimator")
     more = write(

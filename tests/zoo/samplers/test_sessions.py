@@ -522,6 +522,7 @@ def test_faults_of_http_are_answered(world):
         found = w.ask(path, method=method, token=token)
         assert found[0] == status
         assert found[1]["error"]["message"]
+        assert ("/v1/sessions" in found[1]["error"]["message"]) == (status in (404, 405))
     for text in (b"rubbish\r\n\r\n", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", w.server.port)) as client:
             client.sendall(text)

@@ -98,13 +98,7 @@ def saved_splits(path):
     return {"path": str(path / "splits"), "test_split": "test"}
 
 
-def data_files(path):
-    (path / "files").mkdir()
-    write(path / "files" / "train.jsonl", SUMS)
-    return {"path": str(path / "files")}
-
-
-@pytest.mark.parametrize("make", [parquet, saved, saved_splits, data_files])
+@pytest.mark.parametrize("make", [saved, saved_splits])
 def test_every_format_gives_the_same_rows(make, tmp_path, sums, monkeypatch):
     import datasets
 
@@ -220,15 +214,6 @@ def test_a_bad_row_is_named_by_file_and_line(line, tmp_path):
     task = made(path, on_bad_row="skip")
     assert task.notes == [f"{path}: 1 of 41 rows skipped, first {caught.value}"]
     assert [e.index for e in everything(task)] == [0, 1, *range(4, 42)]  # the line's number, less 1
-
-
-def test_bytes_that_are_no_text_are_a_bad_row(tmp_path, golden):
-    path = tmp_path / "bytes.jsonl"
-    good = "".join(json.dumps(row) + "\n" for row in SUMS).encode()
-    path.write_bytes(b"\xef\xbb\xbf" + good + b'{"question": "\xff", "answer": 1}\n')
-    with golden.refuses(DataError):
-        made(str(path))
-    assert len(everything(made(str(path), on_bad_row="skip"))) == 40  # the byte order mark apart
 
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip"])

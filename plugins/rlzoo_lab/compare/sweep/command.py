@@ -1,10 +1,12 @@
 """`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rlzoo.cli.verb import QUIET_HELP, WORDS_HELP, Result
-from rlzoo.errors import RecipeError, Unfinished, disk_is_full, warn
-from rlzoo.plugin.border import Bound
+from rlzoo.errors import ComponentError, RecipeError, Unfinished, disk_is_full, warn
+from rlzoo.plugin.border import Bound, border
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.runs.disk import refuse_links
@@ -106,15 +108,27 @@ def train_missing(
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
-        runs = executor({})
-        jobs = min(at_a_time or runs.capacity(missing), len(missing))
+        runs, label = executor({}), executor.component.label
+        with border(label):
+            jobs = min(at_a_time or int(runs.capacity(missing)), len(missing))
         quiet = getattr(arguments, "quiet", False)  # a retraining has no such option
         console = getattr(arguments, "console", None)
         console = console or SafeConsole(stderr=arguments.json, quiet=quiet)
         console.goes_on = True
-        with Board(console, sweep, len(missing), jobs) as board:
+        with Board(console, sweep, len(missing), jobs) as board, disk_errors(), border(label):
             runs.run(missing, work, board, sweep.path, jobs)
         bring(sweep)  # what ran on other machines
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """An executor is not to blame for a full disk."""
+    try:
+        yield
+    except ComponentError as error:
+        if isinstance(error.__cause__, OSError) and disk_is_full(error.__cause__):
+            raise error.__cause__ from None
+        raise
 
 
 def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
@@ -125,7 +139,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     train_missing(sweep, executor, arguments, arguments.jobs)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
-        reasons = {failure(job.path) for job in failed}
+        reasons = {failure(job.path) or "the executor did not begin them" for job in failed}
         raise Unfinished(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
     comparison = compare(
         [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True

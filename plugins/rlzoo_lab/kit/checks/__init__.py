@@ -39,7 +39,8 @@ from rlzoo.plugin.registry import Zoo, left_out, load_zoo
 from rlzoo_lab.kit.checks import estimators, functions, kl, losses, others, tasks
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject
 
-KIT = str(Path(__file__).parent)
+BASIC = ("defaults_work", "made_as_declared", "draws_by_the_generator")  # others rest on these
+KIT = str(Path(__file__).parents[1])
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
 
 
@@ -83,12 +84,15 @@ def run_checks(
     preset = {n: dataclasses.replace(o, default=given[n]) for n, o in component.options.items()}
     component = dataclasses.replace(component, options=preset)
     subject = Subject(component, load_zoo() if zoo is None else zoo)
+    return results_of((c.__name__, partial(judge, c, subject)) for c in CHECKS[component.kind])
+
+
+def results_of(cases: Iterable[tuple[str, Callable[[], CheckResult]]]) -> list[CheckResult]:
+    """The results of (name, what judges), of which those after a failed basic check are n/a."""
     results: list[CheckResult] = []
-    for check in CHECKS[component.kind]:
-        if any(r.passed is False and r.name == "defaults_work" for r in results):
-            results.append(CheckResult(check.__name__, None, "see defaults_work"))
-        else:
-            results.append(judge(check, subject))
+    for name, judged in cases:
+        basic = [r.name for r in results if r.passed is False and r.name in BASIC]
+        results.append(CheckResult(name, None, f"see {basic[0]}") if basic else judged())
     return results
 
 

@@ -65,7 +65,8 @@ def exact_values_leave_nothing(s: Subject) -> None:
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
         raise NotApplicable("compares rewards with more than the values")
-    for columns in s.trials():
+    mask = s.batch()["response_mask"].sort(1, descending=True).values  # holes: another check
+    for columns in s.trials(mask=mask):
         if "bootstrap_values" not in s.needs:
             columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
         gamma: float | torch.Tensor = 1.0

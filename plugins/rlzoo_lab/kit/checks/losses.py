@@ -43,6 +43,25 @@ def no_advantage_no_push(s: Subject) -> None:
         small(pushes(s, 0.0)[1], 1e-9, fault)
 
 
+def follows_the_reference(s: Subject) -> None:
+    """At advantage 0, a token that is more likely under the reference is not pushed down for it."""
+    s.require("ref_log_probs")
+    if {"sequence_scores", "full_kl"} & {*s.needs}:
+        raise NotApplicable("uses the log-ratio to the reference for more than a KL")
+    for columns in s.trials():
+        columns["advantages"] = columns["raw_advantages"] = 0 * columns["advantages"]
+        columns["log_probs"] = columns["sampler_log_probs"] = columns["old_log_probs"]
+        signs = torch.where(torch.arange(len(columns["group_ids"])) % 2 == 0, 0.5, -0.5)[:, None]
+        towards, away = (
+            -s.gradient({**columns, "ref_log_probs": columns["log_probs"] + way * signs})[
+                "log_probs"
+            ]
+            for way in (1, -1)
+        )
+        pull = float(((towards - away) * signs * columns["response_mask"]).sum())
+        assert pull > -1e-9, "its gradient leads away from the reference: is the KL's sign flipped?"
+
+
 def rows_without_signal_can_be_left_out(s: Subject) -> None:
     """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient for any
     policy, and loss, gradient and metrics of a row do not depend on such rows. The trainer leaves
@@ -184,6 +203,7 @@ def _bins_reach_the_target(s: Subject, columns: made_up.Columns) -> None:
 POLICY = (
     praise_raises_the_probability,
     no_advantage_no_push,
+    follows_the_reference,
     rows_without_signal_can_be_left_out,
     rounding_moves_no_gradient,
     backward_is_the_slope,

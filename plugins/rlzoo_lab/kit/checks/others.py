@@ -71,7 +71,7 @@ WRONG = {  # texts that are not the answer, by how they differ
     "with another first character": lambda a: str(int(a[0]) % 9 + 1) + a[1:],
     "that is only its start": lambda a: a[:-1],
     "that is empty": lambda _: "",
-    "that goes on after it": lambda a: f"{a}3",
+    "that continues after it": lambda a: f"{a}3",
     "that only ends with it": lambda a: f"3{a}",
     "that is long": lambda a: "9" * (len(a) + 3),
     "of other rows": lambda a: ANSWERS[ANSWERS.index(a) - 1],

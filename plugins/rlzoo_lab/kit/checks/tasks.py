@@ -3,13 +3,16 @@
 from collections.abc import Callable, Hashable, Iterator
 from copy import deepcopy
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, nearest
 from rlzoo.mdp.batch import take
+from rlzoo.mdp.rules import demonstration, draw_examples
 from rlzoo.plugin.border import needs_of
+from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.kit.checks.made_up import Columns
@@ -24,6 +27,7 @@ from rlzoo_lab.kit.checks.subject import (
 )
 
 PROMPTS = 12
+MANY = 200
 SPLITS = ("train", "test")
 MOST = 64  # tokens of a made-up response
 
@@ -36,18 +40,33 @@ def made_as_declared(s: Subject) -> None:
 
 
 def draws_by_the_generator(s: Subject) -> None:
-    """The n Examples drawn from either split depend only on the generator."""
+    """The n Examples drawn from either split depend on the generator, and on nothing else."""
     for task in _made(s):
         for split in SPLITS:
             before = thrown()
-            drawn, again = _draw(task, split), _draw(task, split)
+            drawn, again, other = (_draw(s, task, split, seed) for seed in (0, 0, 1))
             assert before == dice(), "draws from the global generator"
             assert drawn == again, f"draws different {split} prompts from the same generator"
-            assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts"
-            for example in drawn:
-                right = isinstance(example, Example) and isinstance(example.prompt, str | list)
-                assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
-            assert task.draw(split, 0, torch.Generator()) == [], "draws prompts for n = 0"
+            # Python salts the hash of a text; draws are the same in every process.
+            with patch("builtins.hash", lambda x: hash((x,)) ^ 1):
+                salted = _draw(s, task, split)
+            assert drawn == salted, (
+                "draws by hash(), which differs between processes; use zlib.crc32"
+            )
+            several = len({str(e.prompt) for e in drawn}) == PROMPTS
+            ignored = split == "train" and several and drawn == other
+            assert not ignored, "draws the same prompts from every generator"
+            assert not list(task.draw(split, 0, torch.Generator())), "draws prompts for n = 0"
+
+
+def holds_prompts_out(s: Subject) -> None:
+    """No training prompt is a held-out one, unless there are only a few."""
+    task = next(_made(s))
+    train, test = ({str(e[:2]) for e in _draw(s, task, split, n=MANY)} for split in SPLITS)
+    if len(train) < MANY // 4:
+        raise NotApplicable("draws few different prompts")
+    both = len(train & test)
+    assert both <= len(test) // 4, f"{both} of {len(test)} held-out prompts are training prompts"
 
 
 def scores_are_finite(s: Subject) -> None:
@@ -107,7 +126,7 @@ def answers_row_by_row(s: Subject) -> None:
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
         assert fits, f"stops must be a tuple of non-empty strings. Got {stops!r}"
-        examples = _draw(task, "train")
+        examples = _draw(s, task, "train")
         said = [(e, ["?!"]) for e in examples]
         for e, turns in zip(examples, columns["turns"], strict=True):
             said += [(e, turns[:k]) for k in range(1, len(turns) + 1, 2)]
@@ -189,8 +208,8 @@ def _made(s: Subject) -> Iterator[Any]:
     s.options = {}
 
 
-def _draw(task: Any, split: str) -> list[Example]:
-    return task.draw(split, PROMPTS, torch.Generator().manual_seed(0))
+def _draw(s: Subject, task: Any, split: str, seed: int = 0, n: int = PROMPTS) -> list[Example]:
+    return draw_examples(task, s.component.name, split, n, torch.Generator().manual_seed(seed))
 
 
 def _score(task: Any, columns: Columns) -> Tensor:
@@ -206,14 +225,13 @@ def _answered(s: Subject) -> Iterator[tuple[Any, Columns]]:
     """The task, and drawn prompts with right, wrong, empty and cut-off responses."""
     for task in _made(s):
         draw = torch.Generator().manual_seed(1)
-        examples = _draw(task, "train")
+        examples = _draw(s, task, "train")
         rows, kinds = [], []
         for i, example in enumerate(examples):
             right, wrong = [str(example.answer)], ["?" + str(example.answer)]
-            if demonstrate := abilities(task).demonstrate:
-                right, wrong = (
-                    [x] if isinstance(x, str) else x[::2] for x in demonstrate(example, draw)
-                )
+            if abilities(task).demonstrate:
+                pair = demonstration(task, s.component.name, example, draw)
+                right, wrong = ([x] if isinstance(x, str) else x[::2] for x in pair)
             kind = i % 5  # right, wrong, empty, right but cut off, not even begun
             turns, over = _talk(task, example, (right, wrong, [""], right, [])[kind])
             if kind == 3 and len(turns) % 2:
@@ -222,6 +240,9 @@ def _answered(s: Subject) -> Iterator[tuple[Any, Columns]]:
             rows.append((turns, over))
         columns = encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
+        known = {**COLUMNS, **RESOURCES, **s.zoo.columns}
+        for name in unknown:
+            assert name in known, f"score: there is no column {name!r}{nearest(name, known)}"
         if unknown:
             raise NotApplicable(f"scores with {', '.join(unknown)}, which exists only in a run")
         yield task, columns
@@ -308,6 +329,6 @@ def _prefix(columns: Columns, width: int) -> Columns:
 
 
 ALL = (
-    made_as_declared, draws_by_the_generator, scores_are_finite, scores_repeat, scores_are_causal,
-    right_is_right, answers_row_by_row,
+    made_as_declared, draws_by_the_generator, holds_prompts_out, scores_are_finite, scores_repeat,
+    scores_are_causal, right_is_right, answers_row_by_row,
 )  # fmt: skip

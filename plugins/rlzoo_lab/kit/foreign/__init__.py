@@ -3,6 +3,7 @@
 May import `checks` and the layers below; a library is imported only if a command names it.
 
     adapt      a component of a function
+    bench      made-up batches to call it on
     calls      functions that take more than columns
     find       a function by its name: verl:grpo, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION
     judge      the checks

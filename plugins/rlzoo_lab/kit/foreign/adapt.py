@@ -7,7 +7,7 @@ for the call, and the loss per token is what it was given.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -19,14 +19,21 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError, UsageError, nearest
-from rlzoo.plugin.border import told
+from rlzoo.ops import at_last_action, masked_sum
 from rlzoo.plugin.columns import COLUMNS, WITH_GRADIENT
-from rlzoo.plugin.component import Component, place_of, read_component
+from rlzoo.plugin.component import NO_RESULT, Component, place_of
 from rlzoo.plugin.options import Discount, Option, Range
-from rlzoo.plugin.registry import Zoo
-from rlzoo_lab.kit.checks import made_up
 from rlzoo_lab.kit.checks.subject import Subject
-from rlzoo_lab.kit.foreign.names import GROUP_SIZE, LOSS, SETTINGS, columns_of, kind_of
+from rlzoo_lab.kit.foreign.bench import on_bench, runs
+from rlzoo_lab.kit.foreign.names import (
+    GROUP_SIZE,
+    LOSS,
+    REWARDS,
+    SETTINGS,
+    columns_of,
+    is_size,
+    kind_of,
+)
 
 LOSSES = ("policy_losses", "value_losses")
 _SHARE = Range(0, 1)
@@ -35,43 +42,6 @@ VARIED = {
     **dict.fromkeys(("lam", "lambd", "lambda_", "gae_lambda"),
                     Option("lam", float, 0.95, _SHARE)),
 }  # fmt: skip
-
-
-def greedy_scores(prompts):
-    """The score of a greedy response to the prompt."""
-
-
-# Columns that the zoo would compute and functions elsewhere take: made up here without it.
-BENCH = Zoo([read_component("columns", greedy_scores, "rlzoo_lab.kit.foreign", shape="B")])
-
-
-class NoGroupOfOne(Subject):
-    """Some give a group of one its reward as it is, or an error, and other groups a baseline."""
-
-    def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
-        groups = torch.tensor(made_up.GROUPS)
-        if "groups" not in changes and len(changes.get("mask", groups)) == len(groups):
-            changes["groups"] = torch.where(groups == ALONE, groups[0], groups)
-        return super().batch(seed, **changes)
-
-
-ALONE = 5
-
-
-def runs(subject: Subject, seed: int = 0) -> str:
-    """Why it cannot be called on the made-up batch; empty if it can."""
-    try:
-        subject.call(subject.batch(seed))
-    except (Exception, SystemExit) as error:  # the border to foreign code
-        return str(error) if isinstance(error, RlzooError) else told(error)
-    return ""
-
-
-def on_bench(component: Component) -> tuple[Subject, str]:
-    """The component on made-up batches, without groups of one where these raise; and what."""
-    subject = Subject(component, BENCH)
-    fault = runs(subject)
-    return NoGroupOfOne(component, BENCH) if fault else subject, fault
 
 
 @dataclass(frozen=True)
@@ -105,6 +75,8 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
 
     options: values of arguments, or of keys of its config.
     """
+    if any(test(call.function) for test in NO_RESULT):
+        raise UsageError(f"{call.name}: is async or has a yield, so a call returns no result")
     columns, fixed, varied = _arguments(call, dict(options))
     kind = call.kind or kind_of(inputs_of(columns))
     if not kind:
@@ -113,13 +85,9 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
             f"{call.name}: its arguments do not determine its kind (known: {known}); name the "
             "columns with --map THEIRS=OURS"
         )
-    failed = ""
-    own = {n for n in ("rewards", "reward") if n in columns and n not in call.arguments}
-    other = {n: PAID.get(x, x) if n in own else x for n, x in columns.items()}
-    tries: Any = product(MASKS, IDS, (columns, other) if own else (columns,))
-    for masks, ids, given in tries:
-        forms = {"response_mask": masks, "group_ids": ids}
-        adapted = Adapted(call, kind, given, fixed, forms)
+    failed, mixed = "", None
+    for way, forms, given in _tries(call, kind, columns, varied):
+        adapted = Adapted(call, kind, given, fixed, forms, way)
         couples = call.couples or ("group" if "group_ids" in adapted.needs else "row")
         couples = "batch" if kind in ("aggregations", "columns") else couples
         component = Component(
@@ -130,10 +98,60 @@ def adapt(call: Call, options: Mapping[str, Any]) -> Component:
         if fault and runs(subject):
             failed = failed or fault
             continue
-        one = kind in LOSSES and "metric gradient" in subject.call(subject.batch())
-        # A single number does not show what rows share.
-        return replace(component, couples="batch") if one and not call.couples else component
+        if kind in LOSSES and "metric gradient" in subject.call(subject.batch()):
+            # A single number does not show what rows share.
+            component = component if call.couples else replace(component, couples="batch")
+        if kind != "policy_losses" or not mixes(subject):
+            return component
+        mixed = mixed or component
+    if mixed:
+        return mixed
+    rewards = [n for n, x in columns.items() if x in REWARDS]
+    if "old_log_probs" in columns.values() and rewards and not call.kind:  # REINFORCE on rewards
+        log_probs = {n: "log_probs" for n, x in columns.items() if x == "old_log_probs"}
+        own = {**dict.fromkeys(rewards, "advantages"), **log_probs, **call.arguments}
+        return adapt(replace(call, kind="policy_losses", arguments=own), options)
     raise UsageError(f"{call.name}: it cannot be called with {_listed(columns)}: {failed}")
+
+
+def _tries(call: Call, kind: str, columns: dict, varied: dict) -> Iterator[tuple[str, dict, dict]]:
+    """(what a call gets, the forms of its arguments, the columns), in the order of tries."""
+    own = {n for n, x in columns.items() if x in PAID and n not in call.arguments}
+    other = {n: PAID[x] if n in own else x for n, x in columns.items()}
+    names = set(inputs_of(columns))
+    whole = any(map(callable, call.arguments.values())) or {"response_mask", "group_ids"} & {
+        *columns.values()
+    }
+    plain = kind == "estimators" and not whole
+    if plain and names <= {*REWARDS} and not varied:  # the outcomes of a group
+        outcomes = dict.fromkeys(columns, "sequence_rewards")
+        for way, array in product((GROUP, MATRIX), ARRAYS):
+            yield way, {"sequence_rewards": array}, outcomes
+    elif plain and GROUP_SIZE not in names:
+        for array in ARRAYS:
+            yield ROW, dict.fromkeys(names, array), columns
+    way = SIZE if GROUP_SIZE in names else BATCH
+    given = [columns, other] if own else [columns]
+    if kind == "policy_losses":
+        given.append({n: per_response if x == "advantages" else x for n, x in columns.items()})
+    arrays = ARRAYS if way == SIZE else ARRAYS[:1]
+    for array, masks, ids, each in product(arrays, MASKS, IDS, given):
+        forms = {"response_mask": masks, "group_ids": ids}
+        yield way, forms | {x: array for n, x in each.items() if n in own}, each
+
+
+def mixes(s: Subject) -> bool:
+    """Whether another advantage changes the gradient of other rows: (B, T) where (B,) is meant."""
+    columns = s.batch()
+    there = columns["advantages"].clone()
+    there[1:] *= -2
+    try:
+        one, other = (
+            s.gradient({**columns, "advantages": x}) for x in (columns["advantages"], there)
+        )
+    except (AssertionError, RlzooError):
+        return False
+    return not torch.allclose(one["log_probs"][0], other["log_probs"][0])
 
 
 def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
@@ -141,10 +159,12 @@ def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
     parameters = inspect.signature(call.function).parameters
     free = {n: p for n, p in parameters.items()
             if n not in options and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}  # fmt: skip
-    own = {n: column for n, column in call.arguments.items() if n in free}
+    own = {n: MADE[n] for n in free if n in MADE}
+    own |= {n: column for n, column in call.arguments.items() if n in free}
     for name in set(call.arguments) - set(parameters):
         raise UsageError(f"{call.name}: has no argument {name!r}{nearest(name, parameters)}")
-    required = [n for n, p in free.items() if p.default is p.empty]
+    required = [n for n, p in free.items() if p.default is p.empty or
+                (is_size(n) and isinstance(p.default, int))]  # fmt: skip
     optional = [n for n, p in free.items() if p.default is None]
     columns = columns_of(required, optional, own)
     fixed = {n: options.pop(n) for n in list(options) if n in parameters}
@@ -170,6 +190,23 @@ def _arguments(call: Call, options: dict[str, Any]) -> tuple[dict, dict, dict]:
     return columns, fixed, varied
 
 
+def ended(terminated: Tensor, response_mask: Tensor) -> Tensor:
+    """1 at the last action of a response that is over, (B, T)."""
+    return at_last_action(terminated.to(response_mask), response_mask)
+
+
+MADE = dict.fromkeys(("done", "dones", "terminals"), ended)
+
+
+def per_response(advantages: Tensor, response_mask: Tensor) -> Tensor:
+    """An advantage per response, (B,), as many take them."""
+    return masked_sum(advantages, response_mask) / response_mask.sum(1).clamp(min=1)
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
 def _names(ids: Tensor) -> list[str]:
     return [f"uid-{i}" for i in ids.tolist()]
 
@@ -177,7 +214,11 @@ def _names(ids: Tensor) -> list[str]:
 # The mask, the ids of groups and `rewards` as they may be elsewhere, in the order of tries.
 MASKS = (Tensor.clone, Tensor.bool, Tensor.long)
 IDS = (lambda ids: np.array(_names(ids), dtype=object), Tensor.clone, _names)
-PAID = {"rewards": "sequence_rewards", "sequence_rewards": "rewards"}
+PAID = {"rewards": "sequence_rewards", "sequence_rewards": "rewards", "scores": "sequence_rewards"}
+ARRAYS = (_same, lambda x: x.numpy(), Tensor.tolist)
+# What a call gets: a batch; the rows of groups of one size; these as (groups, size); those of one
+# group; the actions of one response.
+BATCH, SIZE, MATRIX, GROUP, ROW = "batch", "size", "matrix", "group", "row"
 
 
 def inputs_of(columns: Mapping[str, Any]) -> list[str]:
@@ -196,19 +237,18 @@ class Adapted:
     """A foreign function, called as that of a component."""
 
     def __init__(self, call: Call, kind: str, columns: Mapping[str, Any],
-                 fixed: Mapping[str, Any], forms: Mapping[str, Any]):  # fmt: skip
+                 fixed: Mapping[str, Any], forms: Mapping[str, Any], way: str = BATCH):  # fmt: skip
         self.call, self.kind, self.columns = call, kind, columns
-        self.fixed, self.forms = fixed, forms
+        self.fixed, self.forms, self.way = fixed, forms, way
         names = [n for n in inputs_of(columns) if n not in (LOSS, GROUP_SIZE)]
-        names += ["group_ids"] * (GROUP_SIZE in columns.values())
+        names += ["group_ids"] * (way in (SIZE, MATRIX, GROUP))
         names += ["response_mask"] * (kind != "kl_penalties")
         self.needs = tuple(dict.fromkeys(names))
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         given = dict(zip(self.needs, inputs, strict=True))
         if self.kind == "estimators":
-            run = self._by_size if GROUP_SIZE in self.columns.values() else self._estimate
-            return run(given, options)
+            return (self._estimate if self.way == BATCH else self._in_parts)(given, options)
         if self.kind in LOSSES:
             return self._lose(given, options)
         if self.kind == "aggregations":
@@ -224,10 +264,13 @@ class Adapted:
         tried = f"; tried at several values: {', '.join(varied)}" if varied else ""
         return ", ".join(said) + tried + (f"; at its default: {', '.join(left)}" if left else "")
 
-    def _theirs(self, given: Mapping[str, Any], options: Mapping[str, Any], **more: Any) -> Any:
-        whole = {n: self.forms.get(n, _same)(x) for n, x in given.items()} | more
-        values = {n: x(**{c: given[c] for c in inputs_of({n: x})}) if callable(x) else whole[x]
-                  for n, x in self.columns.items()}  # fmt: skip
+    def _theirs(self, given: Mapping[str, Any], options: Mapping[str, Any],
+                cut: Any = _same, **more: Any) -> Any:  # fmt: skip
+        values = {}
+        for name, x in self.columns.items():
+            whole = x(**{n: given[n] for n in inputs_of({name: x})}) if callable(x) else None
+            form = self.forms.get(x if whole is None else inputs_of({name: x})[0], _same)
+            values[name] = more[x] if x in more else form(cut(given[x] if whole is None else whole))
         call = inspect.signature(self.call.function).bind_partial()
         call.arguments.update({**values, **self.fixed, **options})
         output = self.call.function(*call.args, **call.kwargs)
@@ -243,17 +286,40 @@ class Adapted:
             raise UsageError(f"returned {_short(pair[0])}, not advantages of {tuple(mask.shape)}")
         return wide[0] if len(wide) < 2 or wide[1] is None else tuple(wide)
 
-    def _by_size(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Tensor:
-        """Groups of one size at a time, their rows together."""
+    def _in_parts(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Tensor:
+        """Several calls for a batch. A response without an action, and one without others in its
+        group, get 0."""
+        out, acts = torch.zeros_like(given["response_mask"]), given["response_mask"].bool()
+        for rows, cut, more in self._parts(given):
+            found = _first(self._theirs(given, options, cut, **more))
+            each = None if found is None else torch.as_tensor(np.asarray(found)).to(out)
+            if each is not None and self.way == ROW and each.numel() == acts[rows].sum():
+                out[rows, acts[rows]] = each
+            elif each is not None and each.shape == acts[rows].shape:
+                out[rows] = each
+            elif each is not None and each.numel() == rows.numel():
+                out[rows] = each.reshape(-1, 1) * acts[rows]
+            else:
+                raise UsageError(f"returned {_short(found)}, not an advantage for each")
+        return out
+
+    def _parts(self, given: Mapping[str, Any]) -> Iterator[tuple[Tensor, Any, dict[str, int]]]:
+        """(rows, what takes a column's part, the size of a group) of each call."""
+        acts = given["response_mask"].bool()
+        if self.way == ROW:
+            for row in acts.any(1).nonzero()[:, 0]:
+                yield row, lambda x, row=row: x[row][acts[row]] if x.ndim == 2 else x[row], {}
+            return
         _, group, count = given["group_ids"].unique(return_inverse=True, return_counts=True)
-        out = torch.zeros_like(given["response_mask"])
-        for size in count.unique().tolist():
+        for size in [n for n in count.unique().tolist() if n > 1]:
             rows = (count[group] == size).nonzero()[:, 0]
             rows = rows[group[rows].argsort(stable=True)]
-            part = {n: x[rows] for n, x in given.items()}
-            found = self._estimate(part, options, **{GROUP_SIZE: size})
-            out[rows] = (found[0] if isinstance(found, tuple) else found).to(out.dtype)
-        return out
+            if self.way == GROUP:
+                for one in rows.view(-1, size):
+                    yield one, lambda x, one=one: x[one], {}
+            else:
+                index = rows.view(-1, size) if self.way == MATRIX else rows
+                yield rows, lambda x, index=index: x[index], {GROUP_SIZE: size}
 
     def _lose(self, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         mask = given["response_mask"].bool()
@@ -295,10 +361,6 @@ class Adapted:
         return weights
 
 
-def _same(x: Any) -> Any:
-    return x
-
-
 def _first(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
@@ -316,7 +378,7 @@ def _number(output: Any) -> Tensor:
 def _per_token(x: Any, mask: Tensor) -> Tensor | None:
     """x (B, T), where x is a value per token or per response; otherwise None."""
     if isinstance(x, (list, np.ndarray)):
-        x = torch.as_tensor(np.asarray(x))
+        x = torch.as_tensor(np.asarray(x)).to(mask.dtype)
     if not isinstance(x, Tensor):
         return None
     if x.shape == mask.shape:

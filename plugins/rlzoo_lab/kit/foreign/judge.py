@@ -16,14 +16,14 @@ from rlzoo.plugin.component import Component
 from rlzoo_lab.kit import checks
 from rlzoo_lab.kit.checks import estimators, functions
 from rlzoo_lab.kit.checks.subject import NotApplicable, Subject, same
-from rlzoo_lab.kit.foreign.adapt import BENCH, NoGroupOfOne, on_bench, runs
+from rlzoo_lab.kit.foreign.bench import BENCH, NoGroupOfOne, on_bench, runs
 from rlzoo_lab.kit.foreign.find import components
 from rlzoo_lab.kit.foreign.names import REWARDS
 
 
 def run_checks(component: Component) -> list[checks.CheckResult]:
     """The first result lists the source of each argument."""
-    return [judge() for _, judge in cases_of(component)]
+    return checks.results_of(cases_of(component))
 
 
 def cases_of(component: Component) -> Iterator[tuple[str, Callable[[], checks.CheckResult]]]:

@@ -3,7 +3,9 @@
 Libraries agree on most of these names. `libraries` has the exceptions of each.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rlzoo.plugin.columns import COLUMNS
 
@@ -13,19 +15,12 @@ _ELSEWHERE = {
     "scores": "token_level_scores",
     "sequence_rewards": "sequence_rewards outcome outcome_rewards returns_per_sequence",
     "response_mask": "response_mask loss_mask loss_masks action_mask completion_mask eos_mask "
-    "mask masks",
-    "group_ids": "group_ids index uid uids group_id group group_index prompt_index",
+    "mask masks response_masks valid_mask token_mask",
+    "group_ids": "group_ids index uid uids group_id group group_index group_idx groups "
+    "prompt_index prompt_uids",
     "values": "values old_values value",
-    "value_preds": "value_preds vpreds vpred new_values",
-    "returns": "returns target targets",
-    "log_probs": "log_probs log_prob logprobs logprob logps per_token_logps new_log_probs "
-    "new_logprobs curr_logprobs cur_logprobs current_log_probs",
-    "old_log_probs": "old_log_probs old_log_prob old_logprobs old_logps old_per_token_logps "
-    "prev_logprobs prev_log_probs",
-    "ref_log_probs": "ref_log_probs ref_log_prob ref_logprobs ref_logprob ref_logps "
-    "ref_per_token_logps log_probs_base reference_logprobs base_log_probs",
-    "sampler_log_probs": "sampler_log_probs rollout_log_probs rollout_logprobs "
-    "generation_logprobs inference_logprobs",
+    "value_preds": "value_preds vpreds vpred new_values values_pred value_pred pred_values",
+    "returns": "returns target targets target_returns value_targets",
     "advantages": "advantages advantage advs adv",
     "bootstrap_values": "bootstrap_values bootstrap_value last_values last_value",
     "truncated": "truncated",
@@ -35,12 +30,47 @@ _ELSEWHERE = {
     "entropy": "entropy entropies",
 }
 COLUMN_OF = {name: column for column, names in _ELSEWHERE.items() for name in names.split()}
+# Log-probs have too many names for a list: old_logps, logprobs_new, ref_per_token_logps.
+_LOG_PROBS = re.compile(r"(?:(.+?)_)??(?:per_token_)?log_?p(?:rob)?s?(?:_(.+))?")
+_WHOSE = {
+    "log_probs": " new cur curr current policy pi actor",
+    "old_log_probs": "old prev behavior behaviour",
+    "ref_log_probs": "ref reference base",
+    "sampler_log_probs": "rollout sampler generation inference",
+}
+_OF = {word: column for column, words in _WHOSE.items() for word in words.split(" ")}
+
+
+def column_of(name: str) -> str:
+    """Empty if the name is not known."""
+    match = _LOG_PROBS.fullmatch(name)
+    whose = _OF.get(match[1] or match[2] or "", "") if match else ""
+    return name if name in COLUMNS else COLUMN_OF.get(name) or _PSEUDO.get(name) or whose
+
+
+def is_size(name: str) -> bool:
+    return _PSEUDO.get(name) == GROUP_SIZE
+
 
 LOSS = "a loss per token"  # what an aggregation averages: an input, but no column
 GROUP_SIZE = "the size of a group"  # its rows are adjacent, and all groups have this many
 _PSEUDO = {
     **dict.fromkeys(("loss_mat", "per_token_loss", "losses", "loss", "token_losses"), LOSS),
-    **dict.fromkeys(("num_generations", "n_samples_per_prompt", "group_size"), GROUP_SIZE),
+    **dict.fromkeys(
+        (
+            "num_generations",
+            "n_samples_per_prompt",
+            "group_size",
+            "k",
+            "G",
+            "num_samples",
+            "n_samples",
+            "samples_per_prompt",
+            "n_rollouts",
+            "num_rollouts",
+        ),
+        GROUP_SIZE,
+    ),
 }
 
 SETTINGS = ("config", "cfg", "args", "algo_config", "loss_config")  # arguments with many settings
@@ -51,17 +81,16 @@ _ONLY_IF_REQUIRED = ("sampler_log_probs", "ref_log_probs", "truncated", "termina
 REWARDS = ("rewards", "scores", "sequence_rewards", "sequence_scores", "score_components")
 
 
-def columns_of(required: Iterable[str], optional: Iterable[str],
-               own: Mapping[str, str]) -> dict[str, str]:  # fmt: skip
+def columns_of(required: Sequence[str], optional: Sequence[str],
+               own: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
     """Argument -> column (or `LOSS`, `GROUP_SIZE`); `own` has those that are known otherwise.
 
     required, optional: the arguments without a default, and those whose default is None.
     """
-    known = {**{n: n for n in COLUMNS}, **COLUMN_OF, **_PSEUDO, **own}
-    required = list(required)
-    found = {name: known[name] for name in required if name in known}
+    known = {n: column_of(n) for n in [*required, *optional]} | {**own}
+    found = {name: known[name] for name in required if known[name]}
     for name in optional:
-        column = known.get(name, "")
+        column = known[name]
         if name in own or (column and column not in _ONLY_IF_REQUIRED):
             found[name] = column
     names, columns = set(found), set(found.values())
@@ -73,6 +102,8 @@ def columns_of(required: Iterable[str], optional: Iterable[str],
     outcome = names & {"rewards", "reward"} & free
     if outcome and "values" not in columns and columns & {"group_ids", GROUP_SIZE}:
         found |= dict.fromkeys(outcome, "sequence_rewards")  # tried with a reward per token, too
+    if set(columns) & set(REWARDS) and "group_ids" not in columns:
+        found |= dict.fromkeys(free & {"prompts", "prompt_ids"}, "group_ids")
     only = columns - {"response_mask"}
     if len(found) == 2 and "response_mask" in columns and only <= {"advantages", "values"}:
         found |= {n: "raw_advantages" for n in free if found[n] in only}  # a whitening

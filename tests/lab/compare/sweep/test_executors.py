@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+import rlzoo
 from rlzoo.cli import parse
 from rlzoo.errors import RlzooError
 from rlzoo_lab.compare.sweep import board, work
@@ -148,3 +149,35 @@ def test_a_slurm_job_that_is_lost_is_sent_again(tmp_path, monkeypatch):
     assert sent == ["third"] * 3 + ["never"] * 3
     assert ("failed", "its job was lost 3 times (node is gone)") in told.said
     assert [what for what in told.said if what[0] == "done"] == [("done", {})]
+
+
+FAULTY = '''
+import rlzoo
+
+@rlzoo.component("executor")
+class Faulty:
+    """Source: a test."""
+    def capacity(self, jobs):
+        return 1
+    def run(self, jobs, work, board, folder, at_a_time):
+        {run}
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("def run(", "def ran(", "has no attribute 'run'"),
+        ("{run}", "raise RuntimeError('the cluster\\nis down')", "the cluster is down"),
+        ("return 1", "pass", "raised TypeError"),
+        ("jobs, work, board, folder, at_a_time", "jobs", "takes 2 positional"),
+        ("{run}", "pass", "did not begin"),
+    ],
+)
+def test_a_faulty_executor_is_one_line(old, new, text, words, tmp_path, monkeypatch):
+    (tmp_path / "faulty.py").write_text(FAULTY.replace(old, new).replace("{run}", "pass"))
+    monkeypatch.setenv("RLZOO_PLUGINS", str(tmp_path / "faulty.py"))
+    with pytest.raises(RlzooError) as caught:
+        rlzoo.sweep("grpo", [*words, "seed=0"], on="faulty", dir=tmp_path / "sweep")
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -279,6 +279,17 @@ class Sound:
         return example.answer, example.prompt
 
 
+class Many(Sound):
+    """Numbers; odd ones are held out.  Source: here."""
+
+    def draw(self, split, n, generator):
+        drawn = torch.randint(10**6, (n,), generator=generator).tolist()
+        return [Example(str(2 * i + (split == "test")), "a") for i in drawn]
+
+    def demonstrate(self, example, generator):
+        return "a", "b"
+
+
 def asserts(rewards, response_mask):
     """Source: here."""
     assert rewards.shape == 3
@@ -377,6 +388,13 @@ def test_further_faults_have_their_check(function, check):
     assert function is uses_the_last_batch or "rows_in_any_order" not in failed
 
 
+@broken("policy_losses", "follows_the_reference")
+def flees_the_reference(log_probs, ref_log_probs, advantages):
+    """Source: here."""
+    gap = ref_log_probs - log_probs
+    return -log_probs * advantages - 0.1 * (gap.exp() - gap - 1)
+
+
 @broken("value_losses", "pushes_towards_the_target")
 def min_for_max(value_preds, values, returns):
     """Source: here."""
@@ -409,6 +427,54 @@ class OwnDice(Sound):
 
     def draw(self, split, n, generator):
         return super().draw(split, n, None)
+
+
+@broken("tasks", "draws_by_the_generator")
+class AlwaysTheSame(Many):
+    """Source: here."""
+
+    def draw(self, split, n, generator):
+        return super().draw(split, n, torch.Generator().manual_seed(1))
+
+
+@broken("tasks", "draws_by_the_generator")
+class Salted(Many):
+    """Source: here."""
+
+    def draw(self, split, n, generator):
+        return sorted(super().draw(split, n, generator), key=hash)
+
+
+@broken("tasks", "draws_by_the_generator")
+class DrawsTexts(Sound):
+    """Source: here."""
+
+    def draw(self, split, n, generator):
+        return [example.prompt for example in super().draw(split, n, generator)]
+
+
+@broken("tasks", "holds_prompts_out")
+class OtherWord(Many):
+    """The word is `test`.  Source: here."""
+
+    def draw(self, split, n, generator):
+        return super().draw("test" if split == "eval" else "train", n, generator)
+
+
+@broken("tasks", "scores_are_finite")
+class Singular(Sound):
+    """Source: here."""
+
+    def score(self, response, answer):
+        return float(response == answer)
+
+
+@broken("tasks", "scores_are_finite")
+class ShowsOne(Sound):
+    """Source: here."""
+
+    def demonstrate(self, example, generator):
+        return example.answer
 
 
 @broken("tasks", "scores_are_finite")
@@ -505,8 +571,9 @@ def test_every_check_is_seen_to_fail():
 
 
 def test_a_sound_task_passes_as_it_must():
-    task = read_component("tasks", Sound, "a test")
-    assert all(result.passed is not False for result in checks.run_checks(task, ZOO))
+    for sound in (Sound, Many):
+        task = read_component("tasks", sound, "a test")
+        assert [r for r in checks.run_checks(task, ZOO) if r.passed is False] == []
 
 
 def test_a_failing_check_names_component_and_file():

@@ -100,6 +100,63 @@ def whiten(values, mask):
     var = ((values - mean).square() * mask).sum() / count
     return (values - mean) * torch.rsqrt(var + 1e-8) * mask
 ''',
+    "listed": '''
+def listed(rewards, group_size=4):
+    """Lists of numbers, the groups one after the other."""
+    out = []
+    for i in range(0, len(rewards), group_size):
+        group = rewards[i:i + group_size]
+        mean = sum(group) / len(group)
+        out += [r - mean for r in group]
+    return out
+''',
+    "one_group": '''
+def one_group(rewards):
+    rewards = np.array(rewards)
+    return (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+''',
+    "matrix": '''
+def matrix(rewards):
+    k = rewards.shape[1]
+    return rewards - (rewards.sum(1, keepdims=True) - rewards) / (k - 1)
+''',
+    "one_response": '''
+def one_response(rewards, values, dones, gamma=0.99, lam=0.95):
+    adv, last, after = np.zeros(len(rewards)), 0, 0
+    for t in reversed(range(len(rewards))):
+        last = rewards[t] + (1 - dones[t]) * (gamma * after + gamma * lam * last) - values[t]
+        after = values[t]
+        adv[t] = last
+    return adv
+''',
+    "to_go": '''
+def to_go(rewards, gamma=0.9):
+    out, total = [], 0.0
+    for r in reversed(rewards):
+        total = r + gamma * total
+        out.insert(0, total)
+    return out
+''',
+    "by_prompt": '''
+def by_prompt(scores, prompt_ids):
+    adv = np.zeros(len(scores))
+    for p in set(prompt_ids):
+        rows = [i for i, q in enumerate(prompt_ids) if q == p]
+        adv[rows] = [scores[i] - np.mean([scores[j] for j in rows]) for i in rows]
+    return adv
+''',
+    "per_row": '''
+def per_row(policy_logps, logp_old, ref_logprobs, advantages, mask, beta=0.04):
+    ratio = torch.exp(policy_logps - logp_old)
+    gap = ref_logprobs - policy_logps
+    each = -ratio * advantages.unsqueeze(-1) + beta * (gap.exp() - gap - 1)
+    count = mask.sum(1)
+    return ((each * mask).sum(1) / count.clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)
+''',
+    "on_rewards": '''
+def on_rewards(logps, rewards, mask):
+    return -(logps * rewards[:, None] * mask).sum() / mask.sum().clamp(min=1)
+''',
 }  # fmt: skip
 
 # Function, the fault in words, what is replaced, by what, and the check that names it.
@@ -137,6 +194,19 @@ FAULTS = [
     ("rloo", "divided by n", "/ (num_generations - 1)", "/ num_generations", "baseline_is_whole"),
     ("rloo", "groups interleaved", "rewards.view(-1, num_generations)",
      "rewards.view(num_generations, -1).T", "baseline_is_the_groups_own"),
+    ("listed", "the sum for the mean", "/ len(group)", "", "baseline_is_whole"),
+    ("one_group", "sign", "(rewards - rewards.mean())", "(rewards.mean() - rewards)",
+     "reward_raises_its_own_advantage"),
+    ("matrix", "divided by n", "/ (k - 1)", "/ k", "baseline_is_whole"),
+    ("one_response", "V off by one", "- values[t]\n", "- after\n", "exact_values_leave_nothing"),
+    ("to_go", "the wrong order", "out.insert(0, total)", "out.append(total)",
+     "past_reward_is_no_credit"),
+    ("by_prompt", "the mean of all", "for j in rows]", "for j in range(len(scores))]",
+     "couples_as_declared"),
+    ("per_row", "sign of the KL", "+ beta", "- beta", "follows_the_reference"),
+    ("per_row", "mean over padding", "((each * mask).sum(1) / count.clamp(min=1))",
+     "(each * mask).mean(1)", "padding_is_not_read"),
+    ("on_rewards", "sign", "return -", "return ", "praise_raises_the_probability"),
     ("ppo", "sign", "each = -torch", "each = torch", "praise_raises_the_probability"),
     ("ppo", "ratio upside down", "logps - old_logps", "old_logps - logps",
      "praise_raises_the_probability"),
@@ -168,7 +238,7 @@ FAULTS = [
 def failed(source, name):
     """The checks that fail for the function of that name."""
     space = {"__name__": "theirs"}
-    exec("import torch\nfrom collections import defaultdict\n" + source, space)
+    exec("import numpy as np\nimport torch\nfrom collections import defaultdict\n" + source, space)
     made, _ = foreign.components(space[name], {}, {})
     return {r.name: r.message for r in foreign.run_checks(made[0]) if r.passed is False}
 
