@@ -28,8 +28,8 @@ from rlzoo.lm.weights import said_by
 
 LONGEST = 64  # positions of a probe
 
-# The distance of two ways to compute a thing, and its bound; the messages within it and beyond, each
-# with a place for the distance.
+# The distance of two ways to compute a thing, and its bound; the messages within it and beyond,
+# each with a place for the distance.
 Agreement = tuple[float, float, str, str]
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
