@@ -38,6 +38,7 @@ class Session:
         self.written = ""  # the reply as text that follows it
         self.last: tuple[Any, Any] = (None, None)
         self.busy = self.full = False
+        self.job: Job | None = None  # its latest
         self.reward: float | None = None
         self.done = False
         self.touched = time.monotonic()
@@ -129,13 +130,15 @@ class Desk:
             session = self.find(name)
             if session.done:
                 raise Refused(409, "the session already has its reward")
+            if session.busy and session.job and session.job.body["messages"] == body["messages"]:
+                return session.job.answer  # a client repeats what it no longer waits for
             if session.busy:
                 raise Refused(409, "the session's last request has not been answered yet")
             job = Job(session, body)
             if session.last[0] == body["messages"]:  # clients repeat what they think was lost
                 job.finish(session.last[1])
                 return job.answer
-            session.busy = True
+            session.busy, session.job = True, job
             self.jobs.append(job)
             self.change.notify_all()
         return job.answer

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,19 @@ def test_repeated_requests_get_the_same_reply_and_changed_ones_none(world):
 
     batch = world("rollout.prompts=1").sample(agent).batch
     assert batch["sequence_scores"].tolist() == [0.5, -0.5]
+    assert batch["turn_ids"].max() == 1
+
+
+def test_a_request_repeated_while_it_waits_gets_the_same_reply(world):
+    def agent(w):
+        session = w.begin()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(w.chat, session, session["messages"]) for _ in range(4)]
+        replies = [one.result() for one in asked]
+        assert replies == [(200, replies[0][1])] * 4
+        w.end(session, 1.0)
+
+    batch = world(*ONE).sample(agent).batch
     assert batch["turn_ids"].max() == 1
 
 
