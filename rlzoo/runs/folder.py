@@ -238,7 +238,7 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             one = f"give one of them, such as {inside[0].parent}, or use `rlzoo compare {path}`"
-            raise RunError(f"{path} is a folder of {len(inside)} runs; {one} to compare them")
+            raise RunError(f"{path} is a folder of runs ({len(inside)}); {one} to compare them")
         parent = path.parent if path.parent.is_dir() else Path("runs")
         runs = sorted(str(p.parent) for p in parent.glob("*/recipe.yaml"))[-5:]
         nearby = f" (runs there: {', '.join(runs)})" if runs else ""

@@ -116,7 +116,7 @@ def _final(row: ComparedRow, x: float, colour: int, at: int) -> list[Series]:
     if row.split or not (interval := stats.t_interval(row.scores)):
         return [runs]
     low, high = map(float, interval)
-    return [runs, Series(None, [x], [fmean(row.scores)], [low], [high], "dots", colour, at)]
+    return [Series(None, [x], [fmean(row.scores)], [low], [high], "dots", colour, at), runs]
 
 
 def response(c: Comparison, key: str) -> Curve:

@@ -138,8 +138,9 @@ def _draw(axes: Any, one: Series, across: bool) -> None:
             axes.plot(*((ends_of, at) if across else (at, ends_of)), color=look["color"],
                       linewidth=2.2)  # fmt: skip
         points = (one.y, one.x) if across else (one.x, one.y)
-        axes.plot(*points, "o", color=look["color"], markersize=6 if banded else 4,
-                  alpha=1 if banded else 0.45, markeredgewidth=0, label=one.name)  # fmt: skip
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0 if banded else 0.8}
+        axes.plot(*points, "o", color=look["color"], markersize=7 if banded else 4.5, **edge,
+                  label=one.name)  # fmt: skip
         return
     if banded:
         axes.fill_between(one.x, one.low, one.high, color=look["color"], alpha=0.15, linewidth=0)

@@ -21,8 +21,9 @@ class Board:
 
     def __enter__(self) -> "Board":
         there = self.runs - self.missing
+        runs = f"{self.missing} run{'s' * (self.missing != 1)}"
         self.say(
-            f"{self.missing} runs, {self.workers} at a time -> {self.path}"
+            f"{runs}, {self.workers} at a time -> {self.path}"
             + (f" ({there} are already there)" if there else "")
         )
         if self.console.is_terminal:
