@@ -184,7 +184,7 @@ class PromptFormat:
 
     @cached_property
     def _turn(self) -> tuple[str, str]:
-        """The texts of the chat template before and after an assistant's message, after the prompt."""
+        """The texts that the chat template puts around an assistant's message, after a prompt."""
         if not self.tokenizer.chat_template:
             return "", ""
         messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
