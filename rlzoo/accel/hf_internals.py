@@ -5,10 +5,13 @@ Each function names the version that it was seen on. `tests/unit/accel/test_hf_i
 with one line for each name that a later version no longer has.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -194,7 +197,14 @@ def attend(
 
 @cache
 def import_models() -> None:
-    """Import transformers' models and register our kind of attention, once."""
-    from transformers.modeling_utils import AttentionInterface
-
-    AttentionInterface.register(NAME, attend)
+    """Import transformers' models and register our kind of attention, once, without scipy.optimize,
+    37 MB: the one function of it that they use, to detect objects, is imported when it is called
+    (`transformers.loss`, 5.23)."""
+    name, late = "scipy.optimize", ModuleType("scipy.optimize")
+    vars(late)["linear_sum_assignment"] = lambda *x: import_module(name).linear_sum_assignment(*x)
+    ours = sys.modules.setdefault(name, late) is late
+    try:
+        import_module("transformers.modeling_utils").AttentionInterface.register(NAME, attend)
+    finally:
+        if ours:
+            del sys.modules[name]

@@ -106,16 +106,9 @@ class Policy:
         for weight, new in zip(self.model.parameters(), other.model.parameters(), strict=True):
             weight.lerp_(new, share)
 
-    @contextmanager
-    def adapted(self) -> Iterator[None]:
+    def adapted(self) -> AbstractContextManager:
         """In this context, the network has its adapters on or off, as this policy has them."""
-        if not self.adapter:
-            self.model.disable_adapters()
-        try:
-            yield
-        finally:
-            if not self.adapter:
-                self.model.enable_adapters()
+        return nullcontext() if self.adapter else _without_adapters(self.model)
 
     def precision(self) -> AbstractContextManager:
         """In this context, matrix products are of the precision of this policy's passes."""
@@ -313,6 +306,15 @@ class Policy:
                 f"tokens exceed {self.limit[1]}"
             )
         return room
+
+
+@contextmanager
+def _without_adapters(model: Any) -> Iterator[None]:
+    model.disable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()
 
 
 def chosen_tokens(columns: Mapping[str, Tensor], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ refused. Passes use the weights' dtype without autocast, so that no fault looks 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +27,10 @@ from rlzoo.lm.policy import Policy
 from rlzoo.lm.weights import said_by
 
 LONGEST = 64  # positions of a probe
+
+# The distance of two ways to compute a thing, and its bound; the messages within it and beyond,
+# each with a place for the distance.
+Agreement = tuple[float, float, str, str]
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
 
@@ -63,7 +67,7 @@ def examine(policy: Policy, *, checkpointing: bool = False) -> tuple[list[Trial]
     where the policy has one; with `checkpointing` that, too. And its traits, as far as they were
     found out."""
     linear = {True: "one linear layer", False: "more than a linear layer"}
-    head = _tried("head", lambda: (True, linear[plain_head(policy)]))
+    head = _tried("head", lambda: (0.0, 0.0, linear[plain_head(policy)], ""))
     if not head.passed:
         return [head], policy.traits
     traits = layout(policy)
@@ -73,7 +77,9 @@ def examine(policy: Policy, *, checkpointing: bool = False) -> tuple[list[Trial]
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
             return [head, scored, trees], traits
-        gradient = _tried("gradient", lambda: (bool(_gradients(twin, columns)), "finite", 0.0))
+        gradient = _tried(
+            "gradient", lambda: (0.0, 0.0, "finite" if _gradients(twin, columns) else "", "")
+        )
         findings = [head, scored, trees, gradient]
         if checkpointing and gradient.passed:
             findings.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
@@ -145,21 +151,17 @@ def plain_head(policy: Policy) -> bool:
     return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
 
-def _tried(name: str, check: Any) -> Trial:
+def _tried(name: str, check: Callable[[], Agreement]) -> Trial:
     """A model's own code may raise anything, which is also a finding."""
     try:
-        return Trial(name, *check())
+        off, bound, right, wrong = check()
     except torch.OutOfMemoryError:
         return Trial(name, None, "not enough memory for this check")
     except Exception as error:
         return Trial(name, False, said_by(error))
-
-
-def _agree(off: float, bound: float, right: str, wrong: str) -> tuple[bool, str, float]:
-    """A check's (passed, message, off). The texts have a place for the disagreement."""
     if off > bound:
-        return False, wrong.format(f"{off:.2g}"), off
-    return True, right.format(f"{off:.0e}"), off
+        return Trial(name, False, wrong.format(f"{off:.2g}"), off)
+    return Trial(name, True, right.format(f"{off:.0e}"), off)
 
 
 # ---------------------------------------------------------------- rows to try
@@ -219,7 +221,7 @@ def _tolerance(policy: Policy, columns: Mapping[str, Tensor], scored: Tensor) ->
 
 
 @torch.no_grad()
-def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> Agreement:
     """A row's log-probs do not depend on the other rows of its pass."""
     together = policy.log_probs(columns)
     if bool(together.isnan().any()):
@@ -230,7 +232,7 @@ def _scoring(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, 
     alone = torch.cat(
         [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
     )
-    return _agree(
+    return (
         _off(together, alone), 10 * _tolerance(policy, columns, alone),
         "independent of the other rows, within {} nats",
         "a row's log-probs change by {} nats when the other rows of the batch change",
@@ -259,24 +261,24 @@ def _drawn(policy: Policy, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _sampling(policy: Policy, columns: Mapping[str, Tensor]) -> Agreement:
     drawn = _drawn(policy, columns)
     rows = {**columns, "response_ids": drawn["response_ids"]}
     scored = policy.log_probs(rows)
-    return _agree(
+    return (
         _off(drawn["old_log_probs"], scored), _tolerance(policy, rows, scored),
         "equal to that of a full pass, within {} nats", "{} nats from that of a full pass",
     )  # fmt: skip
 
 
 @torch.no_grad()
-def _static(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _static(policy: Policy, columns: Mapping[str, Tensor]) -> Agreement:
     """A cache of fixed shape gives the same tokens and log-probs as a growing one."""
     grown, fixed = (
         _drawn(replace(policy, decoder=Decoder(static=static)), columns) for static in (False, True)
     )
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
-    return _agree(
+    return (
         _off(grown["old_log_probs"], fixed["old_log_probs"]), _tolerance(policy, columns, scored),
         "equal to a growing cache, within {} nats",
         "log-probs are off by {} nats with a cache of fixed shape",
@@ -298,7 +300,7 @@ def _gradients(policy: Policy, columns: Mapping[str, Tensor]) -> list[Tensor]:
     return gradients
 
 
-def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool, str, float]:
+def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> Agreement:
     """Gradient checkpointing does not change the gradient."""
     again = replace(policy, recompute=True)
     recompute.allow(policy.model)
@@ -306,7 +308,7 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Tensor]) -> tuple[bool,
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
     bound = 0.1 if policy.halves else 1e-3
     wrong = "its gradient is off by {} of the largest entry"
-    return _agree(off, bound, "the same gradient, within {}", wrong)
+    return off, bound, "the same gradient, within {}", wrong
 
 
 # ---------------------------------------------------------------- trees

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import sys
 import types
 import warnings
@@ -182,6 +183,8 @@ def _discovered(extra: Sequence[object], broken: list[Broken]) -> list[Component
             continue  # a second module of a file would take the first one's place
         plugin = None
         with _attempt(origin, broken):
+            if not file and not re.fullmatch(r"[\w.]+(:[\w.]*)?", name):
+                raise ComponentError("is neither a path that ends in .py nor the name of a module")
             name = name if file or ":" in name else f"{name}:"
             with unchanged(watch=distribution != OWN) as changed:
                 module = import_file(Path(name)) if file else pkgutil.resolve_name(name)

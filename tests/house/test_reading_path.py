@@ -15,8 +15,8 @@ from helpers.path import CORE, route
 from helpers.scripts import script
 
 # (of all files, of those outside accel/): no more than these, and fewer where you can.
-FILES, OUTSIDE, STATEMENTS = 18, 13, 917
-FUNCTIONS = 445  # of `rlzoo run recipe=grpo`, from its words to the end of its second step
+FILES, OUTSIDE, STATEMENTS = 18, 13, 913
+FUNCTIONS = 446  # of `rlzoo run recipe=grpo`, from its words to the end of its second step
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,9 @@
 """Every private name of transformers and torch that rlzoo relies on is there and does its work."""
 
+import subprocess
+import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -112,3 +115,18 @@ def test_an_embedding_leaves_a_sparse_gradient_and_is_itself_again():
     assert table.weight.grad.is_sparse
     assert table.weight.grad.to_dense()[3].abs().sum() == 0
     assert not table.sparse
+
+
+@pytest.mark.process
+@pytest.mark.skipif(find_spec("scipy") is None, reason="needs scipy")
+def test_models_come_without_scipy_which_is_imported_when_it_is_called():
+    code = """if 1:
+        import sys
+        from rlzoo.accel.hf_internals import import_models
+        import_models()
+        assert not [name for name in sys.modules if name.startswith("scipy")]
+        from transformers.loss.loss_for_object_detection import linear_sum_assignment
+        assert linear_sum_assignment([[2, 1], [1, 2]])[1].tolist() == [1, 0]
+        assert sys.modules["scipy.optimize"].linear_sum_assignment is not linear_sum_assignment
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

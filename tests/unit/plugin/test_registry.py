@@ -208,6 +208,14 @@ def test_a_broken_plugin_is_left_out_whole_and_named(tmp_path, source, reason):
     assert torch.exp is not abs
 
 
+@pytest.mark.parametrize("name", ["./folder/", "folder/notes.txt", "a b"])
+def test_a_path_that_is_no_plugin_file_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    zoo, _ = load(name)
+    assert ["ends in .py" in b.reason for b in zoo.broken] == [True]
+
+
 def test_a_plugin_may_have_a_method_of_c_by_name(tmp_path):
     source = "import torch\njoin, total = str.join, torch.Tensor.sum\n"
     file = write(tmp_path / "c.py", textwrap.dedent(MARKED), name="named", kind="estimator")

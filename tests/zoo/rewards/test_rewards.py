@@ -33,7 +33,7 @@ SCHEMA = '{"type": "object", "required": ["a"], "properties": {"a": {"type": "in
 VERIFIERS = {
     "exact_match": {},
     "numeric": {},
-    "regex": {"pattern": r"{answer}\b"},
+    "regex": {"pattern": r"\b{answer}\b"},
     "math_verify": {},
     "json_schema": {"schema": SCHEMA},
 }

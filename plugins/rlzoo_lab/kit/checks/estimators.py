@@ -127,8 +127,9 @@ def equal_rewards_give_zeros(s: Subject) -> None:
     rewards = set(REWARD_COLUMNS) & set(s.needs)
     if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
         raise NotApplicable("uses more than one reward per response")
+    full = torch.ones_like(s.batch()["response_mask"])  # lengths may be paid, too
     for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        for plain in s.trials(dtype=dtype):
+        for plain in s.trials(dtype=dtype, mask=full.to(dtype)):
             for case, worst in largest_of_equal_rewards(s, plain):
                 assert worst <= tiny, (
                     f"advantages are up to {worst:.3g} from {case}; they must be 0 where "

@@ -316,8 +316,33 @@ def shrunk(sequence_rewards, response_mask, group_ids):
     return (sequence_rewards - base)[:, None] * response_mask
 
 
+def pays_for_brevity(sequence_rewards, response_mask, group_ids):
+    """A reward for the shorter responses of a group.  Source: here."""
+    rewards = sequence_rewards - 0.01 * response_mask.sum(1)
+    return (rewards - group_mean(rewards, group_ids))[:, None] * response_mask
+
+
+def only_the_good(log_probs, advantages):
+    """Source: here."""
+    return -log_probs * advantages.clamp(min=0)
+
+
+def test_a_loss_without_blame_has_a_note():
+    component = read_component("policy_losses", only_the_good, "a test")
+    results = {r.name: r for r in checks.run_checks(component, ZOO)}
+    found = results["praise_raises_the_probability"]
+    assert found.passed
+    assert "negative advantage" in found.message
+
+
 @pytest.mark.parametrize(
-    ("function", "couples"), [(stepwise, "group"), (whitened_to_go, "batch"), (shrunk, "batch")]
+    ("function", "couples"),
+    [
+        (pays_for_brevity, "group"),
+        (stepwise, "group"),
+        (whitened_to_go, "batch"),
+        (shrunk, "batch"),
+    ],
 )
 def test_a_baseline_of_the_group_or_the_batch_is_no_fault(function, couples):
     component = read_component("estimators", function, "a test", couples=couples)
