@@ -155,6 +155,7 @@ def _message(given: Mapping[str, Any]) -> Message:
     rest = {k: v for k, v in _without_nulls(given).items() if k not in NAMES and v != ""}
     if not isinstance(role, str):
         raise ValueError(f"{NEEDS}. Got {in_short(dict(given))}")
+    role = role.lower()  # `User`, `Human`: a template would print them so
     if isinstance(content, list):
         content = _parts(content, rest)
     if role in CALLS:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -173,16 +173,28 @@ class PromptFormat:
     @cached_property
     def end_of_turn(self) -> int | None:
         """The special token by which the chat template ends an assistant's message, if any."""
-        if not self.tokenizer.chat_template:
-            return None
-        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
-        try:
-            whole = through_template(self.tokenizer, messages, tokenize=False)
-        except ModelError:  # it does not take such a conversation
-            return None
-        after = self.tokenizer(whole.partition(MARK)[2], add_special_tokens=False)["input_ids"]
+        after = self.tokenizer(self._turn[1], add_special_tokens=False)["input_ids"]
         added = self.tokenizer.added_tokens_decoder
         return next((i for i in after if i in added and added[i].special), None)
+
+    @property
+    def gap(self) -> str:
+        """The space that the chat template writes before an assistant's message (Llama 2)."""
+        return self._turn[0] if self._turn[0].isspace() else ""
+
+    @cached_property
+    def _turn(self) -> tuple[str, str]:
+        """The texts that the chat template puts around an assistant's message, after a prompt."""
+        if not self.tokenizer.chat_template:
+            return "", ""
+        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
+        render = partial(through_template, self.tokenizer, tokenize=False)
+        try:
+            prompt, whole = render(messages[:1], add_generation_prompt=True), render(messages)
+        except ModelError:  # it does not take such a conversation
+            return "", ""
+        before, _, after = whole.partition(MARK)
+        return before.removeprefix(prompt), after
 
     def ends(self, task: Task, name: str, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""

@@ -68,7 +68,7 @@ def rows_of(
 
     `_step` and `Step` count the lines of a tracker. Where they differ from the trainer's own
     steps, a line that has no other belongs to the next step: a reward function that logs by
-    itself comes before the trainer. transformers' summary at the end is no step.
+    itself comes before the trainer. transformers' summary at the end is left out.
     """
     lines = [(at, _wide({k: _told(k, v) for k, v in flat(values, split="/").items()}))
              for at, values in given if "train_runtime" not in values]  # fmt: skip

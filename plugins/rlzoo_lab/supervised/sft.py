@@ -120,6 +120,8 @@ def encode(reader: Any, prompt: Any, response: Response) -> TokenIds:
     for name in (token_name(tokenizer, i) for i in {end, tokenizer.eos_token_id}):
         if name in text:
             raise UsageError(f"response {in_short(response)}: text follows {name}, which ends it")
+    if reader.templated(prompt):
+        text = reader.gap + text
     ids = reader.encode(prompt)
     return ids, [*continued(tokenizer, text, *ids[-1:]), end]
 

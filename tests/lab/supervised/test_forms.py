@@ -35,6 +35,7 @@ DEMONSTRATIONS = [
     ({"conversations": [HUMAN, GPT]}, ([USER], "a")),
     ({"conversations": [HUMAN, GPT], "system": "s"}, ([SYSTEM, USER], "a")),
     ({"conversations": [HUMAN, GPT], "system": ""}, ([USER], "a")),
+    ({"conversations": [{**HUMAN, "from": "Human"}, {**GPT, "from": "GPT"}]}, ([USER], "a")),
     ({"conversations": [{"from": "system", "value": "s"}, HUMAN, GPT], "system": "s"},
      ([SYSTEM, USER], "a")),
     ({"conversations": [HUMAN, GPT], "tools": json.dumps([SCHEMA["function"]])},

@@ -139,6 +139,19 @@ def test_an_eos_that_takes_the_space_after_it_is_not_put_before_a_text():
     assert tokenizer.decode(continued(tokenizer, " a")) == " a"
 
 
+@pytest.mark.parametrize("tokenizer", [llama2(), llama2("always"), prepended(), prefixed()])
+@pytest.mark.parametrize("gap", ["", " "])
+def test_a_demonstration_has_the_space_that_the_template_writes(tokenizer, gap):
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}{{ ':' + m.content + ':' }}{% else %}"
+        f"{{{{ '{gap}' + m.content + eos_token }}}}{{% endif %}}{{% endfor %}}"
+    )
+    prompt, answer = {"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}
+    whole = tokenizer.apply_chat_template([prompt, answer])["input_ids"]
+    before, after = sft.encode(PromptFormat(tokenizer), [prompt], "cd")
+    assert before + after == list(whole)
+
+
 # ---------------------------------------------------------------- one token for all
 
 
