@@ -2,6 +2,7 @@
 recipe. An executor writes the runs without training."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ def write_run(path, recipe, accuracy, seed):
 class Made:
     """An executor: `outcome(config)` is the accuracy. stop: the run at which Ctrl-C comes. weights:
     a checkpoint's, by its step."""
+
+    component = SimpleNamespace(label="executor 'made'")
 
     def __init__(self, outcome, stop=None, weights=lambda step: 0.0):
         self.outcome, self.stop, self.done, self.weights = outcome, stop, [], weights
