@@ -43,7 +43,8 @@ def declared(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> Declared:
             line = f"{error}{_meant(name, zoo) or known}"
             raise RecipeError.at(key, origins.get(key, "?"), line, "unknown-component") from None
         for option in component.options.values():
-            if (full := f"{section}.{option.name}") in KEYS:
+            full = f"{section}.{option.name}"
+            if full in KEYS or (component.kind == "rewards" and option.name == "weight"):
                 raise RecipeError(
                     f"{component.label}: its option {option.name!r} has the same name as a core key"
                 )

@@ -4,6 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlzoo.errors import ComponentError, RecipeError
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import faults
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
@@ -319,3 +320,24 @@ def test_question_marks_in_a_text_are_a_text(zoo):
         with pytest.raises(RecipeError) as refused:
             compose(["recipe=grpo", *words], zoo)
         assert refused.value.kind == "missing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [("estimator", "name"), ("reward", "weight"), ("reward", "scale")]
+)
+def test_an_option_does_not_hide_a_key_of_the_core(kind, option, tmp_path):
+    (tmp_path / "hides.py").write_text(
+        f"import rlzoo\n@rlzoo.component('{kind}')\n"
+        f"def hides(response_mask, *, {option}: str = 'x'):\n    return response_mask\n"
+    )
+    zoo = load_zoo(str(tmp_path / "hides.py"))
+    words = [
+        "recipe=grpo",
+        "model=nano",
+        f"{kind}s=[hides]" if kind == "reward" else "estimator=hides",
+    ]
+    if option == "scale":
+        compose(words, zoo)
+        return
+    with pytest.raises(RecipeError, match=f"option '{option}' has the same name"):
+        compose(words, zoo)
