@@ -114,16 +114,16 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def refused(folder: Path) -> str:
+def outcome(folder: Path) -> str:
     file = folder.with_name(f"{folder.name}.refused")
-    return file.read_text() if file.exists() else "made"
+    return file.read_text() if file.exists() else "made" if folder.is_dir() else "missing"
 
 
 def differences(here: Path, there: Path) -> list[str]:
     """What differs between two runs; metrics and tensors that are new here are no difference."""
     if not here.is_dir() or not there.is_dir():
-        one, other = refused(here), refused(there)
-        return [] if one == other else [f"{one!r} here, {other!r} there"]
+        one, other = outcome(here), outcome(there)
+        return [] if one == other != "missing" else [f"{one!r} here, {other!r} there"]
     one, other = metrics(here), metrics(there)
     found = [
         f"line {i}: {k}: {a.get(k)} here, {b.get(k)} there"
