@@ -155,11 +155,13 @@ class Desk:
             session.reward, session.done = value, True
             self.change.notify_all()
 
-    def give_up(self, name: str) -> None:
+    def give_up(self, name: str) -> bool:
+        """Whether a session is given up: not one with its reward, or with a request."""
         with self.change:
             session = self.find(name)
-            if not session.busy and not session.done:
+            if left := not session.busy and not session.done:
                 session.touched = -math.inf
+            return left
 
 
 class Server:
@@ -256,8 +258,7 @@ class Server:
 
     async def give_up(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
         name = request.path_params["name"]
-        self.desk.give_up(name)
-        return {"id": name, "deleted": True}
+        return {"id": name, "deleted": self.desk.give_up(name)}
 
 
 async def body_of(request: Any) -> dict[str, Any]:

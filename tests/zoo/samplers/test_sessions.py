@@ -377,7 +377,7 @@ def test_a_silent_agents_row_goes_to_another(world):
 
     def leaves(w):
         session = w.begin()
-        assert w.ask(session["path"], method="DELETE")[0] == 200
+        assert w.ask(session["path"], method="DELETE")[1]["deleted"] is True
 
     def late(w):
         session = w.begin()
@@ -387,6 +387,16 @@ def test_a_silent_agents_row_goes_to_another(world):
     rewards = []
     batch = w.sample(silent, leaves, late, player(4, rewards=rewards)).batch
     assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
+
+
+def test_a_session_with_its_reward_cannot_be_given_up_and_says_so():
+    desk = session_server.Desk()
+    desk.open([session_server.Session(row, [1], {}) for row in range(2)], {})
+    paid, left = desk.hand_out(), desk.hand_out()
+    paid.turns.append("a turn")
+    desk.reward(paid.id, 1.0)
+    assert desk.give_up(paid.id) is False
+    assert desk.give_up(left.id) is True
 
 
 def test_an_agent_that_died_while_it_waited_gets_no_row(world):
