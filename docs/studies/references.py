@@ -27,7 +27,7 @@ from common import DOCS, put, table
 from rlzoo import load_zoo, resume, run
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.worlds import make_world
-from rlzoo_lab.stats import t_interval
+from rlzoo_lab.stats import t_interval, wilson
 
 PAGE, KEPT = DOCS / "references.md", Path(__file__).with_suffix(".json")
 TPO = "[TPO](https://arxiv.org/abs/2604.06159), table 3"
@@ -248,18 +248,22 @@ def main() -> None:
 
 def interval(values: list[float], published: tuple[float, float | None]) -> tuple[str, str]:
     """The mean and its 95 % interval; the verdict on the published mean. Where the source gives a
-    standard deviation, of three seeds, its mean is uncertain too."""
-    mean = sum(values) / len(values)
-    found = t_interval(values)
-    if found is None:
+    standard deviation, of three seeds, its mean is uncertain too. Where it gives none, a run solves
+    the task or does not: Student's interval of four zeros would be nothing, so Wilson's of a share.
+    """
+    n, mean = len(values), sum(values) / len(values)
+    if n == 1:
         return f"{mean:.4f}", "undecided"
-    half, theirs = (found.high - found.low) / 2, 0.0
-    if published[1]:
-        theirs = T3 * published[1] / 3**0.5
-    text = f"{mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
-    if abs(mean - published[0]) > math.hypot(half, theirs):
+    spread, theirs = t_interval(values), 0.0
+    low, high = wilson(sum(values), n)
+    if published[1] and spread:
+        low, high, theirs = spread.low, spread.high, T3 * published[1] / 3**0.5
+    text = f"{mean:.4f} [{low:.4f}, {high:.4f}]"
+    gap = published[0] - mean
+    half = high - mean if gap > 0 else mean - low
+    if abs(gap) > math.hypot(half, theirs):
         return text, "differs"
-    return text, "agrees" if half < WIDE else "undecided"
+    return text, "agrees" if (high - low) / 2 < WIDE else "undecided"
 
 
 T3 = 4.303  # Student's t at 97.5 %, two degrees of freedom
