@@ -127,12 +127,16 @@ class WideTable(rich.Table):
         names = 1
         while names < len(columns) and columns[names].justify == "left":
             names += 1
-        width, groups = options.max_width, [columns[:names]]
+        width = options.max_width
+        if folds := _width(self, columns[: names + 1]) > width:  # else a number would be cut
+            texts = (replace(c, no_wrap=c.no_wrap and c.justify != "left") for c in self.columns)
+            columns = [replace(c, min_width=_needed(c, console)) for c in texts]
+        groups = [columns[:names]]
         for column in columns[names:]:
             if len(groups[-1]) > names and _width(self, [*groups[-1], column]) > width:
                 groups.append(columns[:names])
             groups[-1].append(column)
-        whole = len(groups) == 1
+        whole = len(groups) == 1 and not folds
         for part in [self] if whole else [_with(self, g, titled=g is groups[0]) for g in groups]:
             yield from rich.Table.__rich_console__(part, console, options)
 

@@ -52,3 +52,17 @@ def test_a_table_that_fits_stays_one():
     samples.add_column("score", justify="right")
     samples.add_row("x" * 200, "y" * 200, "1.00")
     assert shown(samples).count("prompt") == 1  # its texts fold
+
+
+@pytest.mark.parametrize("width", [44, 60])
+def test_texts_fold_before_a_number_is_cut(width):
+    samples = WideTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 0))
+    samples.add_column("step", justify="right", no_wrap=True)
+    for name in ("prompt", "response", "answer"):
+        samples.add_column(name, justify="left", no_wrap=True, overflow="fold")
+    samples.add_column("score", justify="right", no_wrap=True)
+    samples.add_row("12", "P" * 9, "R" * 24, "A" * 24, "0.38")
+    plain = re.sub(r"\x1b[^m]*m", "", shown(samples, width=width))
+    assert max(map(len, plain.splitlines())) <= width
+    assert [plain.count(x) for x in "PRA"] == [9, 24, 24]
+    assert "step" in plain and "score" in plain and "0.38" in plain
