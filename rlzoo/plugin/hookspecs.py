@@ -28,6 +28,7 @@ for _kind in KINDS.values():
     setattr(HOOKS, _register.__name__, pluggy.HookspecMarker("rlzoo")(_register))
 
 PLURALS = {kind.singular: kind.plural for kind in KINDS.values()}
+NAMED = (inspect.isroutine, inspect.isclass)  # what can be a component
 
 
 def component(kind: str, **facts: Any) -> Callable[[F], F]:
@@ -41,7 +42,7 @@ def component(kind: str, **facts: Any) -> Callable[[F], F]:
         raise ValueError(f"@component needs a kind. Got {kind!r}{near}")
 
     def declare(function: F) -> F:
-        if not _has_a_name(function):
+        if not any(has(function) for has in NAMED):
             raise ValueError(f"@component must be above a function or a class. Got {function!r}")
         function.__rlzoo__ = (PLURALS[kind], facts)  # type: ignore[attr-defined]
         return function
@@ -53,10 +54,6 @@ def declared(plugin: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """(kind, function, facts) of each component that a module itself declares."""
     for value in list(vars(plugin).values()) if inspect.ismodule(plugin) else ():
         # A class does not inherit the declaration of its base; a method of C has no attributes.
-        of = getattr(value, "__dict__", {}) if _has_a_name(value) else {}
+        of = getattr(value, "__dict__", {}) if any(has(value) for has in NAMED) else {}
         if "__rlzoo__" in of and value.__module__ == plugin.__name__:
             yield of["__rlzoo__"][0], value, of["__rlzoo__"][1]
-
-
-def _has_a_name(value: object) -> bool:
-    return inspect.isroutine(value) or inspect.isclass(value)

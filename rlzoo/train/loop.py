@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
+from torch import Tensor
+
 from rlzoo.accel.device import size_and_threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_world
@@ -28,7 +30,6 @@ from rlzoo.train.checkpoint import State, load_checkpoint, prune, save_checkpoin
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import (
     Summary,
-    is_small,
     keep_best,
     mend_best,
     save_batch,
@@ -39,6 +40,7 @@ from rlzoo.train.record import (
 from rlzoo.waiting import StoppedWaiting
 
 LINES = ("metrics.jsonl", "samples.jsonl")
+SMALL = 5_000_000  # bytes of a batch that takes so little space that each run may keep its last one
 IN_VAIN = 20  # steps in a row without any update, which end a run
 
 
@@ -126,7 +128,8 @@ class Loop:
         if run.save_batches:
             save_batch(self.folder, self.world, batch, step, run.save_batches)
         elif run.save_batches is None:
-            self.batch = batch if is_small(batch) else None
+            size = sum(x.nbytes for x in batch.values() if isinstance(x, Tensor))
+            self.batch = batch if size < SMALL else None
         self.display.step(self.last, self.progress())
         self._show_notes()
         if metrics["train/skipped"]:

@@ -22,8 +22,6 @@ from rlzoo.train import checkpoint, stopping
 
 Summary = dict[str, Any]  # what summary.json holds
 
-SMALL = 5_000_000  # bytes of a batch
-
 
 def summarise(world: World, evaluations: list[dict[str, float]]) -> Summary:
     """The content of summary.json: a run's evaluations and its setting."""
@@ -127,12 +125,6 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
                 "truncated": bool(batch["truncated"][i]),
             },
         )
-
-
-def is_small(batch: Batch) -> bool:
-    """Whether a batch takes so little space that each run may keep its last one."""
-    tensors = (x for x in batch.values() if isinstance(x, torch.Tensor))
-    return sum(x.nbytes for x in tensors) < SMALL
 
 
 def save_batch(folder: RunFolder, world: World, batch: Batch, step: int, keep: int) -> None:

@@ -55,7 +55,7 @@ def test_a_small_last_batch_is_kept_unless_asked_not_to(zoo, words, tmp_path, mo
     assert list(ours) == ["step-00000003.safetensors"]
     assert ours == batches("each", "run.save_batches=1")
     assert batches("none", "run.save_batches=0") == {}
-    monkeypatch.setattr("rlzoo.train.record.SMALL", 1000)
+    monkeypatch.setattr("rlzoo.train.loop.SMALL", 1000)
     assert batches("large") == {}
 
 
