@@ -173,9 +173,12 @@ class Loop:
             raise
 
     def save(self) -> None:
-        """Save a checkpoint of this step, after its lines are on disk; keep at most `keep`."""
+        """Save a checkpoint of this step, after its lines and batch are on disk, which a run that
+        is killed in between writes again; keep at most `keep`."""
         trainer = self.trainer
         if self.saved != trainer.steps:
+            if self.batch is not None:
+                save_batch(self.folder, self.world, self.batch, trainer.steps, keep=1)
             for name in LINES if self.engine.first else ():
                 if (path := self.folder.path / name).exists():
                     sync(path)
@@ -195,8 +198,6 @@ class Loop:
             more = [(FILE, trainer.delayed.tensors())] if trainer.delayed else []
             whole = self.engine.whole_parts(chain(parts, more))
             save_checkpoint(self.folder.checkpoints, trainer.steps, whole, state)
-            if self.batch is not None:
-                save_batch(self.folder, self.world, self.batch, trainer.steps, keep=1)
         self.saved = trainer.steps
         if self.engine.first:
             prune(self.folder.checkpoints, trainer.steps, self.config.checkpoint.keep)
