@@ -144,5 +144,5 @@ def save_batch(folder: RunFolder, world: World, batch: Batch, step: int, keep: i
     checkpoint.write_tensors(place / f"step-{step:08d}.safetensors", tensors)
     write_json(place / f"step-{step:08d}.json", texts)
     for old in sorted(place.glob("*.safetensors"))[:-keep]:
+        old.with_suffix(".json").unlink(missing_ok=True)  # first: what is looked for goes last
         old.unlink()
-        old.with_suffix(".json").unlink(missing_ok=True)
