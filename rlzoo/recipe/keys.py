@@ -51,7 +51,7 @@ class Run(Section):
     dir: Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"]
     overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
     save_batches: Annotated[
-        int | None, FROM_0, "save the last N batches; null: one per checkpoint, if below 5 MB"
+        int | None, FROM_0, "save the last N batches; null: the last checkpoint's, if below 5 MB"
     ]
     samples: Annotated[int, FROM_0, "samples written to samples.jsonl each step"]
     threads: Annotated[int | None, Range(1, 1024), "CPU threads; null: 1 for a small model"]
