@@ -83,6 +83,7 @@ def make_room(like: Any) -> None:
 
 # ---------------------------------------------------------------- layout
 
+SAVES = 0.9  # rows are laid in one line if at most this share of their positions is left
 CUT = 4  # responses of a unit are at least this many times as long as its prompt: see `_units`
 
 
@@ -116,20 +117,20 @@ class Aligned(NamedTuple):
 
 
 def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
-    """Lay out rows; `trees`: rows with one `group_ids` share their prompt if that saves a tenth of
+    """Lay out rows; `trees`: what several rows begin with is read once, if that saves a tenth of
     the positions."""
     device = columns["response_ids"].device
-    columns = {n: columns[n].cpu() for n in _READ if n in columns}
     p, n = lengths(columns)
-    width, length = int(n.max()), int((p + n).max())
-    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
-    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
+    ids, inside = _side_by_side(columns)
+    width, length = int(n.max()), ids.shape[1]
     keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
-    rows = Aligned(ids, torch.arange(len(p))[:, None] * keep + at, keep, longest=length)
-    if trees and (forest := _forest(columns)):
-        rows = _in_line(columns, rows, *forest)
+    last = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1)
+    at = torch.arange(len(p))[:, None] * keep + last - (length - keep)
+    rows = Aligned(ids, at, keep, longest=length)
+    if trees:
+        order, new = _shared(ids, inside)
+        if int(new.sum()) < SAVES * int(inside.sum()):
+            rows = _in_line(ids[order], order.argsort(), new, last)
     if device.type == "cpu":
         return rows
     place = None if rows.place is None else rows.place.to(device)
@@ -137,38 +138,40 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     return rows._replace(ids=rows.ids.to(device), at=rows.at.to(device), place=place, line=line)
 
 
-_READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
-
-
-def _in_line(columns: Mapping[str, Tensor], rows: Aligned, tree: Tensor, trunk: Tensor) -> Aligned:
-    """Padded rows, in one line with each group's prompt once; see `_forest`."""
+def _side_by_side(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Prompt and response of each row without a gap, (R, longest), and which are not padding; in
+    the host's memory."""
     p, n = lengths(columns)
-    begin = trunk.cumsum(0) - trunk  # of each group's prompt
-    start = trunk.sum() + n.cumsum(0) - n  # of each row's response
-    step = torch.arange(rows.longest)
-    to = torch.where(step < p[:, None], begin[tree][:, None], (start - p)[:, None]) + step
-    inside = step < (p + n)[:, None]
-    to = to.where(inside, 0)  # padding is never read
-    back = to.new_zeros(int(trunk.sum() + n.sum()))
-    back[to[inside]] = inside.flatten().nonzero()[:, 0]
-    last = (p[:, None] - 1 + torch.arange(rows.at.shape[1])).clamp(max=rows.longest - 1)
-    ids, place = rows.ids.flatten()[back][None], (back % rows.longest)[None]
-    return Aligned(ids, to.gather(1, last), len(back), place, Packed(to, back), rows.longest)
+    step = torch.arange(int((p + n).max()))
+    ids = torch.cat([columns["prompt_ids"].cpu(), columns["response_ids"].cpu()], 1)
+    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
+    return ids.gather(1, (start + step).clamp(max=ids.shape[1] - 1)), step < (p + n)[:, None]
 
 
-def _forest(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-    """The group of each row, (R,), from 0, and the length of each group's prompt; None unless that
-    saves a tenth of the positions, or where agents gave a group several prompts."""
-    if "group_ids" not in columns or not len(columns["group_ids"]):
-        return None
-    p, n = lengths(columns)
-    groups, tree = torch.unique(columns["group_ids"].cpu(), return_inverse=True)
-    first = torch.full_like(groups, len(p)).scatter_reduce_(0, tree, torch.arange(len(p)), "amin")
-    prompts, of = columns["prompt_ids"].cpu(), first[tree]  # the first row of a row's group
-    if not (torch.equal(prompts, prompts[of]) and torch.equal(p, p[of])):
-        return None
-    trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
-    return (tree, trunk) if trunk.sum() + n.sum() < 0.9 * (p + n).sum() else None
+def _shared(ids: Tensor, inside: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """An order (R,) in which rows that begin alike follow each other, and which of a row's tokens,
+    (R, longest) in this order, no row before it has after the same tokens. groups: (R,), only rows
+    of the same group share."""
+    ids = ids.masked_fill(~inside, -1)
+    if groups is not None:
+        ids = torch.cat([groups[:, None], ids], 1)
+    keys = [row.tobytes() for row in ids.numpy()]
+    order = torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), dtype=torch.long)
+    ids, new = ids[order], inside[order]
+    new[1:] &= ((ids[1:] != ids[:-1]).cumsum(1) > 0)[:, -new.shape[1] :]
+    return order, new
+
+
+def _in_line(ids: Tensor, back: Tensor, new: Tensor, last: Tensor) -> Aligned:
+    """Rows ids (R, longest), so sorted that each position is read where it is `new`. back, last:
+    (R,), (R, T + 1) of the rows as they were: their places, and where their tokens are chosen."""
+    count = new.flatten().cumsum(0).view_as(new) - 1
+    to = count.where(new, 0).cummax(0).values  # padding is never read
+    some = new.any(1)  # others are like a row before them, or the beginning of one
+    read = new[some].flatten().nonzero()[:, 0]
+    place = (read % ids.shape[1])[None]
+    line = Packed(to[some], read)
+    return Aligned(ids[new][None], to[back].gather(1, last), len(read), place, line, ids.shape[1])
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -182,8 +185,10 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
     """Rows (R,) of each pass: of similar length and at most `budget` positions with padding, unless
     a single row or unit (see `_units`) has more. A pass that holds a quarter of the budget ends
     before more than a twentieth of it is padding. trees: as for `align`."""
-    forest = _forest(columns) if trees else None
-    unit, size = _units(columns, budget, forest)
+    p, n = lengths(columns)
+    unit, size = torch.arange(len(p)), p + n
+    if trees and "group_ids" in columns and len(p):
+        unit, size = _units(columns, budget) or (unit, size)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0
@@ -196,35 +201,32 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
                 break
             count, real = count + 1, real + n_row
         units = order[start : start + count]
-        parts.append(torch.isin(unit, units).nonzero()[:, 0] if forest else units)
+        parts.append(units if len(size) == len(p) else torch.isin(unit, units).nonzero()[:, 0])
         start += count
     return parts
 
 
-def _units(
-    columns: Mapping[str, Tensor], budget: int, forest: tuple[Tensor, Tensor] | None
-) -> tuple[Tensor, Tensor]:
-    """The unit of each row (R,) and the positions of each unit, which one pass reads whole: a row,
-    or with a `forest` a group, whose prompt counts once. A group of more than `budget` positions is
-    cut, but not before its responses are `CUT` times as long as the prompt, which is read again.
+def _units(columns: Mapping[str, Tensor], budget: int) -> tuple[Tensor, Tensor] | None:
+    """The unit of each row (R,) and the positions of each unit, which one pass reads whole: a
+    group, where what several rows begin with counts once. A group of more than `budget` positions
+    is cut, but not before its responses are `CUT` times as long as a prompt, which is read again.
+    None where that does not save a tenth of the positions.
     """
     p, n = lengths(columns)
-    if forest is None:
-        return torch.arange(len(p)), p + n
-    tree, trunk = forest
-    size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
-    if bool((size <= budget).all()):
-        return tree, size
-    groups, prompts, responses = tree.tolist(), trunk.tolist(), n.tolist()
+    groups = columns["group_ids"].cpu()
+    order, new = _shared(*_side_by_side(columns), groups)
+    if int(new.sum()) >= SAVES * int((p + n).sum()):
+        return None
     sizes: list[int] = []
-    unit, last = torch.zeros_like(tree), None
-    for row in tree.argsort(stable=True).tolist():  # the rows of a group follow each other
-        prompt = prompts[groups[row]]
-        full = sizes and sizes[-1] + responses[row] > max(budget, (1 + CUT) * prompt)
-        if groups[row] != last or full:
-            sizes.append(prompt)
-        sizes[-1] += responses[row]
-        unit[row], last = len(sizes) - 1, groups[row]
+    unit, last = torch.zeros_like(groups), None
+    whole, prompts, of = (p + n).tolist(), p.tolist(), groups.tolist()
+    for row, more in zip(order.tolist(), new.sum(1).tolist(), strict=True):
+        full = sizes and sizes[-1] + more > max(budget, (1 + CUT) * prompts[row])
+        if of[row] != last or full:
+            sizes.append(0)
+            more = whole[row]
+        sizes[-1] += more
+        unit[row], last = len(sizes) - 1, of[row]
     return unit, torch.tensor(sizes, dtype=torch.long)
 
 

@@ -187,8 +187,11 @@ def _rows(policy: Policy) -> dict[str, Tensor]:
 
 
 def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
-    """Token ids (rows, length), of all over the vocabulary, none of them padding."""
+    """Token ids (rows, length), of all over the vocabulary, none of them padding if it has more
+    than two."""
     ids = torch.arange(1, rows * length + 1, device=policy.device) * 7919 % policy.vocabulary
+    if policy.vocabulary <= 2:
+        return ids.view(rows, length)
     other = (policy.pad_id + 1) % policy.vocabulary
     return torch.where(ids == policy.pad_id, other, ids).view(rows, length)
 
@@ -338,7 +341,7 @@ def trees_disagree(policy: Policy) -> str:
             columns = {"prompt_ids": ids[:1].repeat(2, 1), "prompt_mask": one}
             columns |= {"response_ids": ids[2:], "response_attention": short}
             columns["group_ids"] = torch.zeros_like(ids[:2, 0])
-            other = {**columns, "prompt_ids": ids[1:2].repeat(2, 1)}
+            other = {**columns, "prompt_ids": (columns["prompt_ids"] + 1) % twin.vocabulary}
             real = torch.cat([one[:, :1], short], 1) > 0
             rows, tree, apart = (
                 twin.run(x).flatten(0, 1)[x.at][real]
