@@ -138,8 +138,8 @@ def reversal(length: int) -> tuple[str, ...]:
         "task=reverse", "task.letters=2", "task.fixed=true", f"task.min_length={length}",
         f"task.max_length={length}", "rollout.ignore_eos=true", f"rollout.max_new_tokens={length}",
         "train.minibatches=1", "aggregation=seq_mean_token_sum", "actor.eps=1e-8",
-        "eval.every=0", "run.samples=0", "run.threads=1", "checkpoint.every=50",
-        "checkpoint.keep=1", "device=cpu",
+        "train.microbatch=800", "eval.every=0", "run.samples=0", "run.threads=1",
+        "checkpoint.every=50", "checkpoint.keep=1", "device=cpu",
     )  # fmt: skip
 
 
