@@ -1,8 +1,8 @@
 """Splits rows into forward passes, as many at a time as memory has room for, and lays them out.
 
 Neither changes the results or the gradients. Rows of a pass are side by side, padded, or in one
-line in which each group's prompt is once: but for attention, a layer works on single positions. The
-host computes the layout.
+line in which what several of them begin with is once: but for attention, a layer works on single
+positions. The host computes the layout.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Aligned(NamedTuple):
     """Tokens as the model reads them.
 
     Either each row is separate, prompt followed by response and padding: causal attention then
-    needs no mask, and positions count from 0. Or all in one line, N = 1: each group's prompt once,
-    then all responses, nothing padded. Attention then takes the rows out of the line
-    (`rlzoo.accel.hf_internals.attend`), so that it sees and costs the same.
+    needs no mask, and positions count from 0. Or all in one line, N = 1, in which what several rows
+    begin with is once, and nothing is padded. Attention then takes the rows out of the line, except
+    those that are others' beginnings (`rlzoo.accel.hf_internals.attend`).
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
     `keep` positions of ids laid flat; T: the longest response. place: (1, L), the positions in a
@@ -166,7 +166,7 @@ def _in_line(ids: Tensor, back: Tensor, new: Tensor, last: Tensor) -> Aligned:
     """Rows ids (R, longest), so sorted that each position is read where it is `new`. back, last:
     (R,), (R, T + 1) of the rows as they were: their places, and where their tokens are chosen."""
     count = new.flatten().cumsum(0).view_as(new) - 1
-    to = count.where(new, 0).cummax(0).values  # padding is never read
+    to = count.where(new, 0).t().contiguous().cummax(1).values.t()  # padding is never read
     some = new.any(1)  # others are like a row before them, or the beginning of one
     read = new[some].flatten().nonzero()[:, 0]
     place = (read % ids.shape[1])[None]
@@ -238,7 +238,7 @@ class Traits:
     """Abilities of a model's passes, by trials (`rlzoo.lm.probe`); the defaults suit any.
 
     plain_head: the logits come from a linear head followed by nothing except a soft cap. no_trees:
-    why groups are not read as trees, each prompt once; empty if they are. pads: prompts of unequal
+    why what rows begin with is not read once; empty if it is. pads: prompts of unequal
     length are sampled together. sampled_as_scored: the log-probs of sampling equal a pass's.
     """
 
