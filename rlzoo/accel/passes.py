@@ -83,7 +83,6 @@ def make_room(like: Any) -> None:
 
 # ---------------------------------------------------------------- layout
 
-SAVES = 0.9  # rows are laid in one line if at most this share of their positions is left
 CUT = 4  # responses of a unit are at least this many times as long as its prompt: see `_units`
 
 
@@ -127,10 +126,9 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     last = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1)
     at = torch.arange(len(p))[:, None] * keep + last - (length - keep)
     rows = Aligned(ids, at, keep, longest=length)
-    if trees:
-        order, new = _shared(ids, inside)
-        if int(new.sum()) < SAVES * int(inside.sum()):
-            rows = _in_line(ids[order], order.argsort(), new, last)
+    if trees and (shared := _shared(ids, inside)):
+        order, new = shared
+        rows = _in_line(ids[order], order.argsort(), new, last)
     if device.type == "cpu":
         return rows
     place = None if rows.place is None else rows.place.to(device)
@@ -148,37 +146,35 @@ def _side_by_side(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return ids.gather(1, (start + step).clamp(max=ids.shape[1] - 1)), step < (p + n)[:, None]
 
 
-def _shared(ids: Tensor, inside: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _shared(ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor] | None:
     """An order (R,) in which rows that begin alike follow each other, and which of a row's tokens,
-    (R, longest) in this order, no row before it has after the same tokens. groups: (R,), only rows
-    of the same group share."""
+    (R, longest) in this order, no row before it has after the same tokens. None if these are more
+    than nine tenths."""
     ids = ids.masked_fill(~inside, -1)
-    if groups is not None:
-        ids = torch.cat([groups[:, None], ids], 1)
     keys = [row.tobytes() for row in ids.numpy()]
     order = torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), dtype=torch.long)
     ids, new = ids[order], inside[order]
-    new[1:] &= ((ids[1:] != ids[:-1]).cumsum(1) > 0)[:, -new.shape[1] :]
-    return order, new
+    new[1:] &= (ids[1:] != ids[:-1]).cumsum(1) > 0
+    return None if int(new.sum()) > 0.9 * int(inside.sum()) else (order, new)
 
 
 def _in_line(ids: Tensor, back: Tensor, new: Tensor, last: Tensor) -> Aligned:
     """Rows ids (R, longest), so sorted that each position is read where it is `new`. back, last:
     (R,), (R, T + 1) of the rows as they were: their places, and where their tokens are chosen."""
-    count = new.flatten().cumsum(0).view_as(new) - 1
-    to = count.where(new, 0).t().contiguous().cummax(1).values.t()  # padding is never read
-    some = new.any(1)  # others are like a row before them, or the beginning of one
-    read = new[some].flatten().nonzero()[:, 0]
-    place = (read % ids.shape[1])[None]
-    line = Packed(to[some], read)
-    return Aligned(ids[new][None], to[back].gather(1, last), len(read), place, line, ids.shape[1])
+    to = (new.flatten().cumsum(0).view_as(new) - 1).where(new, 0)
+    to = to.t().contiguous().cummax(1).values.t()  # as in the row before; padding is never read
+    alone = new.any(1)  # others are like a row before them, or the beginning of one
+    line = Packed(to[alone], new[alone].flatten().nonzero()[:, 0])
+    place = (line.back % ids.shape[1])[None]
+    return Aligned(
+        ids[new][None], to[back].gather(1, last), len(line.back), place, line, ids.shape[1]
+    )
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
-    masks = columns["prompt_mask"], columns["response_attention"]
-    prompt, response = (mask.cpu().long().sum(1) for mask in masks)
-    return prompt, response
+    prompt, response = columns["prompt_mask"], columns["response_attention"]
+    return prompt.cpu().long().sum(1), response.cpu().long().sum(1)
 
 
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
@@ -187,8 +183,8 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
     before more than a twentieth of it is padding. trees: as for `align`."""
     p, n = lengths(columns)
     unit, size = torch.arange(len(p)), p + n
-    if trees and "group_ids" in columns and len(p):
-        unit, size = _units(columns, budget) or (unit, size)
+    if trees and len(p) and (shared := _shared(*_side_by_side(columns))):
+        unit, size = _units(p, n, budget, *shared)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0
@@ -201,33 +197,27 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
                 break
             count, real = count + 1, real + n_row
         units = order[start : start + count]
-        parts.append(units if len(size) == len(p) else torch.isin(unit, units).nonzero()[:, 0])
+        parts.append(torch.isin(unit, units).nonzero()[:, 0])
         start += count
     return parts
 
 
-def _units(columns: Mapping[str, Tensor], budget: int) -> tuple[Tensor, Tensor] | None:
-    """The unit of each row (R,) and the positions of each unit, which one pass reads whole: a
-    group, where what several rows begin with counts once. A group of more than `budget` positions
-    is cut, but not before its responses are `CUT` times as long as a prompt, which is read again.
-    None where that does not save a tenth of the positions.
+def _units(p: Tensor, n: Tensor, budget: int, order: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit of each row (R,) and the positions of each unit, which one pass reads whole: all
+    rows of one prompt. A unit of more than `budget` positions is cut, but not before its responses
+    are `CUT` times as long as the prompt, which is read again. p, n: of `lengths`; order, new: of
+    `_shared`.
     """
-    p, n = lengths(columns)
-    groups = columns["group_ids"].cpu()
-    order, new = _shared(*_side_by_side(columns), groups)
-    if int(new.sum()) >= SAVES * int((p + n).sum()):
-        return None
+    unit = torch.zeros_like(p)
     sizes: list[int] = []
-    unit, last = torch.zeros_like(groups), None
-    whole, prompts, of = (p + n).tolist(), p.tolist(), groups.tolist()
-    for row, more in zip(order.tolist(), new.sum(1).tolist(), strict=True):
-        full = sizes and sizes[-1] + more > max(budget, (1 + CUT) * prompts[row])
-        if of[row] != last or full:
+    rows = torch.stack([order, new.sum(1), p[order], n[order]], 1)
+    for row, more, prompt, response in rows.tolist():
+        if more > response or sizes[-1] + more > max(budget, (1 + CUT) * prompt):
             sizes.append(0)
-            more = whole[row]
+            more = prompt + response
         sizes[-1] += more
-        unit[row], last = len(sizes) - 1, of[row]
-    return unit, torch.tensor(sizes, dtype=torch.long)
+        unit[row] = len(sizes) - 1
+    return unit, torch.tensor(sizes)
 
 
 # ---------------------------------------------------------------- passes

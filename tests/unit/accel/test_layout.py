@@ -78,3 +78,16 @@ def test_rows_that_share_less_than_a_tenth_are_read_by_themselves():
 def test_a_group_is_not_cut_where_its_prompt_would_be_most_of_a_pass():
     parts = pack(group_columns(50, [10] * 8), 24, trees=True)
     assert [len(part) for part in parts] == [8]
+
+
+def test_rows_of_unlike_prompts_that_begin_alike_are_all_in_a_pass():
+    """A system prompt, then one response each: what is shared saves positions, but no row more."""
+    torch.manual_seed(0)
+    responses = torch.randint(1, 9, (20,))
+    columns = group_columns(10, responses.tolist())
+    columns["prompt_ids"][:, 8:] = torch.randint(0, 99, (20, 2))
+    parts = pack(columns, 60, trees=True)
+    assert sorted(torch.cat(parts).tolist()) == list(range(20))
+    sizes = [(10 + responses[part]).tolist() for part in parts]
+    assert all(sum(size) <= 60 for size in sizes)
+    assert max(max(size) - min(size) for size in sizes) < 7  # of similar length
