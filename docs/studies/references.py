@@ -1,6 +1,7 @@
 """Run tables that others published, and write docs/references.md.
 
     python docs/studies/references.py [FOLDER] [--rows A,B] [--minutes N]    resumes
+    python docs/studies/references.py [FOLDER] --rows kl                     the runs of issue 489
     python docs/studies/references.py [FOLDER] --page-only                   write the page
 
 Runs are ordinary run folders, runs/references/ROW--seedN by default, in order of importance: each
@@ -15,7 +16,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -23,7 +26,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 import claims
-from common import DOCS, put, table
+from common import DOCS, put, rlzoo, table
 from rlzoo import load_zoo, resume, run
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.worlds import make_world
@@ -115,7 +118,7 @@ class Row:
 
     def play(self, folder: Path, seed: int, zoo: Any) -> tuple[float, float]:
         """Do the run, or what is left of it; its weights are not kept. Its error, and CPU seconds
-        of the part that was done now."""
+        of the part that was done now (0: unknown)."""
         path, began = self.path(folder, seed), time.process_time()
         if (path / "recipe.yaml").is_file():
             resume(path, zoo=zoo)
@@ -200,7 +203,7 @@ def second_rows() -> Iterator[Row]:
                   (*common, *words), ("abs", 21, relu), seeds=10, greedy=True)  # fmt: skip
 
 
-Kept = dict[str, dict[str, tuple[float, float]]]  # row -> seed -> error, CPU seconds (0: unknown)
+Kept = dict[str, dict[str, tuple[float, ...]]]  # row -> seed -> what its `play` returns
 ROWS = [*second_rows(), *tpo_rows()]
 # What runs first: rows by the beginnings of their names, and how many seeds of each.
 ORDER = (
@@ -209,12 +212,15 @@ ORDER = (
 )  # fmt: skip
 
 
-def cells(rows: list[Row]) -> Iterator[tuple[Row, int]]:
-    """Rows and seeds in order of importance; some come twice."""
+def cells() -> Iterator[tuple[str, int, Callable]]:
+    """Rows' names and seeds in order of importance, and what does a run; some come twice."""
     for names, seeds in ORDER:
         for seed in range(2, 2 + seeds):
-            some = (row for row in rows if row.name.startswith(names))
-            yield from ((row, seed) for row in some if seed < 2 + row.seeds)
+            some = (row for row in ROWS if row.name.startswith(names))
+            yield from ((row.name, seed, row.play) for row in some if seed < 2 + row.seeds)
+    for speller in SPELLERS:
+        for seed in speller.seeds:
+            yield from ((f"{speller.name}-{a}", seed, partial(speller.play, a)) for a in ARMS)
 
 
 def main() -> None:
@@ -224,20 +230,20 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after these")
     parser.add_argument("--page-only", action="store_true")
     asked = parser.parse_args()
-    rows = [row for row in ROWS if row.name.startswith(tuple(asked.rows.split(",")))]
+    names = tuple(asked.rows.split(","))
     kept: Kept = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
     if not asked.page_only:
         torch.set_num_threads(1)
         asked.folder.mkdir(parents=True, exist_ok=True)
         zoo, began = load_zoo(), time.time()
-        for row, seed in cells(rows):
+        for name, seed, play in cells():
             if time.time() - began > 60 * asked.minutes:
                 break
-            if str(seed) not in kept.setdefault(row.name, {}):
-                kept[row.name][str(seed)] = row.play(asked.folder.resolve(), seed, zoo)
-                print(f"{row.name} seed {seed}: {kept[row.name][str(seed)]}", flush=True)
+            if name.startswith(names) and str(seed) not in kept.setdefault(name, {}):
+                kept[name][str(seed)] = play(asked.folder.resolve(), seed, zoo)
+                print(f"{name} seed {seed}: {kept[name][str(seed)]}", flush=True)
                 text = ",\n".join(
-                    f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items())
+                    f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items()) if v
                 )
                 KEPT.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
     write(kept)
@@ -289,6 +295,107 @@ def write(kept: Kept) -> None:
         rows = [line(row, kept.get(row.name, {})) for row in ROWS if row.source == source]
         put(PAGE, name, table(head, rows))
     put(PAGE, "kl", kl_table())
+    put(PAGE, "kl-runs", runs_table(kept))
+
+
+# ---------------------------------------------------------------- KL estimates, in runs
+
+
+@dataclass(frozen=True)
+class Speller:
+    """A model that is taught to spell words backward before RL, not to perfection.
+
+    letters: of a word, at least and at most. pairs: words that it is taught. taught, words: of
+    `rlzoo model sft` and of the runs.
+    """
+
+    name: str
+    model: str
+    letters: tuple[int, int]
+    pairs: int
+    taught: tuple[str, ...]
+    words: tuple[str, ...]
+    seeds: range
+
+    def base(self, folder: Path, zoo: Any) -> tuple[Path, list[str]]:
+        """The taught model, and its task."""
+        low, high = self.letters
+        settings = {"dataset": "spell_backward", "size": 3000,
+                    "config": [f"min_word_len={low}", f"max_word_len={high}"]}  # fmt: skip
+        base, file = folder / "models" / self.name, folder / f"{self.name}.jsonl"
+        if not (base / "config.json").is_file():
+            task = zoo.tasks["reasoning_gym"](**settings | {"size": 2 * self.pairs})
+            drawn = task.draw("train", self.pairs, torch.Generator().manual_seed(0))
+            pairs = [{"prompt": x.prompt, "response": x.answer} for x in drawn]
+            file.write_text("".join(json.dumps(x) + "\n" for x in pairs), encoding="utf-8")
+            rlzoo(
+                "model", "sft", str(file), "--model", self.model, "--out", str(base), *self.taught
+            )
+        return base, [f"task.{name}={json.dumps(value)}" for name, value in settings.items()]
+
+    def play(self, arm: str, folder: Path, seed: int, zoo: Any) -> tuple[float, ...]:
+        """Accuracy and score on held-out words at the end, KL to the start in the last 20 steps in
+        nats a token, the largest gradient by the median one, CPU seconds."""
+        path, began = folder / f"{self.name}-{arm}--seed{seed}", time.process_time()
+        base, task = self.base(folder, zoo)
+        if (path / "recipe.yaml").is_file():
+            resume(path, zoo=zoo)
+        else:
+            kl, _, place = arm.partition("-")
+            kl = ["kl.place=none"] if arm == "none" else [f"kl={kl}", f"kl.place={place}"]
+            more = [*kl, *task, f"model.path={base}", f"seed={seed}", f"run.dir={path}"]
+            run("grpo", [*SPELL, *self.words, *more], zoo=zoo)
+        for file in path.rglob("*.safetensors"):
+            file.unlink()
+        lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
+        steps = [line for line in lines if "actor/grad_norm" in line]
+        end = [line for line in lines if "eval/score" in line][-1]
+        drift = [line["actor/ref_kl"] for line in steps[-20:] if "actor/ref_kl" in line]
+        norms = [line["actor/grad_norm"] for line in steps]
+        seconds = time.process_time() - began
+        return (end["eval/accuracy"], end["eval/score"], round(fmean(drift or [0.0]), 4),
+                round(max(norms) / median(norms), 2), round(seconds, 1))  # fmt: skip
+
+
+# The source's settings, but not its sampler: at temperature 0.6, cut to the likeliest tokens, while
+# its log-probs are those of temperature 1, so that its samples are not the policy's.
+SPELL = ("task=reasoning_gym", "rollout.prompts=4", "rollout.samples=8", "train.minibatches=4",
+         "rollout.max_new_tokens=8", "kl.coef=0.04", "eval.every=0", "eval.samples=256",
+         "checkpoint.every=50", "checkpoint.keep=1", "run.samples=0", "run.threads=1",
+         "device=cpu")  # fmt: skip
+ARMS = ("none", *(f"k{n}-{place}" for place in ("loss", "reward") for n in (1, 2, 3)))
+SPELLERS = (
+    Speller("kl-reader", "reader", (3, 4), 4000, ("--epochs", "9", "--lr", "0.004"),
+            ("train.steps=200",), range(2, 12)),
+    Speller("kl-smollm2", "smollm2-135m-instruct", (3, 5), 640, ("--batch", "16", "--lr", "1e-4"),
+            ("train.steps=30", "model.chat=always", "actor.lr=5e-6"), range(2, 5)),
+)  # fmt: skip
+
+
+def mean_of(values: list[float]) -> str:
+    """The mean and its 95 % interval."""
+    mean, spread = fmean(values), t_interval(values)
+    return f"{mean:.3f}" + (f" [{spread.low:.3f}, {spread.high:.3f}]" if spread else "")
+
+
+def runs_table(kept: Kept) -> str:
+    """Each arm's means over seeds with 95 % intervals, and its score minus that of k3 in the loss,
+    paired by seed."""
+    rows = []
+    for speller in SPELLERS:
+        base = kept.get(f"{speller.name}-k3-loss", {})
+        for arm in ARMS:
+            if not (runs := kept.get(f"{speller.name}-{arm}", {})):
+                continue
+            _, score, drift, gradient, _ = map(list, zip(*runs.values(), strict=True))
+            pairs = [runs[seed][1] - base[seed][1] for seed in runs.keys() & base.keys()]
+            rows.append([
+                speller.model, f"`{arm}`", mean_of(score),
+                "" if arm == "k3-loss" else mean_of(pairs),
+                "" if arm == "none" else mean_of(drift), mean_of(gradient), f"{len(runs)}",
+            ])  # fmt: skip
+    head = ["model", "arm", "score", "minus `k3-loss`", "KL a token", "gradient", "seeds"]
+    return table(head, rows)
 
 
 # ---------------------------------------------------------------- KL estimates, exactly

@@ -187,19 +187,19 @@ def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> 
         unit, size = _units(p, n, budget, *shared)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
-    parts, start = [], 0
+    starts, start = [], 0
     while start < len(longest):
-        width = max(1, longest[start])
-        count, real = 0, 0
+        starts.append(start)
+        width, count, real = max(1, longest[start]), 0, 0
         for n_row in longest[start : start + max(1, budget // width)]:
             full = width * count
             if full >= budget / 4 and real + n_row < 0.95 * (full + width):
                 break
             count, real = count + 1, real + n_row
-        units = order[start : start + count]
-        parts.append(torch.isin(unit, units).nonzero()[:, 0])
         start += count
-    return parts
+    place = order.argsort()[unit]
+    part = torch.bucketize(place, torch.tensor(starts, dtype=torch.long), right=True)
+    return list(place.argsort(stable=True).split(part.bincount()[1:].tolist()))
 
 
 def _units(p: Tensor, n: Tensor, budget: int, order: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
