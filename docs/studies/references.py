@@ -341,9 +341,7 @@ class Speller:
         if (path / "recipe.yaml").is_file():
             resume(path, zoo=zoo)
         else:
-            kl, _, place = arm.partition("-")
-            kl = ["kl.place=none"] if arm == "none" else [f"kl={kl}", f"kl.place={place}"]
-            more = [*kl, *task, f"model.path={base}", f"seed={seed}", f"run.dir={path}"]
+            more = [*penalty(arm), *task, f"model.path={base}", f"seed={seed}", f"run.dir={path}"]
             run("grpo", [*SPELL, *self.words, *more], zoo=zoo)
         for file in path.rglob("*.safetensors"):
             file.unlink()
@@ -355,6 +353,11 @@ class Speller:
         seconds = time.process_time() - began
         return (end["eval/accuracy"], end["eval/score"], round(fmean(drift or [0.0]), 4),
                 round(max(norms) / median(norms), 2), round(seconds, 1))  # fmt: skip
+
+
+def penalty(arm: str) -> list[str]:
+    kl, _, place = arm.partition("-")
+    return ["kl.place=none"] if arm == "none" else [f"kl={kl}", f"kl.place={place}"]
 
 
 # The source's settings, but not its sampler: at temperature 0.6, cut to the likeliest tokens, while

@@ -22,12 +22,20 @@ def test_every_row_can_run_and_seeds_that_were_tried_are_in_none(references, zoo
     for row in references.ROWS:
         plan = make_plan(compose(["recipe=grpo", *row.words], zoo), zoo)
         assert not plan.reference  # the KL is to the rollout's own policy, if there is any
-    played = list(references.cells(references.ROWS))
+    for speller in references.SPELLERS:
+        words = [*references.SPELL, "task.dataset=spell_backward", *speller.words]
+        for arm in references.ARMS:
+            kl = references.penalty(arm)
+            assert make_plan(compose(["recipe=grpo", *words, *kl], zoo), zoo).reference == (
+                arm != "none"
+            )
+    played = [(name, seed) for name, seed, _ in references.cells()]
     assert 1 not in {seed for _, seed in played}
-    assert {(r.name, s) for r, s in played} == {
-        (r.name, s) for r in references.ROWS for s in range(2, 2 + r.seeds)
-    }
-    assert played[0][0].name == "second-dg"
+    arms = {(f"{p.name}-{arm}", s) for p in references.SPELLERS for arm in references.ARMS
+            for s in p.seeds}  # fmt: skip
+    rows = {(r.name, s) for r in references.ROWS for s in range(2, 2 + r.seeds)}
+    assert set(played) == rows | arms
+    assert played[0][0] == "second-dg"
 
 
 def test_the_model_has_exactly_its_symbols_and_layers_as_torch_copies_them(references, tmp_path):
@@ -99,3 +107,16 @@ def test_expected_gradients_of_kl_estimates_are_autograds(references):
 def test_the_page_shows_the_exact_table(references):
     page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
     assert references.kl_table() in page
+
+
+def test_arms_are_compared_with_k3_in_the_loss_by_seed(references):
+    runs = {
+        "kl-reader-k3-loss": {"2": [0.2, 0.5, 1.0, 4.0, 9.0], "3": [0.2, 0.6, 1.0, 4.0, 9.0]},
+        "kl-reader-k1-loss": {"3": [0.2, 0.9, 2.0, 4.0, 9.0], "2": [0.2, 0.7, 2.0, 4.0, 9.0]},
+    }
+    rows = [line.split("|")[1:-1] for line in references.runs_table(runs).splitlines()[2:]]
+    assert [row[1] for row in rows] == ["`k1-loss`", "`k3-loss`"]
+    half = 12.7062 * 0.05  # Student's t with one degree of freedom, differences of 0.2 and 0.3
+    assert rows[0][3] == f"0.250 [{0.25 - half:.3f}, {0.25 + half:.3f}]"
+    assert rows[1][3] == ""
+    assert rows[0][4].startswith("2.000")
