@@ -18,22 +18,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
-import claims
-from common import DOCS, put, rlzoo, table
+from common import DOCS, put, table
+from kl_estimates import ARMS, SPELLERS, Kept, exact_table, runs_table
 from rlzoo import load_zoo, resume, run
-from rlzoo_lab.kit.oracle.oracle import Oracle
-from rlzoo_lab.kit.oracle.worlds import make_world
 from rlzoo_lab.stats import t_interval, wilson
 
 PAGE, KEPT = DOCS / "references.md", Path(__file__).with_suffix(".json")
 TPO = "[TPO](https://arxiv.org/abs/2604.06159), table 3"
+DENSELY = "[TPO](https://arxiv.org/abs/2604.06159), table 1"
 SECOND = "[rl-experiments](https://github.com/deepakvijaykee/rl-experiments), 140833ab"
 
 # ---------------------------------------------------------------- the models
@@ -112,13 +110,14 @@ class Row:
     recipe: str = "grpo"
     seeds: int = 5
     greedy: bool = False  # error of greedy decoding on held-out prompts, not of the last rollout
+    reach: float = 0.0  # not an error, but the first step whose rollout has at most this one
 
     def path(self, folder: Path, seed: int) -> Path:
         return folder / f"{self.name}--seed{seed}"
 
     def play(self, folder: Path, seed: int, zoo: Any) -> tuple[float, float]:
-        """Do the run, or what is left of it; its weights are not kept. Its error, and CPU seconds
-        of the part that was done now (0: unknown)."""
+        """Do the run, or what is left of it; its weights are not kept. Its error, or the step that
+        reaches it, and CPU seconds of the part that was done now (0: unknown)."""
         path, began = self.path(folder, seed), time.process_time()
         if (path / "recipe.yaml").is_file():
             resume(path, zoo=zoo)
@@ -132,7 +131,11 @@ class Row:
             file.unlink()
         lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
         name = "eval/score" if self.greedy else "reward/mean"
-        error = 1 - [line for line in lines if name in line][-1][name]
+        whole = DENSE if self.reach else 1
+        errors = [1 - line[name] / whole for line in lines if name in line]
+        error = errors[-1]
+        if self.reach:  # 0: never
+            error = next((i for i, x in enumerate(errors, 1) if x <= self.reach), 0)
         return round(error, 6), round(time.process_time() - began, 1)
 
 
@@ -159,7 +162,7 @@ METHODS = {
     "dg": (*ALONE, "train.epochs=1", "policy_loss=delightful", "kl.place=none"),
 }
 CALLED = {"tpo": "TPO", "grpo": "GRPO, KL to the rollout", "grpo_no_kl": "GRPO without KL",
-          "ppo": "PPO, batch mean", "dg": "DG, batch mean"}  # fmt: skip
+          "ppo": "PPO", "dg": "DG"}  # fmt: skip
 OPTAX = ("actor.optimizer=muon", "actor.muon=[embed_tokens, embed_positions, fc1, fc2, lm_head]",
          "actor.max_grad_norm=null", "train.steps=2000", "eval.samples=128",
          "task.separator=false")  # fmt: skip
@@ -175,7 +178,7 @@ def tpo_rows() -> Iterator[Row]:
         for method, errors in PROMPTS.items():
             words = (*reversal(length), *OPTAX, *METHODS[method], "rollout.prompts=100",
                      "actor.lr=1e-3")  # fmt: skip
-            claim = f"{CALLED[method]}: H = {length}, 100 prompts"
+            claim = f"{CALLED[method]}: H = {length}"
             name = f"tpo-H{length}-{method}"
             yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
         for method, errors in INTERACTIONS.items():
@@ -184,6 +187,25 @@ def tpo_rows() -> Iterator[Row]:
             claim = f"{CALLED[method]}: H = {length}, 800 prompts"
             name = f"tpo-H{length}-{method}-800"
             yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
+
+
+# Table 1: steps to an error of 1 %, with a reward of 1 for each right token, and none that follow.
+# Methods that sample several candidates for each token are missing.
+DENSE = 10  # tokens, and so the highest sum of rewards
+STEPS_TO = {"dg": (199, 273, 314, 393), "ppo": (872, 181, 191, 259)}  # for 2, 4, 8, 16 symbols
+
+
+def dense_rows() -> Iterator[Row]:
+    for method, steps in STEPS_TO.items():
+        for n, published in zip((2, 4, 8, 16), steps, strict=True):
+            budget = min(1000, 2 * published)
+            words = (*reversal(DENSE), *OPTAX, *METHODS[method], "rollout.prompts=100",
+                     "actor.lr=1e-3", f"task.letters={n}", "task.dense=true", "estimator.gamma=0",
+                     f"rewards.verifier.weight={DENSE}", f"train.steps={budget}")  # fmt: skip
+            claim = f"{CALLED[method]}: {n} symbols"
+            model = ("abcdefghijklmnop"[:n], 2 * DENSE, gelu_new)
+            yield Row(f"dense-{n}-{method}", DENSELY, claim, (published, None), words, model,
+                      reach=0.01)  # fmt: skip
 
 
 def second_rows() -> Iterator[Row]:
@@ -199,15 +221,14 @@ def second_rows() -> Iterator[Row]:
         "dg-delay": ("DG with samples 4 steps old", (0.5032, 0.008), (*dg, "rollout.staleness=4")),
     }
     for name, (claim, published, words) in rows.items():
-        yield Row(f"second-{name}", SECOND, f"{claim}: H = 10, 96 responses", published,
-                  (*common, *words), ("abs", 21, relu), seeds=10, greedy=True)  # fmt: skip
+        yield Row(f"second-{name}", SECOND, claim, published, (*common, *words), ("abs", 21, relu),
+                  seeds=10, greedy=True)  # fmt: skip
 
 
-Kept = dict[str, dict[str, tuple[float, ...]]]  # row -> seed -> what its `play` returns
-ROWS = [*second_rows(), *tpo_rows()]
+ROWS = [*second_rows(), *dense_rows(), *tpo_rows()]
 # What runs first: rows by the beginnings of their names, and how many seeds of each.
 ORDER = (
-    (("second-dg", "second-tpo", "second-grpo"), 3), (("tpo-H7-dg", "tpo-H7-ppo"), 2),
+    (("second-dg", "second-tpo", "second-grpo"), 3), (("dense",), 5),
     (("second", "tpo-H7-dg", "tpo-H7-ppo"), 5), (("tpo-H7",), 5), (("",), 10),
 )  # fmt: skip
 
@@ -272,177 +293,48 @@ def interval(values: list[float], published: tuple[float, float | None]) -> tupl
     return text, "agrees" if (high - low) / 2 < WIDE else "undecided"
 
 
+def steps_to(values: list[float], published: tuple[float, float | None]) -> tuple[str, str]:
+    """The same for numbers of steps, 0 where a run never came there. The source gives the mean of
+    20 seeds without a spread."""
+    if not all(values):
+        return f"never in {values.count(0)} of {len(values)}", "differs"
+    spread, theirs = t_interval(values), published[0]
+    if spread is None:
+        return f"{values[0]:.0f}", "undecided"
+    text = f"{sum(values) / len(values):.0f} [{spread.low:.0f}, {spread.high:.0f}]"
+    if not spread.low <= theirs <= spread.high:
+        return text, "differs"
+    return text, "agrees" if spread.high - spread.low < 2 * WIDE * theirs else "undecided"
+
+
 T3 = 4.303  # Student's t at 97.5 %, two degrees of freedom
-WIDE = 0.1  # an interval of more than plus or minus this agrees with too much
+WIDE = (
+    0.1  # an interval of more than plus or minus this (a share, or of the published steps) agrees
+)
+# with too much
 
 
 def line(row: Row, runs: dict[str, tuple[float, float]]) -> list[str]:
     done = sorted((int(seed), error) for seed, (error, _) in runs.items())
     mean, sd = row.published
-    said = f"{mean:.4f}" + (f" ± {sd:.4f}" if sd else "")
+    said = f"{mean}" if row.reach else f"{mean:.4f}" + (f" ± {sd:.4f}" if sd else "")
     if not done:
         return [row.claim, said, "", "", "", f"`{row.name}`", "*not run*"]
     costs = [cost for _, cost in runs.values() if cost]
     each = f"{sum(costs) / len(costs):.0f}" if costs else ""
-    text, verdict = interval([x for _, x in done], row.published)
+    errors = [x for _, x in done]
+    text, verdict = (steps_to if row.reach else interval)(errors, row.published)
     seeds = f"{done[0][0]}-{done[-1][0]}" if len(done) > 1 else f"{done[0][0]}"
     return [row.claim, said, text, seeds, each, f"`{row.name}`", verdict]
 
 
 def write(kept: Kept) -> None:
-    head = ["error", "published", "ours, 95 % interval", "seeds", "CPU s a run", "row", "verdict"]
-    for name, source in (("tpo", TPO), ("second", SECOND)):
+    head = ["", "published", "ours, 95 % interval", "seeds", "CPU s a run", "row", "verdict"]
+    for name, source in (("tpo", TPO), ("dense", DENSELY), ("second", SECOND)):
         rows = [line(row, kept.get(row.name, {})) for row in ROWS if row.source == source]
         put(PAGE, name, table(head, rows))
-    put(PAGE, "kl", kl_table())
+    put(PAGE, "kl", exact_table())
     put(PAGE, "kl-runs", runs_table(kept))
-
-
-# ---------------------------------------------------------------- KL estimates, in runs
-
-
-@dataclass(frozen=True)
-class Speller:
-    """A model that is taught to spell words backward before RL, not to perfection.
-
-    letters: of a word, at least and at most. pairs: words that it is taught. taught, words: of
-    `rlzoo model sft` and of the runs.
-    """
-
-    name: str
-    model: str
-    letters: tuple[int, int]
-    pairs: int
-    taught: tuple[str, ...]
-    words: tuple[str, ...]
-    seeds: range
-
-    def base(self, folder: Path, zoo: Any) -> tuple[Path, list[str]]:
-        """The taught model, and its task."""
-        low, high = self.letters
-        settings = {"dataset": "spell_backward", "size": 3000,
-                    "config": [f"min_word_len={low}", f"max_word_len={high}"]}  # fmt: skip
-        base, file = folder / "models" / self.name, folder / f"{self.name}.jsonl"
-        if not (base / "config.json").is_file():
-            task = zoo.tasks["reasoning_gym"](**settings | {"size": 2 * self.pairs})
-            drawn = task.draw("train", self.pairs, torch.Generator().manual_seed(0))
-            pairs = [{"prompt": x.prompt, "response": x.answer} for x in drawn]
-            file.write_text("".join(json.dumps(x) + "\n" for x in pairs), encoding="utf-8")
-            rlzoo(
-                "model", "sft", str(file), "--model", self.model, "--out", str(base), *self.taught
-            )
-        return base, [f"task.{name}={json.dumps(value)}" for name, value in settings.items()]
-
-    def play(self, arm: str, folder: Path, seed: int, zoo: Any) -> tuple[float, ...]:
-        """Accuracy and score on held-out words at the end, KL to the start in the last 20 steps in
-        nats a token, the largest gradient by the median one, CPU seconds."""
-        path, began = folder / f"{self.name}-{arm}--seed{seed}", time.process_time()
-        base, task = self.base(folder, zoo)
-        if (path / "recipe.yaml").is_file():
-            resume(path, zoo=zoo)
-        else:
-            more = [*penalty(arm), *task, f"model.path={base}", f"seed={seed}", f"run.dir={path}"]
-            run("grpo", [*SPELL, *self.words, *more], zoo=zoo)
-        for file in path.rglob("*.safetensors"):
-            file.unlink()
-        lines = [json.loads(x) for x in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
-        steps = [line for line in lines if "actor/grad_norm" in line]
-        end = [line for line in lines if "eval/score" in line][-1]
-        drift = [line["actor/ref_kl"] for line in steps[-20:] if "actor/ref_kl" in line]
-        norms = [line["actor/grad_norm"] for line in steps]
-        seconds = time.process_time() - began
-        return (end["eval/accuracy"], end["eval/score"], round(fmean(drift or [0.0]), 4),
-                round(max(norms) / median(norms), 2), round(seconds, 1))  # fmt: skip
-
-
-def penalty(arm: str) -> list[str]:
-    kl, _, place = arm.partition("-")
-    return ["kl.place=none"] if arm == "none" else [f"kl={kl}", f"kl.place={place}"]
-
-
-# The source's settings, but not its sampler: at temperature 0.6, cut to the likeliest tokens, while
-# its log-probs are those of temperature 1, so that its samples are not the policy's.
-SPELL = ("task=reasoning_gym", "rollout.prompts=4", "rollout.samples=8", "train.minibatches=4",
-         "rollout.max_new_tokens=8", "kl.coef=0.04", "eval.every=0", "eval.samples=256",
-         "checkpoint.every=50", "checkpoint.keep=1", "run.samples=0", "run.threads=1",
-         "device=cpu")  # fmt: skip
-ARMS = ("none", *(f"k{n}-{place}" for place in ("loss", "reward") for n in (1, 2, 3)))
-SPELLERS = (
-    Speller("kl-reader", "reader", (3, 4), 4000, ("--epochs", "9", "--lr", "0.004"),
-            ("train.steps=200",), range(2, 12)),
-    Speller("kl-smollm2", "smollm2-135m-instruct", (3, 5), 640, ("--batch", "16", "--lr", "1e-4"),
-            ("train.steps=30", "model.chat=always", "actor.lr=5e-6"), range(2, 5)),
-)  # fmt: skip
-
-
-def mean_of(values: list[float]) -> str:
-    """The mean and its 95 % interval."""
-    mean, spread = fmean(values), t_interval(values)
-    return f"{mean:.3f}" + (f" [{spread.low:.3f}, {spread.high:.3f}]" if spread else "")
-
-
-def runs_table(kept: Kept) -> str:
-    """Each arm's means over seeds with 95 % intervals, and its score minus that of k3 in the loss,
-    paired by seed."""
-    rows = []
-    for speller in SPELLERS:
-        base = kept.get(f"{speller.name}-k3-loss", {})
-        for arm in ARMS:
-            if not (runs := kept.get(f"{speller.name}-{arm}", {})):
-                continue
-            _, score, drift, gradient, _ = map(list, zip(*runs.values(), strict=True))
-            pairs = [runs[seed][1] - base[seed][1] for seed in runs.keys() & base.keys()]
-            rows.append([
-                speller.model, f"`{arm}`", mean_of(score),
-                "" if arm == "k3-loss" else mean_of(pairs),
-                "" if arm == "none" else mean_of(drift), mean_of(gradient), f"{len(runs)}",
-            ])  # fmt: skip
-    head = ["model", "arm", "score", "minus `k3-loss`", "KL a token", "gradient", "seeds"]
-    return table(head, rows)
-
-
-# ---------------------------------------------------------------- KL estimates, exactly
-
-
-def pulls(world: Oracle) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """name -> (S, V) expected gradients in the logits of k1, k2 and k3, at the policy that samples:
-    as a loss, and in the reward."""
-    ratio, pi, visits = world.log_ratio, world.pi, world.visits[:, None]
-    k = {"k1": ratio, "k2": ratio.square() / 2, "k3": (-ratio).expm1() + ratio}
-    slope = {"k1": torch.ones_like(ratio), "k2": ratio, "k3": -(-ratio).expm1()}  # d k / d log pi
-
-    def through(x: torch.Tensor) -> torch.Tensor:  # from log pi to the logits
-        return visits * pi * (x - (pi * x).sum(-1, keepdim=True))
-
-    return {name: (through(slope[name]), world.gradient(k[name])) for name in k}
-
-
-def kl_table() -> str:
-    """Cosine with, and length by, the exact gradient of KL(pi, pi_ref) between responses."""
-    found: dict[tuple[str, str], list[list[str]]] = {}
-    for steps in STEPS:
-        cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for seed in claims.SEEDS:
-            world = claims.trained(make_world("graded", claims.TREE, seed=seed), 0.0, steps)
-            exact = world.gradient(world.log_ratio)
-            for name, both in pulls(world).items():
-                for place, pull in zip(("loss", "reward"), both, strict=True):
-                    length = float(pull.norm() / exact.norm())
-                    cosine = float((pull * exact).sum() / (pull.norm() * exact.norm() + 1e-300))
-                    cells.setdefault((place, name), []).append((cosine, length))
-        for key, values in cells.items():
-            none = max(length for _, length in values) < 1e-12  # rounding
-            spread = ["none" if none else claims.spread([x[i] for x in values]) for i in (0, 1)]
-            found.setdefault(key, []).append(spread)
-    rows = [
-        [f"`{name}` in the {place}", *(x for spread in each for x in spread)]
-        for (place, name), each in sorted(found.items())
-    ]
-    head = [f"{what}, {steps} steps" for steps in STEPS for what in ("cosine", "length")]
-    return table(["estimate", *head], rows)
-
-
-STEPS = (10, 100)  # of exact gradient ascent away from the reference
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """docs/studies/references.py: its rows can run, its verdicts are right, its table is shown."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -18,17 +19,20 @@ def references():
     return script("references")
 
 
-def test_every_row_can_run_and_seeds_that_were_tried_are_in_none(references, zoo):
+@pytest.fixture(scope="module")
+def kl(references):
+    return sys.modules["kl_estimates"]
+
+
+def test_every_row_can_run_and_seeds_that_were_tried_are_in_none(references, kl, zoo):
     for row in references.ROWS:
         plan = make_plan(compose(["recipe=grpo", *row.words], zoo), zoo)
         assert not plan.reference  # the KL is to the rollout's own policy, if there is any
     for speller in references.SPELLERS:
-        words = [*references.SPELL, "task.dataset=spell_backward", *speller.words]
+        words = [*kl.SPELL, "task.dataset=spell_backward", *speller.words]
         for arm in references.ARMS:
-            kl = references.penalty(arm)
-            assert make_plan(compose(["recipe=grpo", *words, *kl], zoo), zoo).reference == (
-                arm != "none"
-            )
+            recipe = compose(["recipe=grpo", *words, *kl.penalty(arm)], zoo)
+            assert make_plan(recipe, zoo).reference == (arm != "none")
     played = [(name, seed) for name, seed, _ in references.cells()]
     assert 1 not in {seed for _, seed in played}
     arms = {(f"{p.name}-{arm}", s) for p in references.SPELLERS for arm in references.ARMS
@@ -91,22 +95,22 @@ def test_the_page_has_the_runs_that_are_kept(references):
         assert f"|{'|'.join(references.line(row, kept.get(row.name, {})))}|" in page
 
 
-def test_expected_gradients_of_kl_estimates_are_autograds(references):
-    world = references.make_world("graded", references.claims.TREE, seed=3)
-    world = references.claims.trained(world, 0.0, 10)
+def test_expected_gradients_of_kl_estimates_are_autograds(kl):
+    world = kl.make_world("graded", kl.claims.TREE, seed=3)
+    world = kl.claims.trained(world, 0.0, 10)
     logits = world.logits.clone().requires_grad_()
     ratio = logits.log_softmax(-1) - world.reference.log_softmax(-1)
     estimates = {"k1": ratio, "k2": ratio.square() / 2, "k3": (-ratio).exp() - 1 + ratio}
-    for name, (loss, _) in references.pulls(world).items():
+    for name, (loss, _) in kl.pulls(world).items():
         mean = (world.visits[:, None] * world.pi * estimates[name]).sum()
         (slope,) = torch.autograd.grad(mean, logits, retain_graph=True)
         assert_close(loss, slope, rtol=1e-9, atol=1e-13)
-    assert_close(references.pulls(world)["k1"][1], world.gradient(world.log_ratio))
+    assert_close(kl.pulls(world)["k1"][1], world.gradient(world.log_ratio))
 
 
 def test_the_page_shows_the_exact_table(references):
     page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
-    assert references.kl_table() in page
+    assert references.exact_table() in page
 
 
 def test_arms_are_compared_with_k3_in_the_loss_by_seed(references):
@@ -120,3 +124,12 @@ def test_arms_are_compared_with_k3_in_the_loss_by_seed(references):
     assert rows[0][3] == f"0.250 [{0.25 - half:.3f}, {0.25 + half:.3f}]"
     assert rows[1][3] == ""
     assert rows[0][4].startswith("2.000")
+
+
+def test_steps_to_an_error(references):
+    published = (200, None)
+    assert references.steps_to([198, 200, 205], published)[1] == "agrees"
+    assert references.steps_to([230, 231, 235], published)[1] == "differs"
+    assert references.steps_to([150, 260], published)[1] == "undecided"
+    assert references.steps_to([200], published) == ("200", "undecided")
+    assert references.steps_to([200, 0, 198], published) == ("never in 1 of 3", "differs")
