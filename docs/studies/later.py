@@ -1,4 +1,5 @@
-"""Run recipes of 2025 and 2026, each at its best learning rate; write tables of docs/results.md.
+"""Run recipes, each at its best learning rate: those of 2025 and 2026, for docs/results.md, and
+the ones that are used most, on all tasks of the league, for docs/league.md.
 
     python docs/studies/later.py [FOLDER] [--minutes N] [--rows A,B]    resumes
     python docs/studies/later.py --page-only
@@ -37,6 +38,8 @@ TABLES = {
     ]),
     "talk": ("key_door", [FIRST, "ppo_gae", "spo", "echo"]),  # four prompts, which return
 }  # fmt: skip
+BEST = ("grpo", "dr_grpo", "rloo", "reinforce_pp", "otb", "gmpo", "gspo", "dapo", "ppo_gae",
+        "ppo_mc")  # fmt: skip
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the league's learning rate
 SEARCH, FRESH = (100, 101), tuple(range(10, 20))
 
@@ -83,7 +86,7 @@ def wanted(kept: Kept, task: str, row: str, folder: Path) -> list[Tuned]:
 
 def missing(kept: Kept, rows: str, folder: Path) -> Iterator[Tuned]:
     """The runs to do, row by row, each determined by those before it."""
-    for task, every in TABLES.values():
+    for task, every in [*TABLES.values(), *((task, BEST) for task in league.TASKS)]:
         for row in every:
             if rows and row not in rows.split(","):
                 continue
@@ -102,11 +105,40 @@ def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str
             scores[row] = [kept[cell.name][0] for cell in fresh]
             gaps = [a - b for a, b in zip(scores[row], scores[FIRST], strict=True)]
             cost = sum(kept[cell.name][1] for cell in tries)
-            each = fmean(kept[cell.name][1] for cell in fresh)
             gap = "" if row == FIRST else interval(gaps, "+.3f")
             found.append([f"`{row}`", f"{fresh[0].rate:g}", interval(scores[row], ".3f"), gap,
-                          f"{cost:.0f}", f"{each:.0f}"])  # fmt: skip
+                          f"{cost:.0f}"])  # fmt: skip
     return found
+
+
+def standings(kept: Kept, folder: Path) -> str:
+    """The rows of BEST by their mean rank, once all have their runs; else empty."""
+    cells = {(t, row): search(kept, t, row, folder) for t in league.TASKS for row in BEST}
+    if not all(fresh and all(c.name in kept for c in fresh) for _, fresh in cells.values()):
+        return ""
+    played = {
+        task: {row: [Final(kept[c.name][0]) for c in cells[task, row][1]] for row in BEST}
+        for task in league.TASKS
+    }
+    whole, _, (low, high) = league_page.mean_ranks(played, list(BEST))
+    like = {task: league_page.not_told_apart(runs) for task, runs in played.items()}
+    rows = []
+    for i in whole.argsort(kind="stable"):
+        means = {task: fmean(run.after for run in runs[BEST[i]]) for task, runs in played.items()}
+        cost = sum(kept[c.name][1] for task in played for c in cells[task, BEST[i]][0])
+        rows.append([
+            BEST[i], f"{whole[i]:.1f} [{low[i]:.1f}, {high[i]:.1f}]",
+            *(f"**{x:.3f}**" if BEST[i] in like[task] else f"{x:.3f}" for task, x in means.items()),
+            f"{cost:.0f}",
+        ])  # fmt: skip
+    return table(["row", "mean rank", *played, "search, CPU s"], rows)
+
+
+@dataclass(frozen=True)
+class Final:
+    """What `league_page` reads from a run to rank it."""
+
+    after: float
 
 
 def interval(values: list[float], digits: str) -> str:
@@ -139,10 +171,12 @@ def main() -> None:
             print(cell.name, *kept[cell.name], flush=True)
             text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items()))
             KEPT.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
-    head = ["recipe", "rate", "score", "minus grpo", "search, CPU s", "a run, CPU s"]
+    head = ["recipe", "rate", "score", "minus grpo", "search, CPU s"]
     for name, (task, rows) in TABLES.items():
         if found := lines(kept, task, rows, folder):
             put(PAGE, name, table([*head[:2], task, *head[3:]], found))
+    if text := standings(kept, folder):
+        put(league_page.PAGE, "tuned", text)
 
 
 if __name__ == "__main__":

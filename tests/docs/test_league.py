@@ -122,3 +122,28 @@ def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):
     text = page.beside("new", league)
     assert text.splitlines()[0] == "|task|seeds|new|minus old|"
     assert text.splitlines()[2] == "|one|3|0.600|+0.100 [+0.100, +0.100]|"
+
+
+def test_rows_at_their_best_rates_are_ranked_once_all_have_run(tmp_path):
+    """dr_grpo is best, and everything at twice the league's rate."""
+    later = script("later")
+    tasks, kept = later.league.TASKS, {}
+    for task in tasks:
+        for i, row in enumerate(later.BEST):
+            for factor in later.FACTORS:
+                for seed in later.SEARCH if factor != 2 else (*later.SEARCH, *later.FRESH):
+                    score = 0.5 + 0.2 * (factor == 2) + 0.1 * (row == "dr_grpo")
+                    name = later.Tuned(task, row, seed, tmp_path, factor).name
+                    kept[name] = [score + (seed + i) * (seed + 7 * i) % 11 / 1000, 2.0]
+    table = [line.split("|")[1:-1] for line in later.standings(kept, tmp_path).splitlines()]
+    assert table[0] == ["row", "mean rank", *tasks, "search, CPU s"]
+    first, *others = table[2:]
+    assert first[:2] == ["dr_grpo", "1.0 [1.0, 1.0]"]
+    fresh = [kept[later.Tuned("addition", "dr_grpo", seed, tmp_path, 2.0).name][0]
+             for seed in later.FRESH]  # fmt: skip
+    assert first[table[0].index("addition")] == f"**{sum(fresh) / 10:.3f}**"
+    assert len(others) == len(later.BEST) - 1
+    assert not any(cell.startswith("**") for line in others for cell in line)
+    assert first[-1] == f"{len(tasks) * 5 * 2 * 2}"
+    del kept[later.Tuned("addition", "otb", later.FRESH[-1], tmp_path, 2.0).name]
+    assert later.standings(kept, tmp_path) == ""
