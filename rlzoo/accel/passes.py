@@ -180,7 +180,7 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: of similar length and at most `budget` positions with padding, unless
     a single row or unit (see `_units`) has more. A pass that holds a quarter of the budget ends
-    before more than a twentieth of it is padding, which a line has not. trees: as for `align`."""
+    before more than a twentieth of it is padding; a line is never padded. trees: as for `align`."""
     p, n = lengths(columns)
     line = _shared(*_side_by_side(columns)) if trees and len(p) else None
     unit, size = _units(p, n, budget, *line) if line else (torch.arange(len(p)), p + n)
