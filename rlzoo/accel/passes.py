@@ -180,23 +180,21 @@ def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 def pack(columns: Mapping[str, Tensor], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: of similar length and at most `budget` positions with padding, unless
     a single row or unit (see `_units`) has more. A pass that holds a quarter of the budget ends
-    before more than a twentieth of it is padding. trees: as for `align`."""
+    before more than a twentieth of it is padding; a line is never padded. trees: as for `align`."""
     p, n = lengths(columns)
-    unit, size = torch.arange(len(p)), p + n
-    if trees and len(p) and (shared := _shared(*_side_by_side(columns))):
-        unit, size = _units(p, n, budget, *shared)
+    line = _shared(*_side_by_side(columns)) if trees and len(p) else None
+    unit, size = _units(p, n, budget, *line) if line else (torch.arange(len(p)), p + n)
     order = size.argsort(descending=True, stable=True)
-    longest = size[order].tolist()
-    starts, start = [], 0
-    while start < len(longest):
-        starts.append(start)
-        width, count, real = max(1, longest[start]), 0, 0
-        for n_row in longest[start : start + max(1, budget // width)]:
-            full = width * count
-            if full >= budget / 4 and real + n_row < 0.95 * (full + width):
-                break
-            count, real = count + 1, real + n_row
-        start += count
+    starts: list[int] = []
+    width = real = full = 0  # the longest, and the positions so far, without padding and with it
+    for i, positions in enumerate(size[order].tolist()):
+        wide = positions if line else width
+        padded = full >= budget / 4 and real + positions < 0.95 * (full + wide)
+        if not starts or full + wide > budget or padded:
+            starts.append(i)
+            width = wide = max(1, positions)
+            real = full = 0
+        real, full = real + positions, full + wide
     place = order.argsort()[unit]
     part = torch.bucketize(place, torch.tensor(starts, dtype=torch.long), right=True)
     return list(place.argsort(stable=True).split(part.bincount()[1:].tolist()))

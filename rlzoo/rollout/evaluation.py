@@ -129,9 +129,11 @@ def answer_probs(world: World, n: int, split: str = "test") -> list[float]:
     prompts, by a forward pass. 0 if the length limit leaves no room for EOS."""
     policy, limit = world.policy, response_limit(world.plan)
     examples = draw(world, split, n, "eval", 0)
-    prompts = [world.prompt_format.encode(e.prompt) for e in examples]
-    answers = [mdp.continued(policy.tokenizer, str(e.answer), *ids[-1:])
-               for e, ids in zip(examples, prompts, strict=True)]  # fmt: skip
+    reader = world.prompt_format
+    prompts = [reader.encode(e.prompt) for e in examples]
+    texts = [reader.gap * reader.templated(e.prompt) + str(e.answer) for e in examples]
+    answers = [mdp.continued(policy.tokenizer, text, *ids[-1:])
+               for text, ids in zip(texts, prompts, strict=True)]  # fmt: skip
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total, engine = torch.zeros(len(examples), dtype=torch.float64), decoding(world).engine
     for end in [[eos] for eos in policy.eos_ids] or [[]]:

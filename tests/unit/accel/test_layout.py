@@ -91,3 +91,11 @@ def test_rows_of_unlike_prompts_that_begin_alike_are_all_in_a_pass():
     sizes = [(10 + responses[part]).tolist() for part in parts]
     assert all(sum(size) <= 60 for size in sizes)
     assert max(max(size) - min(size) for size in sizes) < 7  # of similar length
+
+
+def test_units_of_unequal_size_fill_a_pass_of_a_line():
+    """A line has no padding, so that nothing is lost by reading them together."""
+    columns = group_columns(3, [1, 1, 1, 9, 9, 9])
+    columns["prompt_ids"][3:] = 1
+    parts = pack(columns, 60, trees=True)
+    assert [sorted(part.tolist()) for part in parts] == [list(range(6))]

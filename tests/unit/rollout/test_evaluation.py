@@ -1,5 +1,7 @@
 """Evaluations: decoded by keys of their own, one answer read off, and kept prompt by prompt."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ import torch
 import rlzoo
 from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
+from rlzoo.lm.prompts import PromptFormat
 from rlzoo.rollout.evaluation import answer_probs, evaluate, gain
+from rlzoo.rollout.sample import draw
 from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.stats import mean_over
 from rlzoo.train.start import resume
@@ -39,8 +43,6 @@ def test_the_chance_of_the_answer_is_what_accuracy_estimates(zoo, model_dir):
     """Against the product of the next-token chances, and against many samples."""
     world = world_of(zoo, model_dir, "eval.temperature=0.7")
     p = answer_probs(world, 5)
-    from rlzoo.rollout.sample import draw
-
     policy, tokens = world.policy, world.policy.tokenizer
     for example, found in zip(draw(world, "test", 5, "eval", 0), p, strict=True):
         ids = tokens(example.prompt + example.answer)["input_ids"] + policy.eos_ids[:1]
@@ -55,6 +57,24 @@ def test_the_chance_of_the_answer_is_what_accuracy_estimates(zoo, model_dir):
     low, high = line["eval/accuracy_low"], line["eval/accuracy_high"]
     assert low <= line["eval/answer_prob"] <= high
     assert line["eval/answer_prob_high"] - line["eval/answer_prob_low"] < high - low
+
+
+def test_the_answer_has_the_space_that_the_chat_template_writes_before_it(zoo, model_dir):
+    world = world_of(zoo, model_dir, "model.chat=never")
+    tokenizer = world.policy.tokenizer
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        "{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"
+    )
+    (example,) = draw(world, "test", 1, "eval", 0)
+    spaced = example._replace(answer=f" {example.answer}")
+    chat = replace(world, prompt_format=PromptFormat(tokenizer, chat="always"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlzoo.rollout.evaluation.draw", lambda *_: [spaced])
+        (expected,) = answer_probs(world, 1)
+        patch.setattr("rlzoo.rollout.evaluation.draw", lambda *_: [example])
+        assert answer_probs(chat, 1) == [expected]
+        assert answer_probs(world, 1) != [expected]
 
 
 def test_where_there_is_no_one_answer_none_is_given(zoo, model_dir):
