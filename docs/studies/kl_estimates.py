@@ -97,9 +97,9 @@ SPELLERS = (
 
 
 def mean_of(values: list[float]) -> str:
-    """The mean and its 95 % interval."""
-    mean, spread = fmean(values), t_interval(values)
-    return f"{mean:.3f}" + (f" [{spread.low:.3f}, {spread.high:.3f}]" if spread else "")
+    """The mean and half its 95 % interval."""
+    spread = t_interval(values)
+    return f"{fmean(values):.3f}" + (f"±{(spread.high - spread.low) / 2:.3f}" if spread else "")
 
 
 def runs_table(kept: Kept) -> str:

@@ -144,8 +144,7 @@ class Final:
 def interval(values: list[float], digits: str) -> str:
     between = t_interval(values)
     assert between is not None
-    low, high = (f"{x:{digits}}" for x in (between.low, between.high))
-    return f"{fmean(values):{digits}} [{low}, {high}]"
+    return f"{fmean(values):{digits}}±{(between.high - between.low) / 2:.3f}"
 
 
 def main() -> None:

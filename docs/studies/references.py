@@ -301,7 +301,7 @@ def steps_to(values: list[float], published: tuple[float, float | None]) -> tupl
     spread, theirs = t_interval(values), published[0]
     if spread is None:
         return f"{values[0]:.0f}", "undecided"
-    text = f"{sum(values) / len(values):.0f} [{spread.low:.0f}, {spread.high:.0f}]"
+    text = f"{sum(values) / len(values):.0f}±{(spread.high - spread.low) / 2:.0f}"
     if not spread.low <= theirs <= spread.high:
         return text, "differs"
     return text, "agrees" if spread.high - spread.low < 2 * WIDE * theirs else "undecided"

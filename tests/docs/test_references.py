@@ -121,7 +121,7 @@ def test_arms_are_compared_with_k3_in_the_loss_by_seed(references):
     rows = [line.split("|")[1:-1] for line in references.runs_table(runs).splitlines()[2:]]
     assert [row[1] for row in rows] == ["`k1-loss`", "`k3-loss`"]
     half = 12.7062 * 0.05  # Student's t with one degree of freedom, differences of 0.2 and 0.3
-    assert rows[0][3] == f"0.250 [{0.25 - half:.3f}, {0.25 + half:.3f}]"
+    assert rows[0][3] == f"0.250±{half:.3f}"
     assert rows[1][3] == ""
     assert rows[0][4].startswith("2.000")
 
