@@ -112,7 +112,7 @@ class Kept:
             seconds, explained = (statistics.mean(run[k] for run in of) for k in (1, 2))
             lines.append([
                 reward, method, f"{rate[method]:g}",
-                f"{statistics.mean(scores[method]):.3f} [{low:.3f}, {high:.3f}]", gap,
+                f"{statistics.mean(scores[method]):.3f}±{(high - low) / 2:.3f}", gap,
                 f"{explained:.2f}" if explained else "", f"{seconds:.1f}",
             ])  # fmt: skip
         return lines
@@ -122,7 +122,7 @@ def verdict(gap: Contrast, rows: int) -> str:
     """The difference and its interval; where that has 0, the difference that would have shown."""
     assert gap.interval is not None
     low, high = gap.interval
-    text = f"{gap.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    text = f"{gap.mean:+.3f}±{(high - low) / 2:.3f}"
     if low > 0 or high < 0:
         return text
     return f"{text}, could show {detectable(gap.sd, gap.n, rows, reference=True):.3f}"

@@ -161,7 +161,7 @@ METHODS = {
     "ppo": (*ALONE, "train.epochs=4", "policy_loss=ppo_clip", "kl.place=none"),
     "dg": (*ALONE, "train.epochs=1", "policy_loss=delightful", "kl.place=none"),
 }
-CALLED = {"tpo": "TPO", "grpo": "GRPO, KL to the rollout", "grpo_no_kl": "GRPO without KL",
+CALLED = {"tpo": "TPO", "grpo": "GRPO with KL", "grpo_no_kl": "GRPO without KL",
           "ppo": "PPO", "dg": "DG"}  # fmt: skip
 OPTAX = ("actor.optimizer=muon", "actor.muon=[embed_tokens, embed_positions, fc1, fc2, lm_head]",
          "actor.max_grad_norm=null", "train.steps=2000", "eval.samples=128",
@@ -178,13 +178,13 @@ def tpo_rows() -> Iterator[Row]:
         for method, errors in PROMPTS.items():
             words = (*reversal(length), *OPTAX, *METHODS[method], "rollout.prompts=100",
                      "actor.lr=1e-3")  # fmt: skip
-            claim = f"{CALLED[method]}: H = {length}"
+            claim = f"{CALLED[method]}: H={length}"
             name = f"tpo-H{length}-{method}"
             yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
         for method, errors in INTERACTIONS.items():
             words = (*reversal(length), *OPTAX, *METHODS[method], "rollout.prompts=800",
                      f"actor.lr={1e-3 * math.sqrt(8)}")  # fmt: skip
-            claim = f"{CALLED[method]}: H = {length}, 800 prompts"
+            claim = f"{CALLED[method]}: H={length}, 800 prompts"
             name = f"tpo-H{length}-{method}-800"
             yield Row(name, TPO, claim, (errors[at] / 100, None), words, model)
 
@@ -317,9 +317,7 @@ WIDE = (
 def line(row: Row, runs: dict[str, tuple[float, float]]) -> list[str]:
     done = sorted((int(seed), error) for seed, (error, _) in runs.items())
     mean, sd = row.published
-    said = f"{mean}" if row.reach else f"{mean:.4f}" + (f" ± {sd:.4f}" if sd else "")
-    if not done:
-        return [row.claim, said, "", "", "", f"`{row.name}`", "*not run*"]
+    said = f"{mean}" if row.reach else f"{mean:.4f}" + (f"±{sd:.4f}" if sd else "")
     costs = [cost for _, cost in runs.values() if cost]
     each = f"{sum(costs) / len(costs):.0f}" if costs else ""
     errors = [x for _, x in done]
@@ -331,8 +329,11 @@ def line(row: Row, runs: dict[str, tuple[float, float]]) -> list[str]:
 def write(kept: Kept) -> None:
     head = ["", "published", "ours, 95 % interval", "seeds", "CPU s a run", "row", "verdict"]
     for name, source in (("tpo", TPO), ("dense", DENSELY), ("second", SECOND)):
-        rows = [line(row, kept.get(row.name, {})) for row in ROWS if row.source == source]
-        put(PAGE, name, table(head, rows))
+        rows = [row for row in ROWS if row.source == source]
+        lines = [line(row, kept[row.name]) for row in rows if kept.get(row.name)]
+        left = [f"`{row.name}` ({row.published[0]:.4g})" for row in rows if not kept.get(row.name)]
+        more = f"\n\n*Not run* (published): {', '.join(left)}." if left else ""
+        put(PAGE, name, table(head, lines) + more)
     put(PAGE, "kl", exact_table())
     put(PAGE, "kl-runs", runs_table(kept))
 

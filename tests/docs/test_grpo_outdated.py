@@ -41,4 +41,4 @@ def test_no_difference_has_the_one_that_would_have_shown(study):
     low = Contrast(10, 0.01, 0.05, 0.9, Interval(-0.03, 0.05))
     high = Contrast(10, 0.2, 0.05, 0.001, Interval(0.1, 0.3))
     assert "could show" in study.verdict(low, 5)
-    assert study.verdict(high, 5) == "+0.200 [+0.100, +0.300]"
+    assert study.verdict(high, 5) == "+0.200±0.100"
