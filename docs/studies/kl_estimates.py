@@ -116,7 +116,8 @@ def runs_table(kept: Kept) -> str:
             rows.append([
                 speller.model, f"`{arm}`", mean_of(score),
                 "" if arm == "k3-loss" else mean_of(pairs),
-                "" if arm == "none" else mean_of(drift), mean_of(gradient), f"{len(runs)}",
+                "" if arm == "none" else mean_of(drift),
+                f"{median(gradient):.1f} ({max(gradient):.0f})", f"{len(runs)}",
             ])  # fmt: skip
     head = ["model", "arm", "score", "minus `k3-loss`", "KL a token", "gradient", "seeds"]
     return table(head, rows)
