@@ -128,7 +128,12 @@ def align(columns: Mapping[str, Tensor], *, trees: bool = False) -> Aligned:
     rows = Aligned(ids, at, keep, longest=length)
     if trees and (shared := _shared(ids, inside)):
         order, new = shared
-        rows = _in_line(ids[order], order.argsort(), new, last)
+        to = (new.flatten().cumsum(0).view_as(new) - 1).where(new, 0)
+        to = to.t().contiguous().cummax(1).values.t()  # as in the row before; padding is never read
+        fresh = new.any(1)  # other rows are like one before them, or the beginning of one
+        packed = Packed(to[fresh], new[fresh].flatten().nonzero()[:, 0])
+        at, places = to[order.argsort()].gather(1, last), (packed.back % length)[None]
+        rows = Aligned(ids[order][new][None], at, len(packed.back), places, packed, length)
     if device.type == "cpu":
         return rows
     place = None if rows.place is None else rows.place.to(device)
@@ -156,19 +161,6 @@ def _shared(ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor] | None:
     ids, new = ids[order], inside[order]
     new[1:] &= (ids[1:] != ids[:-1]).cumsum(1) > 0
     return None if int(new.sum()) > 0.9 * int(inside.sum()) else (order, new)
-
-
-def _in_line(ids: Tensor, back: Tensor, new: Tensor, last: Tensor) -> Aligned:
-    """Rows ids (R, longest), so sorted that each position is read where it is `new`. back, last:
-    (R,), (R, T + 1) of the rows as they were: their places, and where their tokens are chosen."""
-    to = (new.flatten().cumsum(0).view_as(new) - 1).where(new, 0)
-    to = to.t().contiguous().cummax(1).values.t()  # as in the row before; padding is never read
-    alone = new.any(1)  # others are like a row before them, or the beginning of one
-    line = Packed(to[alone], new[alone].flatten().nonzero()[:, 0])
-    place = (line.back % ids.shape[1])[None]
-    return Aligned(
-        ids[new][None], to[back].gather(1, last), len(line.back), place, line, ids.shape[1]
-    )
 
 
 def lengths(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
