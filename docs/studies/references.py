@@ -279,13 +279,13 @@ def interval(values: list[float], published: tuple[float, float | None]) -> tupl
     the task or does not: Student's interval of four zeros would be nothing, so Wilson's of a share.
     """
     n, mean = len(values), sum(values) / len(values)
-    if n == 1:
-        return f"{mean:.4f}", "undecided"
     spread, theirs = t_interval(values), 0.0
     low, high = wilson(sum(values), n)
     if published[1] and spread:
         low, high, theirs = spread.low, spread.high, T3 * published[1] / 3**0.5
     text = f"{mean:.4f} [{low:.4f}, {high:.4f}]"
+    if n == 1:
+        return text, "undecided"
     gap = published[0] - mean
     half = high - mean if gap > 0 else mean - low
     if abs(gap) > math.hypot(half, theirs):
