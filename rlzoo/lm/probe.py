@@ -340,7 +340,6 @@ def trees_disagree(policy: Policy) -> str:
             short = torch.tensor([[1.0] * 3, [1, 1, 0]], device=twin.device)
             columns = {"prompt_ids": ids[:1].repeat(2, 1), "prompt_mask": one}
             columns |= {"response_ids": ids[2:], "response_attention": short}
-            columns["group_ids"] = torch.zeros_like(ids[:2, 0])
             other = {**columns, "prompt_ids": (columns["prompt_ids"] + 1) % twin.vocabulary}
             real = torch.cat([one[:, :1], short], 1) > 0
             rows, tree, apart = (
