@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo_lab.stats import t_interval
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
@@ -37,6 +39,13 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
+
+
+def plus_minus(values: list[float], digits: str = ".3f") -> str:
+    """The mean and, of several values, half Student's 95 % interval."""
+    spread = t_interval(values)
+    half = f"±{(spread.high - spread.low) / 2:.3f}" if spread else ""
+    return f"{fmean(values):{digits}}{half}"
 
 
 def prose(text: str) -> str:

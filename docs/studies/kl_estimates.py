@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 import claims
-from common import rlzoo, table
+from common import plus_minus, rlzoo, table
 from rlzoo import resume, run
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.worlds import make_world
-from rlzoo_lab.stats import t_interval
 
 Kept = dict[str, dict[str, tuple[float, ...]]]  # row -> seed -> what its `play` returns
 
@@ -96,12 +95,6 @@ SPELLERS = (
 )  # fmt: skip
 
 
-def mean_of(values: list[float]) -> str:
-    """The mean and half its 95 % interval."""
-    spread = t_interval(values)
-    return f"{fmean(values):.3f}" + (f"±{(spread.high - spread.low) / 2:.3f}" if spread else "")
-
-
 def runs_table(kept: Kept) -> str:
     """Each arm's means over seeds with 95 % intervals, and its score minus that of k3 in the loss,
     paired by seed."""
@@ -114,9 +107,9 @@ def runs_table(kept: Kept) -> str:
             _, score, drift, gradient, _ = map(list, zip(*runs.values(), strict=True))
             pairs = [runs[seed][1] - base[seed][1] for seed in runs.keys() & base.keys()]
             rows.append([
-                speller.model, f"`{arm}`", mean_of(score),
-                "" if arm == "k3-loss" else mean_of(pairs),
-                "" if arm == "none" else mean_of(drift),
+                speller.model, f"`{arm}`", plus_minus(score),
+                "" if arm == "k3-loss" else plus_minus(pairs),
+                "" if arm == "none" else plus_minus(drift),
                 f"{median(gradient):.1f} ({max(gradient):.0f})", f"{len(runs)}",
             ])  # fmt: skip
     head = ["model", "arm", "score", "minus `k3-loss`", "KL a token", "gradient", "seeds"]

@@ -23,9 +23,8 @@ import torch
 
 import league
 import league_page
-from common import DOCS, put, table
+from common import DOCS, plus_minus, put, table
 from rlzoo import load_zoo
-from rlzoo_lab.stats import t_interval
 
 PAGE, KEPT = DOCS / "results.md", Path(__file__).with_suffix(".json")
 FIRST = "grpo"
@@ -105,8 +104,8 @@ def lines(kept: Kept, task: str, rows: list[str], folder: Path) -> list[list[str
             scores[row] = [kept[cell.name][0] for cell in fresh]
             gaps = [a - b for a, b in zip(scores[row], scores[FIRST], strict=True)]
             cost = sum(kept[cell.name][1] for cell in tries)
-            gap = "" if row == FIRST else interval(gaps, "+.3f")
-            found.append([f"`{row}`", f"{fresh[0].rate:g}", interval(scores[row], ".3f"), gap,
+            gap = "" if row == FIRST else plus_minus(gaps, "+.3f")
+            found.append([f"`{row}`", f"{fresh[0].rate:g}", plus_minus(scores[row]), gap,
                           f"{cost:.0f}"])  # fmt: skip
     return found
 
@@ -139,12 +138,6 @@ class Final:
     """What `league_page` reads from a run to rank it."""
 
     after: float
-
-
-def interval(values: list[float], digits: str) -> str:
-    between = t_interval(values)
-    assert between is not None
-    return f"{fmean(values):{digits}}±{(between.high - between.low) / 2:.3f}"
 
 
 def main() -> None:
