@@ -39,7 +39,15 @@ class SafeConsole(Console):
             if segment.control or text.isprintable() or text == "\n":
                 yield segment
             else:
-                yield Segment("".join(map(_picture, text)), segment.style)
+                yield Segment(
+                    "".join(
+                        c if c.isprintable() or c == "\n"
+                        else chr(0x2400 + ord(c)) if c < " "  # of the same width: U+241B for ESC
+                        else "\ufffd"
+                        for c in text
+                    ),
+                    segment.style,
+                )  # fmt: skip
 
 
 @contextmanager
@@ -55,10 +63,3 @@ def doing(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True) as line:
         task = line.add_task(what, total=None)
         yield lambda what: line.update(task, description=what)
-
-
-def _picture(char: str) -> str:
-    """A symbol of the same width: U+241B for ESC."""
-    if char.isprintable() or char == "\n":
-        return char
-    return chr(0x2400 + ord(char)) if char < " " else "\ufffd"

@@ -22,9 +22,6 @@ class Batch(UserDict[str, Any]):
         self.data = {"response_mask": response_mask}
         self.rows, self.steps = response_mask.shape
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.add(name, value)
-
     def __delitem__(self, name: str) -> None:
         raise TypeError(f"column {name!r} cannot be removed; a batch only gains columns")
 
@@ -41,6 +38,8 @@ class Batch(UserDict[str, Any]):
         elif shape in ("BT", "BTK") and name not in KEPT_OFF_MASK:
             value = zero_off_mask(value, self["response_mask"])
         self.data[name] = value
+
+    __setitem__ = add
 
     def cpu(self) -> "Batch":
         """The columns with at most two dimensions in the host's memory; itself if it is there."""
