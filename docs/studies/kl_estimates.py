@@ -16,7 +16,7 @@ from rlzoo import resume, run
 from rlzoo_lab.kit.oracle.oracle import Oracle
 from rlzoo_lab.kit.oracle.worlds import make_world
 
-Kept = dict[str, dict[str, tuple[float, ...]]]  # row -> seed -> what its `play` returns
+Kept = dict[str, dict[str, tuple[Any, ...]]]  # row -> seed -> what its `play` returns
 
 # ---------------------------------------------------------------- KL estimates, in runs
 

@@ -131,10 +131,29 @@ def test_arms_are_compared_with_k3_in_the_loss_by_seed(references):
     assert rows[0][4].startswith("2.000")
 
 
-def test_steps_to_an_error(references):
-    published = (200, None)
-    assert references.steps_to([198, 200, 205], published)[1] == "agrees"
-    assert references.steps_to([230, 231, 235], published)[1] == "differs"
-    assert references.steps_to([150, 260], published)[1] == "undecided"
-    assert references.steps_to([200], published) == ("200", "undecided")
-    assert references.steps_to([200, 0, 198], published) == ("never in 1 of 3", "differs")
+def curve(start, *errors):
+    return [start, *errors, *[0] * (200 - len(errors) - start)]
+
+
+def test_steps_of_the_mean_curve(references):
+    first, slow = curve(5, 30, 10, 0), curve(7, 90, 40, 10)
+    assert references.crossing([first]) == 6
+    assert references.crossing([slow]) == 9
+    assert references.crossing([first, slow]) == 9  # 0 and 40 in step 8, 0 and 10 in step 9
+    assert references.crossing([first, [7, *[50] * 193]]) == 0
+    half = 12.7062 * 1.5  # half the gap of 6 and 9: the jackknife's error of two runs
+    for theirs, verdict in ((9, "undecided"), (29, "differs"), (400, "differs")):
+        assert references.steps_to([first, slow], theirs) == (f"9±{half:.0f}", verdict)
+    alike = [curve(n, 30, 0) for n in (100, 101, 102)]
+    assert references.steps_to(alike, 103)[1] == "agrees"
+    assert references.steps_to([slow], 9) == ("9", "undecided")
+    assert references.steps_to([curve(7, *[50] * 20)], 9) == ("27", "undecided")
+    assert references.steps_to([[7, *[50] * 193]], 9) == ("never", "differs")
+
+
+def test_what_is_kept_of_a_dense_run(references, tmp_path):
+    (row,) = [row for row in references.ROWS if row.name == "dense-2-dg"]
+    rewards = (5.0, 7.9, 8.0, 7.5, 9.95)
+    lines = "".join(json.dumps({"reward/mean": x}) + "\n" for x in rewards)
+    (tmp_path / "metrics.jsonl").write_text(lines, encoding="utf-8")
+    assert row.result(tmp_path) == [3, 200, 250, 5]
