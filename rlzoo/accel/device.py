@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from rlzoo.errors import RlzooError
-from rlzoo.format.numbers import count
 
 FEW = 5_000_000  # parameters below which a second thread waits more than it works: docs/speed.md
 
@@ -49,9 +48,3 @@ def choose_threads(wanted: int | None, model: Any) -> None:
     by_hand = "OMP_NUM_THREADS" in os.environ
     small = next(model.parameters()).device.type == "cpu" and model.num_parameters() < FEW
     torch.set_num_threads(wanted or (1 if small and not by_hand else _ALL))
-
-
-def size_and_threads(model: Any) -> str:
-    """`501 k parameters, 1 CPU thread`"""
-    n = torch.get_num_threads()
-    return f"{count(model.num_parameters())} parameters, {n} CPU thread{'s' * (n > 1)}"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlzoo.accel.passes import align
 from rlzoo.errors import ModelError
-from rlzoo.lm.loading import trunk_of
+from rlzoo.lm.loading import refuse_ahead, trunk_of
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import widen
 from rlzoo.plugin.columns import Columns
@@ -37,9 +37,15 @@ class Critic(nn.Module):
         if not shared and trunk is None:
             trunk = copy.deepcopy(trunk_of(policy.model))
         self.trunk: Any = trunk
+
+        def hidden_states(ids: Tensor) -> Tensor:
+            return (trunk or trunk_of(policy.model))(input_ids=ids, use_cache=False)[0]
+
+        if start:
+            refuse_ahead(hidden_states, policy.device, f"critic.init: {type(trunk).__name__}")
         ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
         with torch.no_grad():  # the width of hidden states may be less than the layers'
-            hidden = (trunk or trunk_of(policy.model))(input_ids=ids, use_cache=False)[0]
+            hidden = hidden_states(ids)
         self.head = nn.Linear(hidden.shape[-1], 1 if support is None else len(support))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

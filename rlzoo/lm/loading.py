@@ -10,7 +10,7 @@ import re
 import socket
 import urllib.request
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -284,6 +284,19 @@ def trunk_of(model: Any) -> Any:
     if model.base_model is not model:
         return model.base_model
     return next((part for part in model.children() if hasattr(part, "config")), model)
+
+
+@torch.no_grad()
+def refuse_ahead(read: Callable[[torch.Tensor], torch.Tensor], device: Any, name: str) -> None:
+    """Raise ModelError if the output of `read` for token ids (2, 2) changes at a token with the one
+    that follows, as in a model that fills in masks (BERT)."""
+    out = read(torch.tensor([[0, 0], [0, 1]], device=device))
+    rounding = 1e-2 if out.element_size() < 4 else 1e-4
+    if bool(((out[0, 0] - out[1, 0]).abs() > rounding * out[out.isfinite()].abs().max()).any()):
+        raise ModelError(
+            f"{name} is not causal: its output at a token changes with the tokens that follow "
+            "(some models are causal if their config.json has is_decoder: true)"
+        )
 
 
 def limit_of(config: Any) -> tuple[int, str] | None:

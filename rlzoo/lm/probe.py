@@ -23,6 +23,7 @@ from rlzoo.accel.decode import Decoder
 from rlzoo.accel.hf_internals import attention_of, plain_cache
 from rlzoo.accel.passes import Aligned, Traits, align
 from rlzoo.errors import ModelError
+from rlzoo.lm.loading import refuse_ahead
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.weights import said_by
 
@@ -57,7 +58,11 @@ class Probed:
 
 
 def layout(policy: Policy) -> Traits:
-    """The traits that decide how rows are laid out and scored."""
+    """The traits that decide how rows are laid out and scored. Raises ModelError if the model is
+    not causal."""
+    refuse_ahead(
+        lambda ids: policy.run(Aligned(ids, ids, 2)), policy.device, type(policy.model).__name__
+    )
     no_trees = never_trees(policy.model) or trees_disagree(policy)
     return replace(policy.traits, plain_head=plain_head(policy), no_trees=no_trees)
 

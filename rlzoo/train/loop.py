@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
+import torch
 from torch import Tensor
 
-from rlzoo.accel.device import size_and_threads
 from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
+from rlzoo.format.numbers import count
 from rlzoo.lm.build import build_world
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.border import border
@@ -58,7 +59,8 @@ class Loop:
         display.phase("loading the model")
         self.world = build_world(plan)
         self.engine = self.world.engine
-        display.ready(size_and_threads(self.world.policy.model))
+        size, threads = self.world.policy.model.num_parameters(), torch.get_num_threads()
+        display.ready(f"{count(size)} parameters, {threads} CPU thread{'s' * (threads > 1)}")
         self.trainer = Trainer(self.world)
         self.skipped, self.in_vain = 0, 0  # updates; steps in a row without any
         self.saved: int | None = None  # the step of the last checkpoint

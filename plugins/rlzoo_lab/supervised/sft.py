@@ -59,9 +59,10 @@ def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: fit.Star
 
 def causal(arguments: argparse.Namespace, start: fit.Start) -> tuple[Any, Any, Any]:
     """(model, tokenizer, format of prompts) of a causal LM that learns."""
-    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+    from rlzoo.lm.loading import load_causal_lm, load_tokenizer, refuse_ahead
 
     model = load_causal_lm(start.folder)
+    refuse_ahead(lambda ids: model(input_ids=ids).logits, model.device, str(start.folder))
     given = options.chat_args(arguments)
     tokenizer = load_tokenizer(start.folder, chat_args=given, key=options.CHAT_ARG)
     return model, tokenizer, prompt_format(arguments, tokenizer, start)

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlzoo.cli import main
 from rlzoo.errors import ModelError
@@ -193,3 +194,43 @@ def test_an_adapter_is_held_to_the_same(adapter):
     line(load_causal_lm, adapter)
     (adapter / "adapter_config.json").write_text("{}")
     assert "adapter_config.json: cannot be read" in line(load_causal_lm, adapter)
+
+
+AHEAD = {
+    "run": ["run", "grpo", "model.path=MODEL"],
+    "eval": ["eval", "model.path=MODEL", "task=reverse", "eval.samples=2"],
+    "trace": ["trace", "grpo", "model.path=MODEL", "--prompt", "1"],
+    "teacher": ["run", "opd", "teacher.path=MODEL"],
+    "critic": ["run", "ppo_gae", "critic.init=MODEL"],
+    "sft": ["model", "sft", "PAIRS", "--model", "MODEL", "--out", "OUT"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("roberta", "run"), *(("bert", what) for what in AHEAD)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_reads_what_follows_is_refused(folder, name, what, tmp_path, capsys):
+    tokenizer = load_tokenizer(folder)
+    config = AutoConfig.for_model(
+        name, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id, max_position_embeddings=128,
+    )  # fmt: skip
+    pairs = [{"prompt": f"{i}+{i}=", "response": f"{2 * i}"} for i in range(40)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(x) + "\n" for x in pairs))
+    places = {"MODEL": "other", "PAIRS": "p.jsonl", "OUT": "out"}
+    words = AHEAD[what]
+    for key, file in places.items():
+        words = [w.replace(key, str(tmp_path / file)) for w in words]
+    if what in ("run", "teacher", "critic"):
+        words += ["task=reverse", "train.steps=1", "eval.samples=4", f"run.dir={tmp_path}/run"]
+    if what in ("teacher", "critic"):
+        words.append(f"model.path={folder}")
+    for causal in (False, True):
+        config.is_decoder = causal
+        with torch.random.fork_rng():
+            AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "other")
+        tokenizer.save_pretrained(tmp_path / "other")
+        assert main(words) == (0 if causal else 2)
+        assert ("is not causal" in capsys.readouterr().err) != causal
