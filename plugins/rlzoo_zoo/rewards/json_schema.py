@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,7 +84,30 @@ def load(schema: str) -> str:
                 resolver.lookup(reference)
         except referencing.exceptions.Unresolvable:
             raise ValueError(f"{name}: {key} {reference!r} is not in the schema") from None
+    done: dict[int, Any] = {}
+    try:
+        for node in nodes:
+            _refuse_endless(node, lambda ref: resolver.lookup(ref).contents, done, [])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{name}: its references have no end: one leads to itself") from None
     return text
+
+
+def _refuse_endless(
+    node: Any, target: Callable[[str], Any], done: dict[int, Any], above: list[int]
+) -> None:
+    """Raise ValueError if what holds for a value refers to itself before it looks into the value:
+    every response, however right, would be refused."""
+    if not isinstance(node, dict) or id(node) in done:
+        return
+    if id(node) in above:
+        raise ValueError
+    lists = (node.get(key) for key in ("allOf", "anyOf", "oneOf"))
+    inner = [node.get("not"), node.get("if"), *chain(*(x for x in lists if isinstance(x, list)))]
+    inner += [target(node[key]) for key in REFERENCES[:2] if isinstance(node.get(key), str)]
+    for schema in inner:
+        _refuse_endless(schema, target, done, [*above, id(node)])
+    done[id(node)] = node
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
