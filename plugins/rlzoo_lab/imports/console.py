@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlzoo.errors import DataError
 from rlzoo_lab.data.strict import damaged, text_lines
-from rlzoo_lab.imports.found import Found, Row, Values, per_rollout
+from rlzoo_lab.imports.found import Found, Row, Values, flat, per_rollout
 from rlzoo_lab.imports.tabular import number, parsed
 
 BEFORE = r"(?<![A-Za-z_/.-])"  # a bar may end with a digit
@@ -41,6 +42,10 @@ SMALL = re.compile(
     r"loss_metrics/clip_ratio|grad_norm)$"
 )
 LONGEST = 4000  # lines of one printed dictionary
+# verl's settings as pprint writes them: each line but the last ends with a comma or goes deeper.
+SETTINGS = re.compile(r" *\{'(?:actor_rollout_ref|algorithm|data)': \{")
+GLUED = re.compile(r",\((?:[^()']* )?pid=\d+[^()']*\).*$")  # another worker's, without a line break
+SETTING = re.compile(r" +(?:['\"{\[(]|-?\d|None|True|False)")
 
 
 class Line(NamedTuple):
@@ -76,7 +81,9 @@ def _lines(path: Path, found: Found | None = None) -> Iterator[Line]:
 
 
 def verl_rows(path: Path, found: Found) -> list[Row]:
-    """`step:1 - actor/lr:1e-06 - critic/score/mean:0.5`; other lines are skipped."""
+    """`step:1 - actor/lr:1e-06 - critic/score/mean:0.5`, and the settings, if they are printed
+    before; other lines are skipped."""
+    _read_settings(path, found)
     rows, rounded = list[Row](), True
     for line in _lines(path, found):
         if not (match := VERL.search(line.text)):
@@ -95,6 +102,23 @@ def verl_rows(path: Path, found: Found) -> list[Row]:
     if rows and rounded:
         rows = _unknown(rows, 3, found)
     return _of_workers(rows)
+
+
+def _read_settings(path: Path, found: Found) -> None:
+    """The dictionary that verl prints before its first step; other lines may come between."""
+    head, text = Line(0, "", ""), list[str]()
+    for line in itertools.takewhile(lambda line: not VERL.search(line.text), _lines(path)):
+        if not text and SETTINGS.match(line.text):
+            head, text = line, [line.text]
+        elif text and line.worker == head.worker and SETTING.match(line.text):
+            text.append(GLUED.sub(",", line.text))
+        if text and (text[-1].rstrip().endswith("}") or len(text) > LONGEST):
+            break
+    if text:
+        try:
+            found.settings |= flat(_dictionary("\n".join(text), path, head.number))
+        except DataError:
+            found.notes.append(f"{path}: the settings in line {head.number} are not whole")
 
 
 def _last(part: str) -> tuple[str, str, str]:

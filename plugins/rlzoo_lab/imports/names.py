@@ -173,14 +173,17 @@ def _of_trl(s: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_verl(s: Mapping[str, Any]) -> dict[str, Any]:
-    """verl's KL is in the loss, in the reward, or nowhere."""
+    """verl's KL is in the loss, in the reward, or nowhere. Before `use_kl_in_reward` came, with
+    0.3, it was in the reward if it was not in the loss; all settings of a run have `hybrid_engine`,
+    its overrides do not."""
     out: dict[str, Any] = {}
     actor = "actor_rollout_ref.actor."
+    always = {"actor_rollout_ref.hybrid_engine", "algorithm.kl_ctrl.kl_coef"} <= s.keys()
     if s.get(f"{actor}use_kl_loss") is True:
         out["kl.place"] = "loss"
         if isinstance(coef := s.get(f"{actor}kl_loss_coef"), int | float):
             out["kl.coef"] = coef
-    elif s.get("algorithm.use_kl_in_reward") is True:
+    elif s.get("algorithm.use_kl_in_reward", always) is True:
         out["kl.place"] = "reward"
     elif f"{actor}use_kl_loss" in s:
         out["kl.coef"] = 0.0

@@ -1,9 +1,15 @@
 """Lines of a public log: verl's PPO on GSM8K with Qwen2.5-0.5B (verl-data, branch `experiments`, at
 f07af329), a few fields of a few steps, typed from it."""
 
+import copy
 import json
+import pprint
+
+import pytest
 
 import rlzoo
+from rlzoo.cli import main
+from rlzoo.recipe.files import parse_yaml
 
 FIELDS = (
     "critic/vf_loss", "critic/grad_norm", "actor/entropy_loss", "actor/pg_loss", "actor/grad_norm",
@@ -46,3 +52,90 @@ def test_verls_public_log(tmp_path):
     )
     # A run that learned: right. It does not mention values that no return reaches.
     assert rlzoo.doctor(tmp_path / "run")["findings"] == []
+
+
+SETTINGS = {  # a part of what that log prints first
+    "actor_rollout_ref": {
+        "actor": {"clip_ratio": 0.2, "entropy_coeff": 0.001, "optim": {"lr": 1e-06},
+                  "ppo_mini_batch_size": 64, "shuffle": True},
+        "hybrid_engine": True,
+        "model": {"external_lib": None, "override_config": {},
+                  "path": "Qwen/Qwen2.5-0.5B-Instruct"},
+        "rollout": {"n": 1, "stop": ["</a>}", "(pid=1)"], "temperature": 1.0},
+    },
+    "algorithm": {"adv_estimator": "gae", "gamma": 1.0,
+                  "kl_ctrl": {"kl_coef": 0.001, "type": "fixed"}, "lam": 1.0},
+    "data": {"max_response_length": 512, "train_batch_size": 256, "train_files": "train.parquet"},
+}  # fmt: skip
+BETWEEN = (
+    "\x1b[36m(main_task pid=7)\x1b[0m No module named 'vllm._version'",
+    "\x1b[36m(main_task pid=7)\x1b[0m   from vllm.version import __version__ as VLLM_VERSION",
+    "(pid=934604)  'lr': 3.0,",
+    "",
+)
+
+
+def imported(tmp_path, settings, glued="", lost=()):
+    """The recipe and what is said of a log that prints `settings` with other lines in between."""
+    lines = []
+    for i, part in enumerate(pprint.pformat(settings, width=60).splitlines()):
+        lines += [] if i in lost else [f"\x1b[36m(main_task pid=7)\x1b[0m {part}"]
+        lines += [BETWEEN[i % len(BETWEEN)]]
+    end = "'temperature': 1.0}},"
+    log = "\n".join(lines).replace(end, end + glued)
+    assert not glued or glued in log
+    steps = "\n".join(f"(main_task pid=7) step:{i} - critic/score/mean:0.5" for i in range(1, 4))
+    (tmp_path / "v.log").write_text(f"INFO worker.py -- Started\n{log}\n{steps}\n")
+    rlzoo.verb("import", tmp_path / "v.log", out=tmp_path / "run")
+    return parse_yaml((tmp_path / "run" / "recipe.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    "glued", ["", "(pid=934604) ", "(WorkerDict pid=65860) Flash Attention 2.0 only supports {1}"]
+)
+def test_settings_that_verl_prints_become_keys(tmp_path, glued):
+    recipe = imported(tmp_path, SETTINGS, glued)
+    assert recipe["actor"] == {"lr": 1e-6, "entropy_coef": 0.001}
+    assert recipe["estimator"] == {"name": "gae", "gamma": 1.0, "lam": 1.0}
+    assert recipe["model"]["path"] == "Qwen/Qwen2.5-0.5B-Instruct"
+    assert recipe["rollout"]["max_new_tokens"] == 512
+    assert recipe["train"]["minibatches"] == 4
+    assert recipe["kl"] == {"coef": 0.001, "place": "reward"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "reward", "kl"),
+    [
+        (False, None, {"coef": 0.001, "place": "reward"}),  # before 0.3
+        (None, None, {"coef": 0.001, "place": "reward"}),
+        (True, None, {"coef": 0.04, "place": "loss"}),
+        (False, True, {"coef": 0.001, "place": "reward"}),
+        (False, False, {"coef": 0.0}),
+        (True, False, {"coef": 0.04, "place": "loss"}),
+    ],
+)
+def test_where_verls_kl_is(tmp_path, loss, reward, kl):
+    settings = copy.deepcopy(SETTINGS)
+    if loss is not None:
+        settings["actor_rollout_ref"]["actor"] |= {"use_kl_loss": loss, "kl_loss_coef": 0.04}
+    if reward is not None:
+        settings["algorithm"]["use_kl_in_reward"] = reward
+    assert imported(tmp_path, settings)["kl"] == kl
+
+
+def test_overrides_alone_do_not_tell_where_verls_kl_is(tmp_path):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "v.log").write_text("step:1 - critic/score/mean:0.5\n")
+    words = ["algorithm.kl_ctrl.kl_coef=0.002", "actor_rollout_ref.actor.use_kl_loss=False"]
+    (tmp_path / "v" / "overrides.yaml").write_text("".join(f"- {w}\n" for w in words))
+    rlzoo.verb("import", tmp_path / "v", out=tmp_path / "run")
+    recipe = parse_yaml((tmp_path / "run" / "recipe.yaml").read_text())
+    assert recipe["kl"] == {"coef": 0.0}  # its default since 0.3: not in the reward
+
+
+@pytest.mark.parametrize("lost", [0, 6])
+def test_settings_with_a_line_lost_are_unknown_and_named(tmp_path, lost, capsys):
+    recipe = imported(tmp_path, SETTINGS, lost=(lost,))
+    assert set(recipe) == {"imported"}
+    main(["import", f"{tmp_path}/v.log", "--out", f"{tmp_path}/again"])
+    assert ("the settings in line 2 are not whole" in capsys.readouterr().err) == (lost > 0)
