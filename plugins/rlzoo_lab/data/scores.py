@@ -30,6 +30,11 @@ def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[Compa
     files = [
         path for path in map(Path, paths) if path.suffix in (".csv", ".tsv") and path.is_file()
     ]
+    if other := next((p for p in map(Path, paths) if p.is_file() and p not in files), None):
+        raise UsageError(
+            f"{other} is neither a run folder nor scores in a .csv or .tsv file (columns name, "
+            "seed, score); `rlzoo import` reads a run of another trainer"
+        )
     if not files:
         return []
     if len(files) < len(paths):

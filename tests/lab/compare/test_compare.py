@@ -323,6 +323,9 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
         compare([tmp_path / "half"])
     with pytest.raises(RlzooError, match="not a run folder"):
         compare([tmp_path / "nowhere"])
+    (tmp_path / "scores.jsonl").write_text('{"name": "grpo", "seed": 0, "score": 0.5}\n')
+    with pytest.raises(UsageError, match=r"scores.jsonl .* in a \.csv or \.tsv file"):
+        compare([tmp_path / "scores.jsonl"])
 
 
 def test_a_cut_off_metrics_line_costs_only_itself(tmp_path):
