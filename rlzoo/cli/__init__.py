@@ -289,6 +289,7 @@ def no_verb(word: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
+    _say_once.cache_clear()
     sys.excepthook = _show_traceback
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -339,5 +340,10 @@ def _show_traceback(kind: Any, error: BaseException, trace: Any) -> None:
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     ours = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
-    text = f"rlzoo: warning: {message}" if ours else f"{filename}:{lineno}: {message}"
+    _say_once(f"rlzoo: warning: {message}" if ours else f"{filename}:{lineno}: {message}")
+
+
+@cache
+def _say_once(text: str) -> None:
+    """Python says a warning once only as long as no library changes the filters."""
     say(text)

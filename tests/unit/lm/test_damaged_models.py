@@ -57,7 +57,7 @@ def test_renamed_weights_are_refused_and_both_names_told(folder):
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("odd", [-5, [-1], [10**6, 10**9], [-(10**12), 2**63]])
-def test_eos_ids_that_are_no_tokens_are_ignored_and_named(folder, file, odd):
+def test_eos_ids_that_are_no_tokens_are_ignored_and_named(folder, file, odd, capsys):
     place = folder / file
     said = json.loads(place.read_text()) if place.is_file() else {}
     own = load_tokenizer(folder).eos_token_id
@@ -67,6 +67,7 @@ def test_eos_ids_that_are_no_tokens_are_ignored_and_named(folder, file, odd):
         assert load_config(folder).eos_token_id == [own]
     place.write_text(json.dumps(said | {"eos_token_id": odd}))
     assert main(["eval", f"model.path={folder}", "task=reverse", "eval.samples=2"]) == 0
+    assert capsys.readouterr().err.count("ignoring the EOS ids") == 1
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
