@@ -345,5 +345,5 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 
 @cache
 def _say_once(text: str) -> None:
-    """Python says a warning once only as long as no library changes the filters."""
+    """Python shows a warning once only as long as no library changes its filters."""
     say(text)

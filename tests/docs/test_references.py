@@ -1,6 +1,7 @@
 """docs/studies/references.py: its rows can run, its verdicts are right, its table is shown."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -98,6 +99,16 @@ def test_the_page_has_the_runs_that_are_kept(references):
                 f"`{row.name}` ({row.published[0]:.4g})"
                 in page.partition("*Not run* (published)")[2]
             )
+
+
+def test_the_readme_has_the_first_rows_of_the_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|(.+)\|([\d.]+±[\d.]+)\|(.+ \[.+\])\|(\w+)\|$", readme, re.MULTILINE)
+    shown = [tuple(x.split("|")[i] for i in (1, 2, 3, -2)) for x in page.splitlines()
+             if re.match(r"\|\w.*±.*\[", x)]  # fmt: skip
+    assert [(name.partition(", token")[0], *cells) for name, *cells in rows] == shown[: len(rows)]
+    assert rows
 
 
 def test_expected_gradients_of_kl_estimates_are_autograds(kl):
