@@ -72,6 +72,11 @@ def test_verdicts(references, values, published, verdict):
     assert references.interval(values, published)[1] == verdict
 
 
+def test_runs_that_solve_their_task_are_counted_over_both_lengths(references):
+    kept = {"tpo-H7-tpo": {"2": (0.0, 1), "3": (0.9, 1)}, "tpo-H8-tpo": {"2": (0.04, 1)}}
+    assert "TPO 2 of 3, GRPO with KL 0 of 0," in references.solved(kept)
+
+
 def test_a_row_has_its_errors_seeds_and_cost(references):
     (row,) = [row for row in references.ROWS if row.name == "tpo-H7-dg"]
     cells = references.line(row, {"3": (0.3, 110), "2": (0.4, 90), "4": (0.35, 0)})
